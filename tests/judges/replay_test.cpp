@@ -104,6 +104,8 @@ std::vector<NetworkCase> cases() {
            untied_recipe(thrice + R"(, "lora": {"r": 2, "dora": true, "targets": ["c_attn", "c_fc", "h.1.mlp.c_proj"], "modules_to_save": ["ln_?"]})")},
           {"gpt, adapters beside streamed weights", streamed_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1})")},
           {"gpt, DoRA beside streamed weights, released", streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2, "dora": true})")},
+          {"gpt, embeddings from the file", streamed_recipe(thrice + R"(, "lora": {"r": 2})", R"(false, "embedding": "from_file")")},
+          {"gpt, embeddings from the file beside streamed weights, released", streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2})", R"(true, "embedding": "from_file")")},
           {"gpt, adapters beside weights that stream by plan, bf16", streamed_recipe(bf16 + R"(, "lora": {"r": 2, "targets": ["c_attn", "c_fc"]})", R"("auto")")},
           {"gpt untied, DoRA, bf16", untied_recipe(bf16 + R"(, "lora": {"r": 3, "dora": true})")},
           {"gpt untied by Adafactor", untied_recipe(thrice, R"({"name": "adafactor"})")},

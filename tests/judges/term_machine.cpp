@@ -128,11 +128,12 @@ void TermMachine::run_row(const Row& row) {
 
 void TermMachine::transfer(const Row& row) {
   destroy_slots(births_[row_]);
-  if (row.first_argument > program_->arguments.count || program_->arguments.count - row.first_argument < 2) {
+  if (row.first_argument > program_->arguments.count || program_->arguments.count - row.first_argument < kernel_->arity()) {
     throw Wrong{"its arguments lie past the pool"};
   }
   if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
   const Ref *refs = program_->arguments.data + row.first_argument;
+  if (row.op == Op::kGather) return gather_rows(row, refs);
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
   if (ref_region(refs[0]) == Region::kState) throw Wrong{"transfers into State"};
   if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
@@ -140,6 +141,30 @@ void TermMachine::transfer(const Row& row) {
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
   if (trace_ != nullptr) trace_->emplace_back();
   row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
+  destroy_slots(deaths_[row_ + 1]);
+}
+
+// Rows of a table by tokens: a value of both, which an embedding by their own numbers turns into what it computes of table and tokens.
+void TermMachine::gather_rows(const Row& row, const Ref* refs) {
+  using A = GatherStart;
+  const ReplayTensor rows = resolve(refs[A::kRows]), places = resolve(refs[A::kPlaces]), table = resolve_any(refs[A::kTable]), tokens = resolve(refs[A::kTokens]);
+  if (ref_region(refs[A::kRows]) != Region::kProgram || ref_region(refs[A::kPlaces]) != Region::kProgram) throw Wrong{"gathers to somewhere else than the program's memory"};
+  if (table.store != Store::kFile) throw Wrong{"gathers what is not streamed"};
+  const Application call = {Op::kGather, Pass::kStart, {}, {store(table).read(table.address, table.bytes()), read(tokens, "tokens")}};
+  const Term gathered = terms_.output(call, A::kRows, rows.form()), numbers = terms_.output(call, A::kPlaces, places.form());
+  if (trace_ != nullptr) trace_->emplace_back();
+  if (row.pass == Pass::kStart) {
+    gathered_[gathered] = {call.inputs[0], call.inputs[1], numbers};
+    memory().destroy(rows.address, rows.address + rows.reserved);
+    write(places.address, places.bytes(), numbers);
+    under_way_.push_back({rows, table, gathered});
+  } else {
+    const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) { return t.term == gathered && t.to.address == rows.address; });
+    if (open == under_way_.end()) throw Wrong{"waits for a gather that nobody started"};
+    if (!memory().is_garbage(rows.address, rows.address + rows.bytes())) throw Wrong{"something wrote where rows were under way to"};
+    write(rows.address, rows.bytes(), gathered);
+    under_way_.erase(open);
+  }
   destroy_slots(deaths_[row_ + 1]);
 }
 
@@ -275,6 +300,14 @@ void TermMachine::refuse_overlaps() const {
 }
 
 void TermMachine::unfold(Application& call) {
+  if (call.op == Op::kEmbedding && call.pass == Pass::kForward) {
+    Term &tokens = call.inputs[EmbeddingForward::kTokens - 1], &table = call.inputs[EmbeddingForward::kTable - 1];  // y is no input
+    const auto gathered = gathered_.find(table);
+    if (gathered == gathered_.end()) return;
+    if (tokens != gathered->second.places) throw Wrong{"looks rows that were gathered up by something else than their numbers"};
+    tokens = gathered->second.tokens, table = gathered->second.table;
+    return;
+  }
   if (call.op != Op::kNormConv && call.op != Op::kNormRelu && call.op != Op::kNormAddRelu) return;
   const Form form = terms_.form(call.inputs[0]);  // of x; a copy: every new term may move the table
   if (call.op == Op::kNormConv) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <map>
 #include <vector>
 
 #include "lib/plan.h"
@@ -87,6 +88,7 @@ class TermMachine {
   };
 
   void transfer(const Row& row);
+  void gather_rows(const Row& row, const Ref* refs);
   void start_transfer(const ReplayTensor& to, const ReplayTensor& from);
   void end_transfer(const ReplayTensor& to, const ReplayTensor& from);
   ReplayTensor resolve_any(Ref ref) const;
@@ -141,6 +143,10 @@ class TermMachine {
   TermTable& terms_;
   TermMemory stores_[3];  // in the order of Store
   std::vector<OpenTransfer> under_way_;
+  struct Gathered {
+    Term table = kNoTerm, tokens = kNoTerm, places = kNoTerm;
+  };
+  std::map<Term, Gathered> gathered_;  // by the rows that came of it
   std::vector<RowTerms>* trace_ = nullptr;
   const Program* program_ = nullptr;
   std::vector<std::vector<Ref>> births_, deaths_;  // by row: slots and disk blocks

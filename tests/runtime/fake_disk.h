@@ -58,10 +58,10 @@ class FakeDisk {
 
   Status wait(uint64_t offset) {
     const bool failed = fails();
-    for (const Request& request : requests_) {
-      if (late_ && (offset == Disk::kEverything || request.offset == offset)) perform(request);
-    }
-    std::erase_if(requests_, [&](const Request& r) { return offset == Disk::kEverything || r.offset == offset; });
+    size_t done = offset == Disk::kEverything ? requests_.size() : 0;  // in their order, up to the last that is waited for
+    for (size_t r = 0; r < requests_.size(); ++r) done = requests_[r].offset == offset ? r + 1 : done;
+    for (size_t r = 0; late_ && r < done; ++r) perform(requests_[r]);
+    requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(done));
     return failed ? failure() : ok_status();
   }
 

@@ -80,6 +80,18 @@ class Net {
     if (loss != nullptr) *loss = report.loss;
     return status;
   }
+  // All tokens are 0, but for one that no table has.
+  Status step_with_bad_token(uint64_t position) {
+    const BatchSource source = {&position, [](void* state, uint64_t, uint32_t, BatchSink& sink) {
+      std::vector<int32_t> tokens(sink.label_count(), 0);
+      const std::vector<int32_t> labels(tokens);
+      tokens[*static_cast<uint64_t*>(state)] = 96;
+      sink.add(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size());
+      return ok_status();
+    }};
+    StepReport report;
+    return train_step(trainer, source, report);
+  }
   Outcome train(int steps) {
     Outcome outcome;
     for (int s = 0; s < steps; ++s) {
@@ -126,15 +138,18 @@ TEST(StreamedWeights, TheBitsAreThoseOfResidentWeights) {
       {"f32", json::object()},
       {"Q8_0, two micro-batches", {{"weights", {{"frozen", "q8_0"}}}, {"accumulate", 2}}},
       {"Q4_0 in bf16, released", {{"weights", {{"frozen", "q4_0"}}}, {"dtype", "bf16"}, {"gradient_release", true}}},
+      {"embeddings from the file, Q8_0", {{"weights", {{"frozen", "q8_0"}, {"embedding", "from_file"}}}, {"accumulate", 2}}},
       {"DoRA", {{"lora", {{"dora", true}}}, {"weights", {{"frozen", "nf4"}}}}},
   };
   for (const auto& [what, changes] : kinds) {
-    Net resident(test::with(llama(), changes));
+    Net resident(test::with(test::with(llama(), changes), {{"weights", {{"embedding", nullptr}}}}));
     ASSERT_EQ(resident.plan().streamed_bytes, 0u);
     ASSERT_TRUE(resident.bind_with({}).ok());
     const Outcome expected = resident.train(3);
     for (const double share : {-1.0, 0.0, 0.2}) {
-      for (const json& stream : {json(true), json("auto")}) {
+      for (const json& stream : {json(true), json("auto"), json(false)}) {
+        const bool gathers = changes.contains("weights") && changes.at("weights").contains("embedding");
+        if (stream == false && !gathers) continue;
         Net net(test::with(streaming(changes), {{"weights", {{"stream", stream}}}}), share);
         EXPECT_EQ(net.plan().streamed_bytes > 0, net.plan().state_bytes < resident.plan().state_bytes);
         EXPECT_TRUE(net.plan().streamed_bytes > 0 || (stream == "auto" && share != 0));
@@ -158,6 +173,24 @@ TEST(StreamedWeights, BindAsksForTheFile) {
   const Status status = net.bind_with(small.table());
   EXPECT_EQ(status.code, Code::kUnsupported);
   EXPECT_EQ(status.detail, net.plan().streamed_bytes);
+}
+
+// A token outside the table is the embedding's fault, wherever the table lies.
+TEST(StreamedWeights, ABadTokenIsNamedByItsPosition) {
+  std::string words[2];
+  for (const bool from_file : {false, true}) {
+    Net net(from_file ? llama({{"weights", {{"embedding", "from_file"}}}}) : llama());
+    net.write_file();
+    FakeDisk disk(net.file_bytes(), true);
+    ASSERT_TRUE(net.bind_with(disk.table()).ok());
+    const Status status = net.step_with_bad_token(5);
+    EXPECT_EQ(status.code, Code::kIndexOutOfRange);
+    EXPECT_EQ(status.detail, 5u);
+    words[from_file] = status.message;
+    const Status next = net.step();
+    EXPECT_TRUE(next.ok()) << next.message << ", " << from_file;
+  }
+  EXPECT_EQ(words[0], words[1]);
 }
 
 // Whichever call fails, the step says so, no weight changes, nothing is under way, and the next step does it.

@@ -97,7 +97,7 @@ void add_references(const OwnedProgram& program, const Row& row, json& entry) {
 // A forward kernel that is not its link's first is a recomputation, in a backward too.
 const char* stage_of(const Row& row, const RowOrigin& origin) {
   if (row.op == Op::kMove) return "move";
-  if (row.op == Op::kTransfer || row.op == Op::kLoad) return "transfer";
+  if (kernel_info(row.op, row.pass).asynchronous()) return "transfer";
   switch (row.pass) {
     case Pass::kReduce:
     case Pass::kFinish:

@@ -11,7 +11,7 @@ namespace {
 double transfer_cost(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
   if (row.pass != Pass::kStart) return 0;
   const Ref y = program.arguments[row.first_argument];
-  if (row.op == Op::kLoad) return stream_byte_cost(model) * static_cast<double>(program.slots[ref_index(y)].tensor.bytes);
+  if (row.op == Op::kLoad || row.op == Op::kGather) return stream_byte_cost(model) * static_cast<double>(program.slots[ref_index(y)].tensor.bytes);
   const bool writes = ref_region(y) == Region::kDisk;
   const Tensor& tensor = writes ? program.disk[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
   const DiskLevel disk = disk_level(model, tensor.bytes);

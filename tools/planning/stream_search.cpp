@@ -55,7 +55,11 @@ class Search {
   explicit Search(const StreamProblem& problem) : problem_(problem) {}
 
   std::optional<StreamChoice> run() {
-    for (const std::set<uint32_t>& streamed : sets_to_try(problem_)) try_windows(streamed);
+    std::set<std::set<uint32_t>> tried;
+    for (std::set<uint32_t> streamed : sets_to_try(problem_)) {
+      streamed.insert(problem_.always.begin(), problem_.always.end());
+      if (tried.insert(streamed).second) try_windows(streamed);
+    }
     return best_;
   }
 

@@ -24,6 +24,7 @@ struct StreamOutcome {
 struct StreamProblem {
   std::map<uint32_t, uint64_t> weights;  // bytes of what may be streamed
   bool all = false;                      // and must be
+  std::set<uint32_t> always;             // of them those that are, whatever else is
   std::function<uint64_t(const std::set<uint32_t>& streamed)> least_window;
   std::function<std::optional<StreamOutcome>(const StreamChoice& choice)> plan;  // none: it does not fit
 };

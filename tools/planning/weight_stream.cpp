@@ -18,6 +18,17 @@ namespace {
 using Stream = WeightsRecipe::Stream;
 constexpr uint64_t kLeastStreamedBytes = kStreamAlignment;  // smaller matrices would lie in the file with more padding than numbers
 
+// The tables of which embeddings may read rows of their own.
+std::set<uint32_t> embedding_tables(const SolvedModel& model) {
+  std::set<uint32_t> places;
+  for (const Call& call : model.evaluation) {
+    if (call.op != Op::kEmbedding) continue;
+    const ValueId table = call.arguments[EmbeddingForward::kTable];
+    if (!model.graph.values[table].trainable) places.insert(model.state.state_index.at(table));
+  }
+  return places;
+}
+
 uint64_t bytes_in_file(const SolvedModel& model, uint32_t place) {
   return align_to(model.graph.tensor(model.state.state[place]).bytes, kStreamAlignment);
 }
@@ -28,16 +39,22 @@ uint64_t bytes_in_file(const SolvedModel& model, const std::set<uint32_t>& place
   return bytes;
 }
 
-// What a list of calls brings in at least: each of its streamed weights once.
+// What a list of calls brings in at least: each of its streamed weights once, of a table that is gathered the rows of the micro-batch's tokens.
 uint64_t streamed_bytes_of(const SolvedModel& model, const std::vector<Call>& calls, const std::set<uint32_t>& streamed) {
-  std::set<uint32_t> used;
+  std::set<uint32_t> whole;
+  uint64_t rows_bytes = 0;
+  const Tensor& tokens = model.graph.tensor(model.graph.input);
   for (const Call& call : calls) {
-    for (const ValueId v : call.arguments) {
-      const auto found = model.state.state_index.find(v);
-      if (found != model.state.state_index.end() && streamed.count(found->second) != 0) used.insert(found->second);
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      const auto found = model.state.state_index.find(call.arguments[a]);
+      if (found == model.state.state_index.end() || streamed.count(found->second) == 0) continue;
+      const bool gathers = call.op == Op::kEmbedding && a == EmbeddingForward::kTable && model.window.gathered.count(found->second) != 0;
+      if (!gathers) whole.insert(found->second);
+      const Tensor& table = model.graph.tensor(found->first);
+      if (gathers) rows_bytes = align_up(tokens.elements() * stored_bytes(table.dtype, table.last_dimension())) + align_up(tokens.used_bytes());
     }
   }
-  return bytes_in_file(model, used);
+  return bytes_in_file(model, whole) + align_to(rows_bytes, kStreamAlignment);
 }
 
 // visit(calls) for every list of calls that becomes rows of a program.
@@ -84,19 +101,49 @@ void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint6
   for (uint32_t i = 0; i < model.state.state.size(); ++i) {
     if (streamed.count(i) == 0) model.state_bytes += model.graph.tensor(model.state.state[i]).bytes;
   }
-  model.window = {streamed, window_bytes, model.state_bytes + model.carried_bytes};
+  model.window.streamed = streamed;
+  model.window.bytes = window_bytes;
+  model.window.region_start = model.state_bytes + model.carried_bytes;
   model.header_bytes = region_header(model.graph, model.window).bytes;
   model.store_all_bytes += model.fixed_bytes() - fixed;  // modulo 2^64
 }
 
+namespace {
+
+// A head that is tied to them needs all of it, in memory or streamed.
+void require_apart(const SolvedModel& model, const std::set<uint32_t>& tables) {
+  for_each_list(model, [&](const std::vector<Call>& calls) {
+    for (const Call& call : calls) {
+      if (call.op != Op::kLossHead) continue;
+      for (const ValueId v : call.arguments) {
+        const auto found = model.state.state_index.find(v);
+        if (found == model.state.state_index.end() || tables.count(found->second) == 0) continue;
+        throw UserError(model.recipe.name + ": weights.embedding: \"from_file\": the head is tied to the embeddings and needs all of them; give \"stream\": true too, or leave it out");
+      }
+    }
+  });
+}
+
+}  // namespace
+
 void place_weights_by_recipe(SolvedModel& model) {
-  if (model.recipe.weights.stream == Stream::kNone) return;
-  const std::set<uint32_t> streamed = streamable_weights(model);
-  if (streamed.empty()) {
+  const WeightsRecipe& weights = model.recipe.weights;
+  if (weights.embedding_from_file) {
+    model.window.gathered = embedding_tables(model);
+    if (model.window.gathered.empty()) throw UserError(model.recipe.name + ": weights.embedding: \"from_file\": the model has no embeddings that are frozen; leave it out");
+    if (weights.stream == Stream::kNone) require_apart(model, model.window.gathered);
+  }
+  std::set<uint32_t> streamed = model.window.gathered;
+  if (weights.stream != Stream::kNone) streamed.merge(streamable_weights(model));
+  if (streamed.empty() && weights.stream != Stream::kNone) {
     throw UserError(model.recipe.name + ": weights.stream: the model has no frozen matrix of " + std::to_string(kLeastStreamedBytes) + " bytes; leave it out");
   }
-  place_weights(model, streamed, least_window(model, streamed));
+  if (!streamed.empty()) place_weights(model, streamed, least_window(model, streamed));
 }
+
+namespace {
+bool is_load(const Row& row) { return kernel_info(row.op, row.pass).carrier == Carrier::kWeights; }
+}  // namespace
 
 double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
   const auto cost_of = [&](const OwnedProgram& program) {
@@ -105,7 +152,7 @@ double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
     for (const Row& row : program.rows) {
       const double cost = row_cost(model, plan, program, row);
       const Ref slot = program.arguments[row.first_argument];
-      if (row.op != Op::kLoad) {
+      if (!is_load(row)) {
         now += cost;
       } else if (row.pass == Pass::kStart) {
         disk_is_free = std::max(disk_is_free, now) + cost;
@@ -125,7 +172,7 @@ namespace {
 double computing_cost(const SolvedModel& model, const OwnedPlan& plan) {
   double cost = 0;
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
-    if (row.op != Op::kLoad) cost += times * row_cost(model, plan, program, row);
+    if (!is_load(row)) cost += times * row_cost(model, plan, program, row);
   });
   return cost;
 }
@@ -159,7 +206,7 @@ class Trials {
  private:
   // Memory is no concern then: all of it stays, or the window holds the next weight beside the one in use.
   StreamChoice without_budget() const {
-    if (by_plan_) return {};
+    if (by_plan_) return {model_.window.gathered, least_window(model_, model_.window.gathered), false};
     return {streamable_, std::min(2 * least_window(model_, streamable_), bytes_in_file(model_, streamable_)), false};
   }
 
@@ -167,6 +214,7 @@ class Trials {
     StreamProblem problem;
     for (const uint32_t place : streamable_) problem.weights[place] = bytes_in_file(model_, place);
     problem.all = !by_plan_;
+    problem.always = model_.window.gathered;
     problem.least_window = [this](const std::set<uint32_t>& streamed) { return least_window(model_, streamed); };
     problem.plan = [this](const StreamChoice& choice) -> std::optional<StreamOutcome> {
       const PlannedModel planned = plan(choice);

@@ -77,7 +77,7 @@ void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<si
     for (size_t r = 0; r < program.rows.size(); ++r) {
       const std::vector<double>& samples = clock.samples[p][r];
       // Moves are measured for every gradient, whatever this layout moves; the evaluation does not run in a step.
-      if (program.rows[r].op == Op::kMove || program.rows[r].op == Op::kLoad || samples.empty()) continue;
+      if (program.rows[r].op == Op::kMove || kernel_info(program.rows[r].op, program.rows[r].pass).carrier == Carrier::kWeights || samples.empty()) continue;
       KernelTimes::Time& kernel = times.kernels[row_key(plan, program, program.rows[r])];
       const size_t each = p == static_cast<size_t>(ProgramId::kMicroAdd) ? plan.accumulate - 1 : 1;
       for (const size_t step : steps) {

@@ -108,6 +108,7 @@ struct EarlyStopping {
 struct WeightsRecipe {
   enum class Stream { kNone, kAll, kByPlan };
   std::optional<DType> frozen;  // what frozen matrices become while they are read; none: they stay as the model's file stores them
+  bool embedding_from_file = false;  // the embeddings' rows of a micro-batch's tokens are read from that file, and the others not at all
   Stream stream = Stream::kNone;  // which of them come from a file each time that they are wanted: kByPlan lets the planner choose
   bool operator==(const WeightsRecipe&) const = default;
 };

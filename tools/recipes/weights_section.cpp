@@ -14,6 +14,8 @@ constexpr Word<Frozen> kFrozen[] = {{"as_stored", std::nullopt}, {"f32", DType::
 
 constexpr Word<DType> kTrained[] = {{"f32", DType::kF32}, {"bf16", DType::kBf16}};
 
+constexpr Word<bool> kEmbedding[] = {{"in_state", false}, {"from_file", true}};
+
 using Stream = WeightsRecipe::Stream;
 const char* const kByPlan = "auto";
 
@@ -31,10 +33,12 @@ void read_stream(const JsonFields& fields, WeightsRecipe& weights) {
 }  // namespace
 
 WeightsRecipe read_weights(const JsonFields& fields) {
-  fields.allow_only({"frozen", "stream"});
+  fields.allow_only({"frozen", "embedding", "stream"});
   WeightsRecipe weights;
   fields.read_choice("frozen", weights.frozen, kFrozen,
                      {"How frozen matrices lie in memory: \"as_stored\" as the model's file has them, else quantised, or widened, while they are read"});
+  fields.read_choice("embedding", weights.embedding_from_file, kEmbedding,
+                     {"Where the embeddings lie: \"from_file\" reads the rows of a micro-batch's tokens from a file, and leaves the others there"});
   read_stream(fields, weights);
   return weights;
 }
@@ -43,6 +47,8 @@ void check_weights(const Recipe& recipe, const RecipeRules& rules) {
   const Frozen& frozen = recipe.weights.frozen;
   rules.require(recipe.weights.stream == Stream::kNone || recipe.lora, "weights.stream",
                 "needs \"lora\": what is streamed must be frozen, and a snapshot of the whole model holds what is in memory");
+  rules.require(!recipe.weights.embedding_from_file || recipe.lora, "weights.embedding",
+                "\"from_file\" needs \"lora\": what stays in the file must be frozen, and a snapshot of the whole model holds what is in memory");
   rules.require(!frozen || recipe.lora || !recipe.freeze.empty(), "weights.frozen", "nothing is frozen: give \"lora\" or \"freeze\", or leave it out");
   rules.require(!frozen || recipe.lora || dtype_info(*frozen).block_elements == 1, "weights.frozen",
                 std::string("\"") + word_of(kFrozen, frozen) + "\" needs \"lora\": a snapshot of the whole model cannot hold blocks");
@@ -60,6 +66,7 @@ nlohmann::json trained_json(const TrainedRecipe& trained) { return {{"storage", 
 
 json weights_json(const WeightsRecipe& weights) {
   json value = {{"frozen", word_of(kFrozen, weights.frozen)}};
+  if (weights.embedding_from_file) value["embedding"] = word_of(kEmbedding, true);
   if (weights.stream != Stream::kNone) value["stream"] = weights.stream == Stream::kAll ? json(true) : json(kByPlan);
   return value;
 }
