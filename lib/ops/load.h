@@ -40,7 +40,7 @@ constexpr Fault gather_fault(const ShapedCall& c) {
 struct GatherStart {
   enum : uint32_t { kRows, kPlaces, kTable, kTokens, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::gather_fault(c); }
-  static constexpr const char* kSynopsis = "rows = table[tokens] begins; places = its own numbers";
+  static constexpr const char* kSynopsis = "rows = table[tokens] begins; places = position in tokens";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGather, .pass = Pass::kStart, .name = "gather.start", .carrier = Carrier::kWeights,
       .arguments = {contract::out("rows[M,C]", Storage::kAny), contract::out("places[B,T]", Storage::kI32), contract::in("table[V,C]", Storage::kAny),
@@ -51,7 +51,7 @@ struct GatherStart {
 struct GatherWait {
   enum : uint32_t { kRows, kPlaces, kTable, kTokens, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::gather_fault(c); }
-  static constexpr const char* kSynopsis = "rows = table[tokens] has ended; places = its own numbers";
+  static constexpr const char* kSynopsis = "rows = table[tokens] has ended; places = position in tokens";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGather, .pass = Pass::kWait, .name = "gather.wait", .carrier = Carrier::kWeights,
       .arguments = {contract::updated("rows[M,C]", Storage::kAny), contract::updated("places[B,T]", Storage::kI32), contract::in("table[V,C]", Storage::kAny),

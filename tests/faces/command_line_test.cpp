@@ -125,6 +125,36 @@ TEST_F(CommandLine, ATableOfWhichNothingFitsNamesTheSmallestBudget) {
   EXPECT_FALSE(json_answer({"fit", recipe(), "--budget", "1GiB", "--table", "--json"}).contains("smallest"));
 }
 
+// Each row is the last that fits: one step further, `fit` says that it does not.
+TEST_F(CommandLine, ATableSaysHowFarEachWayToStoreGoes) {
+  json small = {{"name", "small"}, {"model", {{"family", "llama"}, {"vocab_size", 128}, {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 2},
+                {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"max_position_embeddings", 1024}, {"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}}},
+                {"init", "random"}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 64}, {"lora", {{"r", 8}}}, {"optimizer", {{"name", "adamw"}}},
+                {"budget", 900000}};
+  const auto written = [&](const json& recipe) {
+    write_text(folder_.file("r.json"), recipe.dump());
+    return folder_.file("r.json");
+  };
+  const json rows = json_answer({"fit", written(small), "--table", "--json"}).at("storage");
+  ASSERT_EQ(rows.size(), 12u);  // as stored, Q8_0, Q4_0; streamed or not; f32 or 8 bits
+  for (size_t r = 0; r < rows.size(); r += 4) {  // each is a plan of its own
+    const json& row = rows[r];
+    json chosen = small;
+    chosen["weights"] = {{"frozen", row.at("frozen")}, {"stream", row.at("stream")}};
+    chosen["optimizer"]["states"] = row.at("states");
+    const auto status_at = [&](uint64_t batch, uint64_t sequence) {
+      chosen["batch"] = batch, chosen["sequence"] = sequence;
+      return batch == 0 || sequence == 0 ? 0 : reprise_command({"fit", written(chosen)}).status;
+    };
+    const uint64_t sequence = row.at("sequence"), batch = row.at("batch");
+    EXPECT_EQ(status_at(1, sequence), 0) << row;
+    EXPECT_EQ(status_at(1, sequence + 64), 3) << row;
+    EXPECT_EQ(status_at(batch, 64), 0) << row;
+    EXPECT_EQ(status_at(batch + 1, 64), 3) << row;
+  }
+  EXPECT_GT(rows[11].at("sequence"), rows[0].at("sequence")) << "streamed in 8 bits, beside all in memory in f32";
+}
+
 TEST_F(CommandLine, SaysWhatGradientReleaseWouldNeed) {
   const ProcessResult without = reprise_command({"fit", recipe(), "--budget", "1KiB"});
   const std::string words = "with \"gradient_release\": true it would be ";

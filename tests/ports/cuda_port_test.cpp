@@ -299,6 +299,26 @@ TEST_F(CudaProgram, ResumesAndSpillsToTheDiskWithTheSameBits) {
   EXPECT_EQ(snapshot_tensors(whole), snapshot_tensors(rest));
 }
 
+// Wide enough that its matrices are streamed; a head of its own, so that its embeddings may stay in the file.
+std::string streaming_gpt(const std::string& weights) {
+  return R"({"name": "tiny-gpt", "model": {"family": "gpt2", "vocab_size": 64, "n_positions": 24, "n_embd": 64, "n_layer": 2, "n_head": 2,
+         "tie_word_embeddings": false, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0}, "data": {"kind": "synthetic"}, "batch": 2, "sequence": 11,
+         "steps": 3, "backend": "cuda", "lora": {"r": 2}, "optimizer": {"name": "sgd", "lr": 0.1}, "init": "random", "weights": )" + weights + "}";
+}
+
+TEST_F(CudaProgram, StreamsWeightsThroughPinnedMemoryWithTheSameBits) {
+  const std::string resident = folder_.file("resident"), streamed = folder_.file("streamed"), file = folder_.file("weights");
+  const ProgramRun whole = run(streaming_gpt(R"({"frozen": "q8_0"})"), "none", -1, {"--save", resident});
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  const ProgramRun loads = run(streaming_gpt(R"({"frozen": "q8_0", "stream": true, "embedding": "from_file"})"), "optimal", 0, {"--save", streamed, "--streamed", file});
+  ASSERT_EQ(loads.status, 0) << loads.err;
+  EXPECT_NE(loads.err.find("(equal)"), std::string::npos) << loads.err;
+  EXPECT_EQ(whole.log.results(), loads.log.results());
+  ASSERT_NE(snapshot_tensors(resident), "");
+  EXPECT_EQ(snapshot_tensors(resident), snapshot_tensors(streamed));
+  EXPECT_EQ(fake_cuda_card().held_things, 0u) << "streams and pinned memory are given back";
+}
+
 TEST_F(CudaProgram, AllocatesNothingFromStepToStep) {
   ASSERT_EQ(run(gpt(), "optimal", 0, {"--steps", "2"}).status, 0);
   const uint64_t of_two = fake_cuda_card().calls;

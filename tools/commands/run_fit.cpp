@@ -11,6 +11,7 @@
 #include "tools/planning/board.h"
 #include "tools/planning/does_not_fit.h"
 #include "tools/planning/fit_table.h"
+#include "tools/planning/storage_choices.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/writing/summary.h"
 
@@ -45,11 +46,12 @@ int run_table(const FitOptions& fit) {
   if (!recipe.budget_bytes) throw UserError(options.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
   std::optional<SolvedModel> profiled;
   if (!options.profile.empty()) profiled = options.solve();
-  const nlohmann::json table = fit_table(recipe, profiled ? &*profiled : nullptr);
+  nlohmann::json table = fit_table(recipe, profiled ? &*profiled : nullptr);
+  table["storage"] = storage_choices(recipe);
   if (as_json) {
     print_json(table);
   } else {
-    std::cout << fit_table_text(table);
+    std::cout << fit_table_text(table) << storage_choices_text(table["storage"], recipe.sequence);
   }
   if (!table.contains("smallest")) return 0;
   std::cerr << nothing_fits_message(recipe, table) << "\n";
