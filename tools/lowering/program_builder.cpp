@@ -271,18 +271,19 @@ void ProgramBuilder::add_load(const Wanted& wanted, const LoadedSlots& slots, Pa
   add_transfer(Op::kGather, pass, {slots.weight, slots.places, from, current_.at(in_.graph.input)}, link);
 }
 
-// The rows again, with starts and waits between them, and slots in the place of streamed weights.
-void ProgramBuilder::load_streamed_weights() {
-  std::vector<Wanted> wanted;
+template <typename Visit>
+void ProgramBuilder::for_each_streamed(const Row& row, const Visit& visit) const {
+  for (uint32_t a = 0; a < kernel_info(row.op, row.pass).arity(); ++a) {
+    const Ref ref = program_.arguments[row.first_argument + a];
+    if (is_streamed(ref)) visit(a, Wanted{ref_index(ref), gathers(row, a)});
+  }
+}
+
+// What the rows want, and when it lies where: `wanted` by the loads' index of weights.
+std::vector<WeightLoad> ProgramBuilder::plan_loads(std::vector<Wanted>& wanted) const {
   std::map<Wanted, uint32_t> index;
   std::vector<WeightUse> uses;
   std::vector<uint64_t> bytes;
-  const auto for_each_streamed = [this](const Row& row, const auto& visit) {
-    for (uint32_t a = 0; a < kernel_info(row.op, row.pass).arity(); ++a) {
-      const Ref ref = program_.arguments[row.first_argument + a];
-      if (is_streamed(ref)) visit(a, Wanted{ref_index(ref), gathers(row, a)});
-    }
-  };
   for (uint32_t r = 0; r < program_.rows.size(); ++r) {
     for_each_streamed(program_.rows[r], [&](uint32_t, const Wanted& w) {
       const auto [found, is_new] = index.try_emplace(w, static_cast<uint32_t>(wanted.size()));
@@ -292,21 +293,28 @@ void ProgramBuilder::load_streamed_weights() {
   }
   const std::optional<std::vector<WeightLoad>> loads = fill_window(uses, bytes, in_.window.bytes);
   if (!loads) throw WindowTooSmall("the window of streamed weights is too small for a row");
-  std::vector<Row> rows = std::move(program_.rows);
-  std::vector<RowOrigin> origins = std::move(program_.origins);
+  return *loads;
+}
+
+// The rows again, with starts and waits between them, and slots in the place of streamed weights.
+void ProgramBuilder::load_streamed_weights() {
+  std::vector<Wanted> wanted;
+  const std::vector<WeightLoad> loads = plan_loads(wanted);
+  const std::vector<Row> rows = std::move(program_.rows);
+  const std::vector<RowOrigin> origins = std::move(program_.origins);
   program_.rows.clear(), program_.origins.clear();
-  std::vector<LoadedSlots> slots;
+  std::vector<LoadedSlots> slots;  // parallel to the loads that have started
   std::map<Wanted, LoadedSlots> now;
   size_t waited = 0;
   for (uint32_t r = 0; r < rows.size(); ++r) {
     origin_ = origins[r];
-    for (; slots.size() < loads->size() && (*loads)[slots.size()].start_row <= r;) {
-      const WeightLoad& load = (*loads)[slots.size()];
+    while (slots.size() < loads.size() && loads[slots.size()].start_row <= r) {
+      const WeightLoad& load = loads[slots.size()];
       slots.push_back(new_loaded_slots(wanted[load.weight], load.offset));
       add_load(wanted[load.weight], slots.back(), Pass::kStart, rows[r].link);
     }
-    for (; waited < loads->size() && (*loads)[waited].first_row <= r; ++waited) {
-      const Wanted& w = wanted[(*loads)[waited].weight];
+    for (; waited < loads.size() && loads[waited].first_row <= r; ++waited) {
+      const Wanted& w = wanted[loads[waited].weight];
       add_load(w, slots[waited], Pass::kWait, rows[r].link);
       now[w] = slots[waited];
     }

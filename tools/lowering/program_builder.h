@@ -69,6 +69,9 @@ class ProgramBuilder {
   struct LoadedSlots {
     uint32_t weight = kNoSlot, places = kNoSlot;
   };
+  template <typename Visit>
+  void for_each_streamed(const Row& row, const Visit& visit) const;  // visit(argument, wanted)
+  std::vector<WeightLoad> plan_loads(std::vector<Wanted>& wanted) const;
   void load_streamed_weights();
   bool is_streamed(Ref ref) const;
   bool gathers(const Row& row, uint32_t argument) const;
