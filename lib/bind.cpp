@@ -5,9 +5,8 @@
 
 namespace reprise {
 
-namespace {
-
-Status prove_again(const Plan& plan, const Backend& backend, const Resources& given) {
+Status check_plan(const Plan& plan, const Backend& backend, const Resources& given) {
+  REPRISE_RETURN_IF_ERROR(check_given(plan, backend, given));
   const uint64_t marks_bytes = uint64_t{check_marks(plan)} * sizeof(CheckMark);
   const bool aligned = reinterpret_cast<uintptr_t>(given.workspace.base) % alignof(CheckMark) == 0;
   if (marks_bytes > given.workspace.bytes || !aligned) {
@@ -18,11 +17,8 @@ Status prove_again(const Plan& plan, const Backend& backend, const Resources& gi
   return ok_status();
 }
 
-}  // namespace
-
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer) {
-  REPRISE_RETURN_IF_ERROR(check_given(plan, backend, resources));
-  REPRISE_RETURN_IF_ERROR(prove_again(plan, backend, resources));
+  REPRISE_RETURN_IF_ERROR(check_plan(plan, backend, resources));
   return bind_proved(plan, backend, resources, trainer);
 }
 

@@ -138,6 +138,12 @@ struct Plan {
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };
 
+// What plan.h holds of one plan. A program may have several of one training, each for a budget of its own: their State is the same (same_state.h).
+struct WrittenPlan {
+  const Plan* plan;
+  const char *recipe, *summary, *hash;  // the canonical recipe; a few lines for a person; the name of the plan in manifests
+};
+
 // Of a reference that check.h has proved.
 constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref ref) {
   const uint32_t index = ref_index(ref);

@@ -65,6 +65,7 @@ struct ArenaAddress {
 struct Arena {
   ArenaAddress base;
   uint64_t bytes = 0;
+  uint64_t reserved_bytes = 0;  // addresses for it, of which `bytes` have memory; 0: it keeps its size
 };
 
 // A board with its one kind of processor, as one table. What is taken from it is given back through it; giving back an empty one does
@@ -79,6 +80,13 @@ struct Port {
   // kOutOfMemory, with the bytes asked for, where the board has not so much.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);
   void (*release_arena)(Arena* arena);
+  // An arena that can change its size: so many addresses, without memory yet. kUnsupported, with the reason, where this machine cannot, and null on a
+  // port whose arenas keep their size.
+  Status (*reserve_arena)(uint64_t bytes, Arena* arena);
+  // Takes memory for the arena up to `bytes`, or gives back to the system what lies behind. Its contents up to there stay, and so does its
+  // address. Memory may have to be given back in the pieces in which it was taken: an arena that shall shrink to a size has grown to that size
+  // before. kOutOfMemory, with the bytes asked for, where the board has not so much: then the arena is as it was.
+  Status (*resize_arena)(uint64_t bytes, Arena* arena);
   // `count` workers, from 1 to most_workers, the calling thread being the first of them; 0 asks for one per processor.
   Status (*start_workers)(uint32_t count, Workers* workers);
   void (*stop_workers)(Workers* workers);

@@ -10,6 +10,7 @@
 #include "lib/initial_values.h"
 #include "lib/program_run.h"
 #include "lib/rng.h"
+#include "lib/same_state.h"
 
 namespace reprise {
 
@@ -88,16 +89,24 @@ Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& 
   return fill_words(trainer, region + (tensor.offset + used), 0, tensor.bytes - used);
 }
 
+// All is canary but the padding of Carried's tensors.
+Status initialise_behind_state(const Trainer& trainer) {
+  const uint64_t state_bytes = trainer.plan->state_bytes;
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state_bytes, kCanary, trainer.arena.bytes - state_bytes));
+  for (const Tensor& tensor : trainer.plan->carried) {
+    REPRISE_RETURN_IF_ERROR(clear_padding(trainer, trainer.region(Region::kCarried), tensor));
+  }
+  return ok_status();
+}
+
 // All is canary but State's tensors, which are cleared, and the padding of Carried's; then the state gets its values.
 Status initialise_arena(const Trainer& trainer) {
-  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.arena.bytes));
+  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.plan->state_bytes));
   for (const StateTensor& state : trainer.plan->state) {
     if (state.kind == StateKind::kStreamed) continue;
     REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
   }
-  for (const Tensor& tensor : trainer.plan->carried) {
-    REPRISE_RETURN_IF_ERROR(clear_padding(trainer, trainer.region(Region::kCarried), tensor));
-  }
+  REPRISE_RETURN_IF_ERROR(initialise_behind_state(trainer));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
     if (state.kind == StateKind::kStreamed) continue;
@@ -133,6 +142,20 @@ Status record_programs(Trainer& trainer) {
   return ok_status();
 }
 
+// Whether the backend has every kernel that the plan calls.
+Status try_rows(const Trainer& trainer) {
+  for (const Program& program : trainer.plan->programs) {
+    for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
+  }
+  return ok_status();
+}
+
+Status record_or_unbind(Trainer& trainer) {
+  const Status recorded = record_programs(trainer);
+  if (!recorded.ok()) unbind(trainer);
+  return recorded;
+}
+
 }  // namespace
 
 Status check_given(const Plan& plan, const Backend& backend, const Resources& given) {
@@ -164,13 +187,30 @@ Status bind_proved(const Plan& plan, const Backend& backend, const Resources& re
   trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;
   trainer.weights = resources.weights;
-  for (const Program& program : plan.programs) {
-    for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
-  }
+  REPRISE_RETURN_IF_ERROR(try_rows(trainer));
   REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_arena(trainer)));
-  const Status recorded = record_programs(trainer);
-  if (!recorded.ok()) unbind(trainer);
-  return recorded;
+  return record_or_unbind(trainer);
+}
+
+Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer) {
+  REPRISE_RETURN_IF_ERROR(check_given(plan, *trainer.backend, resources));
+  REPRISE_RETURN_IF_ERROR(check_staging(plan));
+  if (!same_state(*trainer.plan, plan)) return {Code::kUnsupported, "a plan that takes over must be of the same training and have the same State", 0};
+  if (resources.arena.base.for_kernels != trainer.arena.base.for_kernels) {
+    return {Code::kUnsupported, "the arena of a plan that takes over must begin where State lies", 0};
+  }
+  Trainer next = trainer;
+  next.plan = &plan;
+  next.arena = resources.arena;
+  next.disk = resources.disk;
+  next.weights = resources.weights;
+  next.highest = next.generated = 0;
+  for (void*& recording : next.recordings) recording = nullptr;
+  REPRISE_RETURN_IF_ERROR(try_rows(next));
+  unbind(trainer);
+  trainer = next;
+  REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_behind_state(trainer)));
+  return record_or_unbind(trainer);
 }
 
 void unbind(Trainer& trainer) {

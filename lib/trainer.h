@@ -73,6 +73,15 @@ Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Tra
 Status bind_proved(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
 Status bind_proved(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;
 
+// What bind looks at before it touches the arena, the proof above all: of a plan that may take over later.
+Status check_plan(const Plan& plan, const Backend& backend, const Resources& resources);
+
+// Another plan takes over between steps. State is the same in both (same_state.h) and stays as it lies; behind it all is as after bind: canary,
+// nothing measured, no sequence begun, the programs recorded anew. `resources` are those of bind but for the arena, which begins at the same
+// address and has the plan's arena_bytes. What bind_proved refuses, and another State, is refused before anything is touched, and the trainer
+// goes on in the plan that it has; a device that fails later leaves a trainer that runs nothing. The plan is proved, by the compiler or by check_plan.
+Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer);
+
 // Gives back the recordings that bind made, and nothing on a backend without a recorder. After it the trainer runs nothing.
 void unbind(Trainer& trainer);
 

@@ -8,35 +8,78 @@ namespace {
 
 unsigned char* pointer(uint64_t address) { return reinterpret_cast<unsigned char*>(static_cast<uintptr_t>(address)); }
 
-// Reserve, create, map, open to the device: what was done is undone where a later part fails.
-Status map_memory(const CudaDriver& driver, uint64_t address, CardArena& arena, const CudaMemoryKind& kind) {
-  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.create(&arena.handle, arena.mapped_bytes, &kind, 0)));
-  Status status = driver_status(driver, driver.map(address, arena.mapped_bytes, 0, arena.handle, 0));
+uint64_t address_of(const CardArena& arena) { return reinterpret_cast<uintptr_t>(arena.arena.base.for_kernels); }
+
+CudaMemoryKind kind_of(const Card& card) {
+  CudaMemoryKind kind;
+  kind.location.device = card.device;
+  return kind;
+}
+
+// Create, map, open to the device: what was done is undone where a later part fails.
+Status map_piece(const CudaDriver& driver, const Card& card, uint64_t address, CardArena::Piece& piece) {
+  const CudaMemoryKind kind = kind_of(card);
+  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.create(&piece.handle, piece.bytes, &kind, 0)));
+  Status status = driver_status(driver, driver.map(address, piece.bytes, 0, piece.handle, 0));
   if (status.ok()) {
     CudaMemoryAccess access;
     access.location = kind.location;
-    status = driver_status(driver, driver.set_access(address, arena.mapped_bytes, &access, 1));
+    status = driver_status(driver, driver.set_access(address, piece.bytes, &access, 1));
     if (status.ok()) return status;
-    (void)driver.unmap(address, arena.mapped_bytes);
+    (void)driver.unmap(address, piece.bytes);
   }
-  (void)driver.release(arena.handle);
+  (void)driver.release(piece.handle);
   return status;
 }
 
-Status take_mapped(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
-  if (!card.has_virtual_memory) return {Code::kUnsupported, "the card has no virtual memory management", 0};
-  CudaMemoryKind kind;
-  kind.location.device = card.device;
-  size_t piece = 0;
-  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.granularity(&piece, &kind, 1)));
-  if (piece == 0) return {Code::kBackend, "the driver names no granularity of its memory", 0};
-  arena.mapped_bytes = (bytes + piece - 1) / piece * piece;
+Status reserve_addresses(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
+  if (!card.has_virtual_memory) return {Code::kUnsupported, "the card has no virtual memory management, so its arena keeps its size", 0};
+  const CudaMemoryKind kind = kind_of(card);
+  size_t granularity = 0;
+  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.granularity(&granularity, &kind, 1)));
+  if (granularity == 0) return {Code::kBackend, "the driver names no granularity of its memory", 0};
+  const uint64_t rounded = (bytes + granularity - 1) / granularity * granularity;
   uint64_t address = 0;
-  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.reserve_addresses(&address, arena.mapped_bytes, 0, 0, 0)));
-  const Status mapped = map_memory(driver, address, arena, kind);
-  if (!mapped.ok()) (void)driver.free_addresses(address, arena.mapped_bytes);
-  if (mapped.ok()) arena.arena = {{pointer(address)}, bytes};
-  return mapped;
+  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.reserve_addresses(&address, rounded, 0, 0, 0)));
+  arena.arena = {{pointer(address)}, 0, bytes};
+  arena.address_bytes = rounded;
+  arena.granularity = granularity;
+  return ok_status();
+}
+
+// A piece from the end of the last one.
+Status grow(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
+  const uint64_t end = (bytes + arena.granularity - 1) / arena.granularity * arena.granularity;
+  if (end > arena.mapped_bytes) {
+    if (arena.piece_count == CardArena::kMostPieces || end > arena.address_bytes) {
+      return {Code::kUnsupported, "the arena cannot grow so far, or so often", bytes};
+    }
+    CardArena::Piece piece = {0, arena.mapped_bytes, end - arena.mapped_bytes};
+    REPRISE_RETURN_IF_ERROR(map_piece(driver, card, address_of(arena) + piece.begin, piece));
+    arena.pieces[arena.piece_count++] = piece;
+    arena.mapped_bytes = end;
+  }
+  arena.arena.bytes = bytes;
+  return ok_status();
+}
+
+// Every piece that begins behind the new end.
+void shrink(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
+  while (arena.piece_count > 0 && arena.pieces[arena.piece_count - 1].begin >= bytes) {
+    const CardArena::Piece& piece = arena.pieces[--arena.piece_count];
+    (void)driver.unmap(address_of(arena) + piece.begin, piece.bytes);
+    (void)driver.release(piece.handle);
+    arena.mapped_bytes = piece.begin;
+  }
+  arena.arena.bytes = bytes;
+}
+
+Status take_mapped(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
+  REPRISE_RETURN_IF_ERROR(reserve_addresses(driver, card, bytes, arena));
+  const Status grown = grow(driver, card, bytes, arena);
+  arena.arena.reserved_bytes = 0;
+  if (!grown.ok()) give_card_arena(driver, arena);
+  return grown;
 }
 
 Status take_plain(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
@@ -53,35 +96,60 @@ Status refuse_share(const HostShare& host, uint64_t bytes) {
   return {Code::kOutOfMemory, refusal, bytes};
 }
 
-}  // namespace
-
-Status take_card_arena(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t bytes, CardArena& arena) {
-  arena = {};
-  if (bytes == 0) return ok_status();
+// Whether the card has so many bytes more for an arena of `bytes`.
+Status require_room(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t more, uint64_t bytes) {
   size_t free_bytes = 0, total_bytes = 0;
   REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.memory(&free_bytes, &total_bytes)));
-  if (bytes > free_bytes) {
+  if (more > free_bytes) {
     return {Code::kOutOfMemory,
             "the card has less memory free than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
   }
-  if (card.is_integrated && bytes > host.room_bytes()) return refuse_share(host, bytes);
-  if (take_mapped(driver, card, bytes, arena).ok()) return ok_status();
-  arena = {};
-  if (take_plain(driver, bytes, arena).ok()) return ok_status();
-  arena = {};
+  return card.is_integrated && more > host.room_bytes() ? refuse_share(host, bytes) : ok_status();
+}
+
+Status driver_refused(const Card& card, uint64_t bytes) {
   return {Code::kOutOfMemory,
           card.is_integrated ? "the driver refused the arena: plan with a smaller budget, or reboot, because the board's memory may be in pieces"
                              : "the driver refused the arena: plan with a smaller budget",
           bytes};
 }
 
+}  // namespace
+
+Status take_card_arena(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t bytes, CardArena& arena) {
+  arena = {};
+  if (bytes == 0) return ok_status();
+  REPRISE_RETURN_IF_ERROR(require_room(driver, card, host, bytes, bytes));
+  if (take_mapped(driver, card, bytes, arena).ok()) return ok_status();
+  arena = {};
+  if (take_plain(driver, bytes, arena).ok()) return ok_status();
+  arena = {};
+  return driver_refused(card, bytes);
+}
+
+Status reserve_card_arena(const CudaDriver& driver, const Card& card, uint64_t bytes, CardArena& arena) {
+  arena = {};
+  const Status reserved = reserve_addresses(driver, card, bytes, arena);
+  return reserved.ok() || reserved.code == Code::kUnsupported ? reserved : Status{Code::kUnsupported, "the driver maps no memory, so the arena keeps its size", 0};
+}
+
+Status resize_card_arena(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t bytes, CardArena& arena) {
+  if (arena.arena.reserved_bytes == 0) return {Code::kUnsupported, "the arena was taken whole and keeps its size", 0};
+  if (bytes <= arena.arena.bytes) {
+    shrink(driver, bytes, arena);
+    return ok_status();
+  }
+  REPRISE_RETURN_IF_ERROR(require_room(driver, card, host, bytes - arena.arena.bytes, bytes));
+  const Status grown = grow(driver, card, bytes, arena);
+  return grown.ok() || grown.code == Code::kUnsupported ? grown : driver_refused(card, bytes);
+}
+
 void give_card_arena(const CudaDriver& driver, CardArena& arena) {
-  const uint64_t address = reinterpret_cast<uintptr_t>(arena.arena.base.for_kernels);
-  if (address != 0 && arena.mapped_bytes == 0) (void)driver.free(address);
-  if (address != 0 && arena.mapped_bytes != 0) {
-    (void)driver.unmap(address, arena.mapped_bytes);
-    (void)driver.release(arena.handle);
-    (void)driver.free_addresses(address, arena.mapped_bytes);
+  const uint64_t address = address_of(arena);
+  if (address != 0 && arena.address_bytes == 0) (void)driver.free(address);
+  if (address != 0 && arena.address_bytes != 0) {
+    shrink(driver, 0, arena);
+    (void)driver.free_addresses(address, arena.address_bytes);
   }
   arena = {};
 }

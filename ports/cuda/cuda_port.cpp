@@ -113,8 +113,22 @@ uint64_t pinned_bytes() {
 
 Status acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
-  if (open.arena.arena.bytes != 0) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
+  if (open.arena.arena.base.for_kernels != nullptr) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
   REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
+  *arena = open.arena.arena;
+  return ok_status();
+}
+
+Status reserve_arena(uint64_t bytes, Arena* arena) {
+  *arena = {};
+  if (open.arena.arena.base.for_kernels != nullptr) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
+  REPRISE_RETURN_IF_ERROR(reserve_card_arena(open.driver, open.card, bytes, open.arena));
+  *arena = open.arena.arena;
+  return ok_status();
+}
+
+Status resize_arena(uint64_t bytes, Arena* arena) {
+  REPRISE_RETURN_IF_ERROR(resize_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
@@ -198,6 +212,8 @@ constexpr Port kCudaPort = {
     .close_backend = close_backend,
     .acquire_arena = acquire_arena,
     .release_arena = release_arena,
+    .reserve_arena = reserve_arena,
+    .resize_arena = resize_arena,
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
     .most_workers = kMaxWorkers,

@@ -1,4 +1,8 @@
-// The arena of a Linux process: one anonymous mapping.
+// The arena of a Linux process: one anonymous mapping, of which memory has what the arena holds now.
+//
+//   base            bytes                     reserved_bytes
+//   | read and write  | no access, no memory      |
+//
 // Here because lib takes memory as it is given and cannot ask for it.
 #include <errno.h>
 #include <fcntl.h>
@@ -23,6 +27,12 @@ uint64_t memory_field(const char* text, const char* name) {
   return line == nullptr ? kUnknown : strtoull(line + strlen(name), nullptr, 10) * 1024;
 }
 
+constexpr uint64_t whole_pages(uint64_t bytes, uint64_t page) { return (bytes + page - 1) / page * page; }
+
+Status refused(uint64_t bytes) {
+  return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
+}
+
 }  // namespace
 
 LinuxMemory linux_memory() {
@@ -37,22 +47,45 @@ LinuxMemory linux_memory() {
 }
 
 Status linux_acquire_arena(uint64_t bytes, Arena* arena) {
+  Status status = linux_reserve_arena(bytes, arena);
+  if (status.ok()) status = linux_resize_arena(bytes, arena);
+  if (!status.ok()) linux_release_arena(arena);
+  arena->reserved_bytes = 0;
+  return status;
+}
+
+Status linux_reserve_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
   if (bytes == 0) return ok_status();
-  if (bytes > linux_memory().available_bytes) {
-    return {Code::kOutOfMemory,
-            "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
+  void* base = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED) return refused(bytes);
+  *arena = {{static_cast<unsigned char*>(base)}, 0, bytes};
+  return ok_status();
+}
+
+Status linux_resize_arena(uint64_t bytes, Arena* arena) {
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  const uint64_t had = whole_pages(arena->bytes, page), wanted = whole_pages(bytes, page);
+  unsigned char* const base = arena->base.for_kernels;
+  if (wanted > had) {
+    const uint64_t more = wanted - had;
+    if (more > linux_memory().available_bytes) {
+      return {Code::kOutOfMemory, "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
+    }
+    if (mprotect(base + had, more, PROT_READ | PROT_WRITE) != 0) return refused(bytes);
+    if (more >= kHugePage) (void)madvise(base + had, more, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
+  } else if (wanted < had) {
+    const uint64_t fewer = had - wanted;
+    void* const empty = mmap(base + wanted, fewer, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (empty == MAP_FAILED) return {Code::kUnsupported, "mmap gives back no part of the arena", bytes};
   }
-  void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED)
-    return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
-  if (bytes >= kHugePage) (void)madvise(base, bytes, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
-  *arena = {{static_cast<unsigned char*>(base)}, bytes};
+  arena->bytes = bytes;
   return ok_status();
 }
 
 void linux_release_arena(Arena* arena) {
-  if (arena->base.for_kernels != nullptr) (void)munmap(arena->base.for_kernels, arena->bytes);
+  const uint64_t addresses = arena->reserved_bytes > arena->bytes ? arena->reserved_bytes : arena->bytes;
+  if (arena->base.for_kernels != nullptr) (void)munmap(arena->base.for_kernels, addresses);
   *arena = {};
 }
 

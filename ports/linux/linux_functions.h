@@ -11,6 +11,10 @@ namespace reprise {
 // would kill the program later, at a row that no plan names. Pages are taken when first written.
 Status linux_acquire_arena(uint64_t bytes, Arena* arena);
 void linux_release_arena(Arena* arena);
+// Addresses that hold nothing and count as no memory; what resize takes and gives back is rounded up to the page. What was given back cannot be
+// touched, and comes back zeroed.
+Status linux_reserve_arena(uint64_t bytes, Arena* arena);
+Status linux_resize_arena(uint64_t bytes, Arena* arena);
 // MemTotal and MemAvailable of /proc/meminfo; the largest number there is where the kernel does not say.
 struct LinuxMemory {
   uint64_t total_bytes, available_bytes;

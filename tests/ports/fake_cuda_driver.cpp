@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <new>
 
@@ -16,6 +17,7 @@ constexpr std::align_val_t kAlignment{4096};
 
 FakeCudaCard card;
 std::map<uint64_t, uint64_t> plain, created, mapped, reserved;  // address or handle to bytes
+unsigned long long last_handle = 76;
 
 int answer(const char* name) { return card.fails.count(name) != 0 ? kOutOfMemory : 0; }
 
@@ -87,7 +89,9 @@ int reserve_addresses(uint64_t* address, size_t bytes, size_t, uint64_t, unsigne
   return 0;
 }
 int free_addresses(uint64_t address, size_t bytes) {
-  if (reserved.count(address) == 0 || reserved[address] != bytes || mapped.count(address) != 0) return kInvalidValue;
+  if (reserved.count(address) == 0 || reserved[address] != bytes) return kInvalidValue;
+  const auto first = mapped.lower_bound(address);
+  if (first != mapped.end() && first->first < address + bytes) return kInvalidValue;
   reserved.erase(address);
   --card.held_things;
   destroy_memory(address);
@@ -95,7 +99,7 @@ int free_addresses(uint64_t address, size_t bytes) {
 }
 int create(unsigned long long* handle, size_t bytes, const CudaMemoryKind*, unsigned long long) {
   if (const int error = take("create", bytes); error != 0) return error;
-  *handle = 77;
+  *handle = ++last_handle;
   created[*handle] = bytes;
   return 0;
 }
@@ -106,13 +110,23 @@ int release(unsigned long long handle) {
   return 0;
 }
 int map(uint64_t address, size_t bytes, size_t, unsigned long long handle, unsigned long long) {
-  if (answer("map") != 0 || reserved.count(address) == 0 || created[handle] != bytes) return kOutOfMemory;
+  const auto behind = reserved.upper_bound(address);
+  if (answer("map") != 0 || behind == reserved.begin() || created[handle] != bytes) return kOutOfMemory;
+  const auto& [begin, size] = *std::prev(behind);
+  if (address + bytes > begin + size) return kOutOfMemory;
+  const auto next = mapped.upper_bound(address);  // no other mapping may lie there
+  if (next != mapped.end() && next->first < address + bytes) return kInvalidValue;
+  if (next != mapped.begin() && std::prev(next)->first + std::prev(next)->second > address) return kInvalidValue;
+  std::memset(reinterpret_cast<void*>(address), 0xff, bytes);  // what others have left there
   mapped[address] = bytes;
   ++card.held_things;
   return 0;
 }
-int unmap(uint64_t address, size_t) {
-  if (mapped.erase(address) == 0) return kInvalidValue;
+// Whole mappings alone. What was there is gone.
+int unmap(uint64_t address, size_t bytes) {
+  if (mapped.count(address) == 0 || mapped[address] != bytes) return kInvalidValue;
+  mapped.erase(address);
+  std::memset(reinterpret_cast<void*>(address), 0xff, bytes);
   --card.held_things;
   return 0;
 }

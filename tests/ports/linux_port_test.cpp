@@ -1,8 +1,12 @@
 // The Linux port: every task runs once and is seen by the caller; arenas come whole or not at all.
 // Here because a lost task or a lost wake-up shows only under load.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "lib/tensor.h"
@@ -103,6 +107,69 @@ TEST(LinuxArena, RefusesWhatTheMachineHasNot) {
   EXPECT_EQ(Code::kOutOfMemory, status.code);
   EXPECT_EQ(bytes, status.detail);
   EXPECT_EQ(nullptr, arena.base.for_kernels);
+}
+
+// Pages of the range that have memory.
+uint64_t resident_bytes(const unsigned char* from, uint64_t bytes) {
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((bytes + page - 1) / page);
+  EXPECT_EQ(mincore(const_cast<unsigned char*>(from), bytes, pages.data()), 0);
+  uint64_t resident = 0;
+  for (const unsigned char each : pages) resident += each & 1;
+  return resident * page;
+}
+
+uint64_t process_bytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("Rss:", 0) == 0) return std::stoull(line.substr(4)) * 1024;
+  }
+  ADD_FAILURE() << "no Rss";
+  return 0;
+}
+
+TEST(LinuxArena, GivesMemoryBackAndTakesItAgain) {
+  constexpr uint64_t kMiB = 1 << 20, kLarge = 64 * kMiB + 12345, kSmall = 20 * kMiB + 777;
+  Arena arena;
+  ASSERT_TRUE(linux_port().reserve_arena(kLarge, &arena).ok());
+  EXPECT_EQ(arena.bytes, 0u);
+  EXPECT_EQ(arena.reserved_bytes, kLarge);
+  unsigned char* const base = arena.base.for_kernels;
+  EXPECT_EQ(resident_bytes(base, kLarge), 0u) << "addresses alone";
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_TRUE(linux_port().resize_arena(kLarge, &arena).ok());
+    EXPECT_EQ(arena.base.for_kernels, base);
+    const uint64_t fresh = turn == 0 ? 0 : kSmall + 4096;
+    EXPECT_EQ(std::count(base + fresh, base + kLarge, 0), static_cast<std::ptrdiff_t>(kLarge - fresh)) << "what comes is zeroed";
+    for (uint64_t at = 0; at < kLarge; ++at) base[at] = static_cast<unsigned char>(at % 251);
+    const uint64_t before = process_bytes();
+    EXPECT_GE(resident_bytes(base, kLarge), kLarge);
+    ASSERT_TRUE(linux_port().resize_arena(kSmall, &arena).ok());
+    EXPECT_EQ(arena.bytes, kSmall);
+    EXPECT_LE(resident_bytes(base, kLarge), kSmall + 4096);
+    EXPECT_LE(process_bytes() + (kLarge - kSmall) - 2 * kMiB, before) << "the system has them again";
+    uint64_t same = 0;
+    for (uint64_t at = 0; at < kSmall; ++at) same += base[at] == at % 251;
+    EXPECT_EQ(same, kSmall) << "what stays is as it was";
+  }
+  EXPECT_DEATH(base[kSmall + 8192] = 1, "") << "what was given back cannot be touched";
+  linux_port().release_arena(&arena);
+  EXPECT_EQ(arena.reserved_bytes, 0u);
+  EXPECT_EQ(mincore(base, 4096, std::vector<unsigned char>(1).data()), -1) << "the addresses are free again";
+}
+
+TEST(LinuxArena, StaysAsItWasWhereItCannotGrow) {
+  Arena arena;
+  const uint64_t most = uint64_t{1} << 45;  // of addresses there are so many
+  ASSERT_TRUE(linux_port().reserve_arena(most, &arena).ok());
+  ASSERT_TRUE(linux_port().resize_arena(8192, &arena).ok());
+  arena.base.for_kernels[8191] = 7;
+  const Status status = linux_port().resize_arena(most, &arena);
+  EXPECT_EQ(status.code, Code::kOutOfMemory);
+  EXPECT_EQ(status.detail, most);
+  EXPECT_EQ(arena.bytes, 8192u);
+  EXPECT_EQ(arena.base.for_kernels[8191], 7);
+  linux_port().release_arena(&arena);
 }
 
 }  // namespace

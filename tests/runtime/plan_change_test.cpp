@@ -1,0 +1,174 @@
+// Several plans of one training in one arena: each takes over between steps, State stays, and loss, gradients and weights have the bits of a
+// training in any of them alone. What is behind State begins anew, so that each plan's measured bytes are its own.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "lib/same_state.h"
+#include "ports/linux/linux_port.h"
+#include "tests/runtime/expect_same.h"
+#include "tests/runtime/sealed_device.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kGuard = 4096;
+
+// The plans of one recipe, from the one that stores everything to the smallest; the last but one spills to a disk.
+struct Plans {
+  explicit Plans(const Recipe& recipe)
+      : runs{plan_run(recipe, "none"), plan_run(recipe, "optimal", 0.4), plan_run(recipe, "h-revolve", 0), plan_run(recipe, "optimal", 0)} {
+    for (const PlannedRun& run : runs) {
+      views.push_back(run.planned.plan.view());
+      most_bytes = std::max(most_bytes, views.back().arena_bytes + kGuard);
+      disk_bytes = std::max(disk_bytes, views.back().disk_bytes);
+    }
+  }
+  std::vector<PlannedRun> runs;
+  std::vector<Plan> views;
+  uint64_t most_bytes = 0, disk_bytes = 0;
+};
+
+// Which of the plans takes over before which step.
+using Changes = std::vector<std::pair<int, size_t>>;
+
+struct Place {
+  Arena arena;
+  Disk disk;
+  const Backend& backend;
+  const Workers& workers;
+};
+
+Resources resources_for(const Place& place, const Plan& plan) {
+  return {.arena = {place.arena.base, plan.arena_bytes + kGuard}, .workers = &place.workers, .disk = place.disk};
+}
+
+// Trains with these changes; each plan must have measured what it has planned when the next takes over.
+RunResult train_with_changes(const Plans& plans, const BatchSource& source, const Place& place, int steps, const Changes& changes) {
+  size_t now = changes.front().second;
+  Trainer trainer;
+  const Resources first = resources_for(place, plans.views[now]);
+  EXPECT_TRUE(bind_plan(plans.views[now], place.backend, place.workers, first.arena, trainer, place.disk).ok());
+  RunResult result;
+  for (int s = 0; s < steps; ++s) {
+    for (const auto& [before, plan] : changes) {
+      if (before != s || s == 0) continue;
+      EXPECT_EQ(measure(trainer), trainer.plan->arena_bytes) << "before step " << s;
+      const Status status = rebind(plans.views[plan], resources_for(place, plans.views[plan]), trainer);
+      EXPECT_TRUE(status.ok()) << status.message;
+      now = plan;
+    }
+    StepReport report;
+    const Status status = train_step(trainer, source, report);
+    if (!status.ok()) throw std::runtime_error(status.message);
+    result.losses.push_back(report.loss);
+    result.gradient_norms.push_back(report.gradient_norm);
+  }
+  result.state = bytes_at(trainer, trainer.region(Region::kState), trainer.plan->state_bytes);
+  result.gradients = bytes_at(trainer, trainer.region(Region::kCarried), trainer.plan->carried_bytes);
+  result.planned_bytes = trainer.plan->arena_bytes;
+  result.measured_bytes = measure(trainer);
+  EXPECT_TRUE(evaluate(trainer, source, 1, result.evaluation).ok());
+  unbind(trainer);
+  return result;
+}
+
+std::vector<std::string> recipes() {
+  return {resnet_recipe(), resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"), resnet_recipe(R"(, "gradient_release": true)"),
+          gpt_recipe(), gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)")};
+}
+
+const Changes kChanges[] = {{{0, 0}, {3, 3}}, {{0, 3}, {3, 0}}, {{0, 0}, {1, 3}, {2, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 3}}, {{0, 2}, {2, 1}, {5, 3}}};
+
+class PlanChange : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(PlanChange, KeepsTheBits) {
+  const Recipe recipe = recipe_from(recipes()[GetParam()]);
+  const Plans plans(recipe);
+  const auto data = open_dataset(recipe, Split::kTraining);
+  const TestArena arena(plans.most_bytes);
+  Disk disk;
+  const std::string spill = "/tmp/reprise-plan-change-" + std::to_string(::getpid());
+  ASSERT_GT(plans.disk_bytes, 0u);
+  ASSERT_TRUE(linux_port().open_disk(spill.c_str(), plans.disk_bytes, &disk).ok());
+  constexpr int kSteps = 9;
+  for (const uint32_t count : {1u, 2u}) {
+    Workers workers;
+    ASSERT_TRUE(linux_port().start_workers(count, &workers).ok());
+    const Place place = {arena.get(), disk, test::test_backend(), workers};
+    const RunResult expected = train_with_changes(plans, source_of(*data), place, kSteps, {{0, 0}});
+    for (const Changes& changes : kChanges) {
+      RunResult changed = train_with_changes(plans, source_of(*data), place, kSteps, changes);
+      expect_same(expected, changed, recipe.name + " with changes from plan " + std::to_string(changes[0].second));
+    }
+    linux_port().stop_workers(&workers);
+  }
+  linux_port().close_disk(&disk);
+}
+
+// The host touches neither State nor what lies behind it but by the backend, and waits where it must.
+TEST_P(PlanChange, OnADevice) {
+  const Recipe recipe = recipe_from(recipes()[GetParam()]);
+  const Plans plans(recipe);
+  const auto data = open_dataset(recipe, Split::kTraining);
+  const Workers workers = {.stack_bytes = 1 << 20};
+  const auto on_device = [&](const Changes& changes) {
+    SealedDevice device(plans.most_bytes, test::test_backend());
+    return train_with_changes(plans, source_of(*data), {device.arena(), device.disk(plans.disk_bytes), device.backend(), workers}, 6, changes);
+  };
+  expect_same(on_device({{0, 0}}), on_device(kChanges[2]), recipe.name);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recipes, PlanChange, ::testing::Range<size_t>(0, 5));
+
+// What is refused leaves the training as it is.
+TEST(PlanChangeRefused, AndGoesOn) {
+  const Recipe recipe = recipe_from(gpt_recipe());
+  const PlannedRun stored = plan_run(recipe, "none"), tight = plan_run(recipe, "optimal", 0), spilling = plan_run(recipe, "h-revolve", 0);
+  const Plan plan = stored.planned.plan.view(), small = tight.planned.plan.view(), disk = spilling.planned.plan.view();
+  const TestArena arena(plan.arena_bytes + kGuard);
+  const Workers workers = {.stack_bytes = 1 << 20};
+  const auto data = open_dataset(recipe, Split::kTraining);
+  Trainer trainer;
+  ASSERT_TRUE(bind_plan(plan, test::test_backend(), workers, arena.get(), trainer).ok());
+  StepReport report;
+  ASSERT_TRUE(train_step(trainer, source_of(*data), report).ok());
+  const std::vector<unsigned char> before = bytes_at(trainer, trainer.arena.base, trainer.arena.bytes);
+  const Resources good = {.arena = arena.get(), .workers = &workers};
+  const auto refused = [&](const Plan& next, const Resources& resources, const char* words) {
+    const Status status = rebind(next, resources, trainer);
+    EXPECT_FALSE(status.ok()) << words;
+    EXPECT_NE(std::string(status.message).find(words), std::string::npos) << status.message;
+    EXPECT_EQ(trainer.plan, &plan);
+    EXPECT_TRUE(bytes_at(trainer, trainer.arena.base, trainer.arena.bytes) == before) << words;
+  };
+  Resources other = good;
+  other.arena.bytes = small.arena_bytes - 1;
+  refused(small, other, "arena_bytes");
+  other = good;
+  other.arena.base = good.arena.base + kAlignment;
+  other.arena.bytes -= kAlignment;
+  refused(small, other, "where State lies");
+  ASSERT_GT(disk.disk_bytes, 0u);
+  refused(disk, good, "disk");
+  Recipe others[] = {recipe, recipe, recipe, recipe};
+  others[0].seed += 1;
+  others[1].accumulate = 2;
+  others[2].freeze = {"transformer.wte.weight"};
+  others[3].optimizer.lr *= 2;
+  for (const Recipe& each : others) {
+    const PlannedRun another = plan_run(each, "optimal", 0);
+    const Plan next = another.planned.plan.view();
+    EXPECT_FALSE(same_state(plan, next));
+    other = good;
+    other.arena.bytes = std::max(next.arena_bytes, plan.arena_bytes);  // it is refused before it is touched
+    refused(next, other, "same State");
+  }
+  ASSERT_TRUE(rebind(small, good, trainer).ok());
+  EXPECT_EQ(trainer.plan, &small);
+  EXPECT_TRUE(train_step(trainer, source_of(*data), report).ok());
+}
+
+}  // namespace
+}  // namespace reprise
