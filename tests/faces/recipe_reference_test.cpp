@@ -218,7 +218,7 @@ TEST(RecipeSchema, WrongRecipesAreNot) {
   const std::pair<const char*, json> wrong[] = {
       {"batchs", 1}, {"batch", 0}, {"batch", 1.5}, {"dtype", "f16"}, {"optimizer.name", "adam"}, {"optimizer.momentum", 0.9}, {"optimizer.eps", 0},
       {"optimizer.betas", "x"}, {"model.family", "vgg"}, {"lr_schedule.kind", "linear"}, {"schedule", "optimum"}, {"schedule.stratgy", "none"},
-      {"budget", "7XB"}, {"budget", 0}, {"freeze", "conv1"}, {"clip_norm", 0}, {"seed", -1}, {"lora", 1}, {"data.kind", "idx2"}, {"model.huggingface", ""}};
+      {"budget", "7XB"}, {"budget", 0}, {"budgets", "7GiB"}, {"budgets", {1, "7XB"}}, {"freeze", "conv1"}, {"clip_norm", 0}, {"seed", -1}, {"lora", 1}, {"data.kind", "idx2"}, {"model.huggingface", ""}};
   for (const auto& [path, value] : wrong) {
     json changed = recipe;
     changed[pointer_of(path)] = value;

@@ -432,6 +432,16 @@ const BadRecipe kBadRecipes[] = {
      kResNet,
      R"({"budget": 1000, "feature_map_budget": 100})",
      {"feature_map_budget", "budget", "leave one out"}},
+    {"budget and budgets", kResNet, R"({"budget": 1000, "budgets": [1000, 100]})", {"some.json: budgets", "budget", "leave one out"}},
+    {"budgets of feature maps", kResNet, R"({"budgets": [1000, 100], "feature_map_budget": 100})", {"feature_map_budget", "leave one out"}},
+    {"budgets alike", kResNet, R"({"budgets": ["1KiB", 2000, 1024]})", {"some.json: budgets", "1.00 KiB", "twice"}},
+    {"budgets of one", kResNet, R"({"budgets": [1000]})", {"budgets", "2 to 8", "\"budget\""}},
+    {"budgets of none", kResNet, R"({"budgets": []})", {"budgets", "2 to 8"}},
+    {"budgets of nine", kResNet, R"({"budgets": [1, 2, 3, 4, 5, 6, 7, 8, 9]})", {"budgets", "2 to 8"}},
+    {"budgets' unit", kResNet, R"({"budgets": ["7GiB", "7XB"]})", {"some.json: budgets", "GiB", "7XB"}},
+    {"budgets' zero", kResNet, R"({"budgets": [7, 0]})", {"budgets", "from 1"}},
+    {"budgets' kind", kResNet, R"({"budgets": "7GiB"})", {"budgets", "list"}},
+    {"budgets' element", kResNet, R"({"budgets": [7, null]})", {"budgets", "512MiB"}},
     {"budget unit", kResNet, R"({"budget": "7XB"})", {"some.json: budget", "GiB", "7XB"}},
     {"budget float", kResNet, R"({"budget": 1.5})", {"budget", "integer"}},
     {"budget list", kResNet, R"({"budget": []})", {"budget", "512MiB"}},
@@ -518,6 +528,23 @@ TEST(Recipe, EveryPrefixAndEveryChangedByteIsHandled) {
         }
       }
     }
+  }
+}
+
+// A plan for each, of which the first is the one that a program begins in.
+TEST(Recipe, SeveralBudgets) {
+  const Recipe recipe = parse(patched(kResNet, R"({"budgets": ["1.5GiB", 1000, "2KiB"]})"));
+  EXPECT_EQ(recipe.budgets, (std::vector<uint64_t>{uint64_t{3} << 29, 1000, 2048}));
+  EXPECT_EQ(recipe.budget_bytes, uint64_t{3} << 29);
+  const std::string text = canonical_recipe(recipe);
+  EXPECT_EQ(text.find("\"budget\""), std::string::npos) << text;
+  EXPECT_EQ(parse_recipe(text, "some.json", "/"), recipe);
+  const std::vector<Recipe> each = recipes_of_plans(recipe);
+  ASSERT_EQ(each.size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(each[i].budget_bytes, recipe.budgets[i]);
+    EXPECT_EQ(parse_recipe(canonical_recipe(each[i]), "some.json", "/"), each[i]) << "a plan's own recipe has its budget alone";
+    EXPECT_EQ(recipes_of_plans(each[i]), (std::vector<Recipe>{each[i]}));
   }
 }
 

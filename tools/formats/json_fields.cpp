@@ -175,18 +175,23 @@ void JsonFields::read_path(const std::string& key, const std::string& folder, st
 
 void JsonFields::read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least, const KeyText& text) const {
   note(key, [&] { return optional_form(bytes_form(least)); }, [&] { return target ? json(*target) : json(); }, text);
-  if (!has_value(key)) return;
-  const json& value = object_[key];
-  if (value.is_string()) {
-    try {
-      target = parse_bytes(value.get<std::string>(), origin_.file + ": " + path_of(key));
-    } catch (const UserError& error) {
-      throw UserError(error.what() + place(path_of(key)));
-    }
-  } else if (value.is_number()) {
-    target = integer_in(key, value, least, uint64_t{std::numeric_limits<int64_t>::max()});
-  } else {
-    refuse(key, "must be " + bytes_form(least).words + ", not " + json_shown(value));
+  if (has_value(key)) target = bytes_in(key, object_[key], least);
+}
+
+void JsonFields::read_bytes(const std::string& key, std::vector<uint64_t>& target, uint64_t least, const KeyText& text) const {
+  note_read(key, [&] { return list_form(bytes_form(least)); }, target, text);
+  if (!has(key)) return;
+  target.clear();
+  for (const json& value : list_at(key)) target.push_back(bytes_in(key, value, least));
+}
+
+uint64_t JsonFields::bytes_in(const std::string& key, const json& value, uint64_t least) const {
+  if (value.is_number()) return integer_in(key, value, least, uint64_t{std::numeric_limits<int64_t>::max()});
+  if (!value.is_string()) refuse(key, "must be " + bytes_form(least).words + ", not " + json_shown(value));
+  try {
+    return parse_bytes(value.get<std::string>(), origin_.file + ": " + path_of(key));
+  } catch (const UserError& error) {
+    throw UserError(error.what() + place(path_of(key)));
   }
 }
 

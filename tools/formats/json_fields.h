@@ -69,6 +69,7 @@ class JsonFields {
   void read_path(const std::string& key, const std::string& folder, std::string& target, const KeyText& text = {}) const;
   // An integer, or a text that parse_bytes takes; null: as if absent.
   void read_bytes(const std::string& key, std::optional<uint64_t>& target, uint64_t least = 1, const KeyText& text = {}) const;
+  void read_bytes(const std::string& key, std::vector<uint64_t>& target, uint64_t least = 1, const KeyText& text = {}) const;  // a list of these
 
   // One of the words -> its value.
   template <typename T, typename V, size_t N>
@@ -102,6 +103,7 @@ class JsonFields {
   // One value of the key, the key's own or an element of its list.
   uint64_t integer_in(const std::string& key, const nlohmann::json& value, uint64_t low, uint64_t high) const;
   double number_in(const std::string& key, const nlohmann::json& value, const FieldRange& range) const;
+  uint64_t bytes_in(const std::string& key, const nlohmann::json& value, uint64_t least) const;
   const nlohmann::json& list_at(const std::string& key) const;
 
   // Notes a key that its reader reads in a way of its own. `form` and `default_value` are called where notes are taken.

@@ -114,6 +114,15 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
 void read_memory(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("schedule")) recipe.schedule = read_schedule(fields);
   fields.read_bytes("budget", recipe.budget_bytes, 1, {"What the whole arena may take", "", "none: as much as the schedule wants"});
+  fields.read_bytes("budgets", recipe.budgets, 1,
+                    {"What the whole arena may take, at least two of it: a plan for each in one program, which begins in the first and changes between steps when told", "", "none"});
+  if (fields.has("budgets")) {
+    if (fields.has_value("budget")) fields.refuse("budgets", "cannot go with budget; leave one out");
+    if (recipe.budgets.size() < 2 || recipe.budgets.size() > kMostBudgets) {
+      fields.refuse("budgets", "must be 2 to " + std::to_string(kMostBudgets) + " budgets, not " + std::to_string(recipe.budgets.size()) + "; one alone is a \"budget\"");
+    }
+    recipe.budget_bytes = recipe.budgets[0];
+  }
   fields.read_bytes("feature_map_budget", recipe.feature_map_budget_bytes, 1,
                     {"What boundaries, tapes, residues, activation gradients and the kernels' scratch may take; not with budget", "", "none"});
   fields.read_choice("backend", recipe.backend, kBackends,
@@ -128,7 +137,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget",
+                     "clip_norm", "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -194,10 +203,23 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
                 "cannot go with accumulate above 1: a released gradient cannot be added to; leave one out");
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
+  for (const uint64_t budget : recipe.budgets) {
+    rules.require(std::count(recipe.budgets.begin(), recipe.budgets.end(), budget) == 1, "budgets", "must differ, and " + bytes_text(budget) + " is given twice");
+  }
   rules.require(recipe.prompts.empty() || recipe.sequence > 0, "prompts", "are for language models; leave them out");
   rules.require(!recipe.early_stopping || recipe.evaluate_every.value_or(0) > 0, "early_stopping",
                 "needs evaluate_every above 0: without evaluations nothing says when to stop");
   check_schedule(recipe.schedule, rules);
+}
+
+std::vector<Recipe> recipes_of_plans(const Recipe& recipe) {
+  if (recipe.budgets.empty()) return {recipe};
+  std::vector<Recipe> each(recipe.budgets.size(), recipe);
+  for (size_t i = 0; i < each.size(); ++i) {
+    each[i].budget_bytes = recipe.budgets[i];
+    each[i].budgets.clear();
+  }
+  return each;
 }
 
 std::string published_weights(const Recipe& recipe) {
@@ -257,7 +279,11 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);
   if (recipe.clip_norm) value["clip_norm"] = *recipe.clip_norm;
   if (recipe.steps > 0) value["steps"] = recipe.steps;
-  if (recipe.budget_bytes) value["budget"] = *recipe.budget_bytes;
+  if (!recipe.budgets.empty()) {
+    value["budgets"] = recipe.budgets;
+  } else if (recipe.budget_bytes) {
+    value["budget"] = *recipe.budget_bytes;
+  }
   if (recipe.feature_map_budget_bytes) value["feature_map_budget"] = *recipe.feature_map_budget_bytes;
   try {
     return value.dump(2, ' ', true) + "\n";

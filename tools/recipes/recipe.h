@@ -160,6 +160,7 @@ struct Recipe {
   uint64_t steps = 0;               // 0 = not given: the command line must say
   ScheduleRecipe schedule;
   std::optional<uint64_t> budget_bytes;              // the whole arena
+  std::vector<uint64_t> budgets;                     // of the whole arena too: a plan for each, of which budget_bytes is the first
   std::optional<uint64_t> feature_map_budget_bytes;  // boundaries, tapes, residues, activation gradients; never both
   uint64_t seed = 0;
   BackendChoice backend = BackendChoice::kCpu;
@@ -178,6 +179,12 @@ Recipe read_recipe(const std::string& path, RecipeRules& rules);
 // What no single field can say: combinations that cannot be. parse_recipe has called it; a program that changes a
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
 void check_recipe(const Recipe& recipe, const RecipeRules& rules);
+
+// As many plans as a program may have.
+constexpr size_t kMostBudgets = 8;
+
+// The recipe of each of its plans: one for each of "budgets", with that "budget"; else the recipe itself.
+std::vector<Recipe> recipes_of_plans(const Recipe& recipe);
 
 // One micro-batch of the recipe, as its model builds it.
 MicroBatch micro_batch_of(const Recipe& recipe);
