@@ -5,6 +5,5 @@
 #include "tools/training/program.h"
 
 int main(int argc, char** argv) {
-  using namespace reprise::generated;
-  return reprise::run_training({{kPlan, kRecipe, kSummary, reprise::linux_port(), kPlanHash}}, argc, argv);
+  return reprise::run_training({reprise::compiled_plans(reprise::generated::kPlans, reprise::linux_port())}, argc, argv);
 }

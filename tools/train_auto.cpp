@@ -6,9 +6,7 @@
 #include "tools/training/program.h"
 
 int main(int argc, char** argv) {
-  namespace card = reprise::generated_cuda;
-  namespace cpu = reprise::generated;
-  return reprise::run_training({{card::kPlan, card::kRecipe, card::kSummary, reprise::cuda_port(), card::kPlanHash},
-                                {cpu::kPlan, cpu::kRecipe, cpu::kSummary, reprise::linux_port(), cpu::kPlanHash}},
+  return reprise::run_training({reprise::compiled_plans(reprise::generated_cuda::kPlans, reprise::cuda_port()),
+                                reprise::compiled_plans(reprise::generated::kPlans, reprise::linux_port())},
                                argc, argv);
 }

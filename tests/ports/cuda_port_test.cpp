@@ -110,6 +110,59 @@ TEST_F(CudaArena, IsRefusedWithItsBytes) {
   EXPECT_TRUE(take(2 * kMiB).ok());
 }
 
+// What the driver has mapped, piece by piece, is given back whole.
+TEST_F(CudaArena, GrowsAndShrinksByPieces) {
+  ASSERT_TRUE(reserve_card_arena(driver_, card_, 9 * kMiB + 1, arena_).ok());
+  unsigned char* const base = arena_.arena.base.for_kernels;
+  const uint64_t before = fake_cuda_card().held_things;
+  EXPECT_EQ(fake_cuda_card().reserved_bytes, 10 * kMiB);
+  EXPECT_EQ(fake_cuda_card().held_bytes, 0u) << "addresses alone";
+  const auto resize = [&](uint64_t bytes, uint64_t held) {
+    const Status status = resize_card_arena(driver_, card_, host_, bytes, arena_);
+    EXPECT_TRUE(status.ok()) << status.message;
+    EXPECT_EQ(arena_.arena.bytes, bytes);
+    EXPECT_EQ(arena_.arena.base.for_kernels, base);
+    EXPECT_EQ(fake_cuda_card().held_bytes, held) << bytes;
+  };
+  resize(3 * kMiB, 4 * kMiB);
+  std::memset(base, 7, 3 * kMiB);
+  resize(4 * kMiB - 256, 4 * kMiB);
+  for (int turn = 0; turn < 40; ++turn) {  // more often than there may be pieces
+    resize(5 * kMiB, 6 * kMiB);
+    resize(9 * kMiB + 1, 10 * kMiB);
+    resize(5 * kMiB, 6 * kMiB);
+    resize(3 * kMiB, 4 * kMiB);
+    EXPECT_EQ(std::count(base, base + 3 * kMiB, 7), static_cast<std::ptrdiff_t>(3 * kMiB)) << "State stays";
+  }
+  for (const char* function : {"create", "map", "set_access"}) {
+    fake_cuda_card().fails = {function};
+    const uint64_t things = fake_cuda_card().held_things;
+    const Status status = resize_card_arena(driver_, card_, host_, 9 * kMiB, arena_);
+    EXPECT_EQ(status.code, Code::kOutOfMemory) << function;
+    EXPECT_EQ(status.detail, 9 * kMiB) << function;
+    EXPECT_EQ(arena_.arena.bytes, 3 * kMiB) << function << ": it stays as it was";
+    EXPECT_EQ(fake_cuda_card().held_things, things) << function;
+  }
+  fake_cuda_card().fails.clear();
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - 5 * kMiB;
+  EXPECT_EQ(resize_card_arena(driver_, card_, host_, 9 * kMiB, arena_).code, Code::kOutOfMemory);
+  card_.is_integrated = true;
+  host_ = kCudaRules.host_share(300 * kMiB, 40 * kMiB);
+  fake_cuda_card().taken_by_others = 0;
+  EXPECT_NE(std::string(resize_card_arena(driver_, card_, host_, 9 * kMiB, arena_).message).find("shares one memory"), std::string::npos);
+  card_.is_integrated = false;
+  EXPECT_EQ(resize_card_arena(driver_, card_, host_, 11 * kMiB, arena_).code, Code::kUnsupported);
+  give_card_arena(driver_, arena_);
+  EXPECT_EQ(fake_cuda_card().held_things, before - 1);
+  for (const char* function : {"granularity", "reserve_addresses"}) {
+    fake_cuda_card().fails = {function};
+    EXPECT_EQ(reserve_card_arena(driver_, card_, 9 * kMiB, arena_).code, Code::kUnsupported) << function;
+  }
+  fake_cuda_card().fails.clear();
+  ASSERT_TRUE(take(3 * kMiB).ok());
+  EXPECT_EQ(resize_card_arena(driver_, card_, host_, 4 * kMiB, arena_).code, Code::kUnsupported) << "an arena that was taken whole keeps its size";
+}
+
 // One board of 8 GB, looked at by the port, by `reprise doctor` and by `reprise fit --board`.
 TEST_F(CudaArena, ThreeFacesSayAlikeWhatTheHostKeeps) {
   constexpr uint64_t kUsable = 7620 * kMiB, kSystem = 1536 * kMiB, kRoom = 5820 * kMiB;
@@ -244,6 +297,9 @@ class CudaProgram : public CudaPort {
     for (size_t i = 0; i < runs.size(); ++i) {
       choices.push_back({plans[i], texts[i].c_str(), "", std::strcmp(plans[i].backend, "cpu") == 0 ? linux_port() : cuda_port()});
     }
+    return run_compiled(choices, std::move(arguments));
+  }
+  ProgramRun run_compiled(const std::vector<CompiledPlan>& choices, std::vector<std::string> arguments) {
     const std::string log = folder_.file("log" + std::to_string(++runs_) + ".jsonl");
     arguments.insert(arguments.begin(), {"train", "--threads", "1", "--log", log});
     std::vector<char*> argv;
@@ -288,6 +344,56 @@ TEST_F(CudaProgram, ALargeCardHasATableOfItsOwn) {
   EXPECT_EQ(stored.log.results(), small.log.results());
   const ProgramRun resumed = run(gpt(), "none", -1, {"--resume", saved, "--steps", "5"});
   EXPECT_NE(resumed.err.find("cuda-large/fibres/sm_87"), std::string::npos) << resumed.err;
+}
+
+// A card's program of two plans, told by its control file before the first step and, by the log's reader, at later ones.
+TEST_F(CudaProgram, ChangesItsPlanWithTheSameBits) {
+  const Recipe recipe = recipe_from(gpt());
+  const PlannedRun large = plan_run(recipe, "none"), small = plan_run(recipe, "optimal", 0);
+  fake_cuda_card().granularity = 4096;  // a net this small has pieces by its size
+  const Plan plans[] = {large.planned.plan.view(), small.planned.plan.view()};
+  ASSERT_GT(plans[0].arena_bytes, plans[1].arena_bytes + 2 * fake_cuda_card().granularity) << "too little to be seen in pieces";
+  std::string texts[2];
+  for (int i = 0; i < 2; ++i) {
+    Recipe own = recipe;
+    own.budget_bytes = plans[i].arena_bytes;
+    texts[i] = canonical_recipe(own);
+  }
+  const WrittenPlan written[] = {{&plans[0], texts[0].c_str(), "", "a"}, {&plans[1], texts[1].c_str(), "", "b"}};
+  const auto train_on = [&](std::vector<std::string> arguments) { return run_compiled({compiled_plans(written, cuda_port())}, std::move(arguments)); };
+  const auto budgets_of = [](const Log& log) {
+    std::vector<uint64_t> budgets;
+    for (const nlohmann::json& line : log.lines) budgets.push_back(line["budget_bytes"]);
+    return budgets;
+  };
+  const std::string first = folder_.file("a"), second = folder_.file("b"), third = folder_.file("c"), control = folder_.file("control");
+  const ProgramRun alone = train_on({"--save", first});
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  write_text(control, "budget 1\n");
+  const ProgramRun changed = train_on({"--save", second, "--control", control, "--steps", "2"});
+  ASSERT_EQ(changed.status, 0) << changed.err;
+  EXPECT_EQ(budgets_of(changed.log), (std::vector<uint64_t>(2, plans[1].arena_bytes)));
+  EXPECT_NE(changed.err.find("given back"), std::string::npos) << changed.err;
+  EXPECT_NE(changed.err.find("(equal)"), std::string::npos) << changed.err;
+  write_text(control, "budget 0\n");
+  const ProgramRun grown = train_on({"--resume", second, "--save", third, "--control", control, "--start-budget", "1"});
+  ASSERT_EQ(grown.status, 0) << grown.err;
+  EXPECT_EQ(budgets_of(grown.log), (std::vector<uint64_t>(2, plans[0].arena_bytes)));
+  EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(third));
+
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - plans[1].arena_bytes - (64 << 10) - 8192;  // the arena has 64 KiB behind its plan
+  const ProgramRun refused = train_on({"--control", control, "--start-budget", "1"});
+  EXPECT_EQ(refused.status, 0) << refused.err;
+  EXPECT_NE(refused.err.find("warning: budgets: "), std::string::npos) << refused.err;
+  EXPECT_EQ(budgets_of(refused.log), (std::vector<uint64_t>(4, plans[1].arena_bytes)));
+  fake_cuda_card().taken_by_others = 0;
+
+  fake_cuda_card().has_virtual_memory = false;
+  write_text(control, "budget 1\n");
+  const ProgramRun fixed = train_on({"--control", control});
+  EXPECT_EQ(fixed.status, 0) << fixed.err;
+  EXPECT_NE(fixed.err.find("no virtual memory management, so its arena keeps its size"), std::string::npos) << fixed.err;
+  EXPECT_EQ(budgets_of(fixed.log), (std::vector<uint64_t>(4, plans[0].arena_bytes)));
 }
 
 TEST_F(CudaProgram, ResumesAndSpillsToTheDiskWithTheSameBits) {

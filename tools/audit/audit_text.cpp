@@ -44,7 +44,33 @@ std::string measured_text(const json& manifest) {
 
 }  // namespace
 
+namespace {
+
+// The plans of a program that changes between them, side by side.
+std::string plans_text(const json& manifest) {
+  std::string text = "budgets           planned     extra work  plan\n";
+  const auto add = [&text](const json& plan) {
+    char line[256];
+    const json& budget = plan.at("budget_bytes");
+    std::snprintf(line, sizeof line, "%-12s %12s %13.1f%%  %.100s\n", budget.is_number_unsigned() ? bytes_text(budget).c_str() : "-",
+                  bytes_text(plan.at("planned_bytes")).c_str(), 100 * plan.at("extra_forward_cost").get<double>(), shown_key(plan.at("plan_hash").get<std::string>()).c_str());
+    text += line;
+  };
+  add(manifest);
+  for (const json& other : manifest.at("other_budgets")) add(other);
+  return text + "\n";
+}
+
+}  // namespace
+
 std::string audit_text(const json& manifest) {
+  if (manifest.contains("other_budgets")) {
+    json alone = manifest;
+    alone.erase("other_budgets");
+    std::string text = plans_text(manifest) + audit_text(alone);
+    for (const json& other : manifest.at("other_budgets")) text += "\n" + audit_text(other);
+    return text;
+  }
   std::ostringstream text;
   const auto size = [](const json& bytes) { return bytes_text(bytes.get<uint64_t>()); };
   text << "plan " << shown_key(manifest.at("plan_hash").get<std::string>()) << " of " << shown_key(manifest.at("recipe").at("name").get<std::string>()) << ": "

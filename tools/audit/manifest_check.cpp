@@ -32,6 +32,7 @@ class ManifestCheck {
     check_regions(state, carried);
     check_peak();
     check_measured();
+    if (fields_.has("other_budgets")) check_other_budgets();
   }
 
  private:
@@ -213,6 +214,17 @@ class ManifestCheck {
     }
     for (size_t n = 0; measured.has("stacks") && n < measured.list_at("stacks").size(); ++n) {
       for (const char* key : {"worker", "bytes"}) integer(measured.element("stacks", n), key);
+    }
+  }
+
+  // The program's other plans, whole manifests but for their own lists: of one training, so that State is the same.
+  void check_other_budgets() const {
+    for (size_t n = 0; n < fields_.list_at("other_budgets").size(); ++n) {
+      const JsonFields other = fields_.element("other_budgets", n);
+      const json& manifest = all_["other_budgets"][n];
+      if (other.has("other_budgets")) refuse(other.path_of("other_budgets"), "stands in the first plan's manifest alone");
+      check_manifest(manifest, file_ + ": other_budgets[" + std::to_string(n) + "]");
+      if (manifest["state"] != all_["state"]) refuse(other.path_of("state"), "must be the first plan's state");
     }
   }
 

@@ -1,17 +1,28 @@
-// What audit and rows look at: a recipe, which is planned, or a manifest of a plan that is made.
+// What plan, audit and rows look at: a recipe, whose plans are made, or a manifest of plans that are made.
 #pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "tools/commands/recipe_options.h"
 
 namespace reprise {
 
+// A plan with the model that it is of, whose recipe has the plan's own budget.
+struct PlanOfBudget {
+  SolvedModel model;
+  PlannedModel planned;
+};
+// Of each of "budgets", or without any the one plan of the model's recipe. Throws UserError of status kDoesNotFit for the first that does not fit.
+std::vector<PlanOfBudget> plans_of_budgets(const SolvedModel& model, const std::vector<uint64_t>& budgets);
+
+// The first one's manifest, which has those of the others in "other_budgets".
+nlohmann::json manifest_of_plans(const std::vector<PlanOfBudget>& plans);
+
 struct PlanSource {
-  nlohmann::json manifest;           // checked
-  std::optional<SolvedModel> model;  // of a recipe
-  std::optional<PlannedModel> planned;
+  nlohmann::json manifest;          // checked
+  std::vector<PlanOfBudget> plans;  // of a recipe
 };
 
 // Throws UserError, also where the recipe does not fit, and where an option is given that has no effect on a manifest.

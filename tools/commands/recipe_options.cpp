@@ -51,6 +51,7 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
   Recipe result = read_recipe(recipe, rules);
   if (budget) {
     result.budget_bytes = parse_bytes(*budget, "--budget");
+    result.budgets.clear();
     result.feature_map_budget_bytes.reset();
   }
   // The recipe's parameters belong to the recipe's strategy.
@@ -91,8 +92,9 @@ void look_at_weights(const Recipe& recipe, const RecipeRules& rules, bool must_b
 
 SolvedModel RecipeOptions::solve() const {
   RecipeRules rules;
-  const Recipe read_recipe = read(rules);
-  check_names(read_recipe, rules);
+  const Recipe whole = read(rules);
+  check_names(whole, rules);
+  const Recipe read_recipe = recipes_of_plans(whole).front();
   if (profile.empty()) return solve_model(read_recipe);
   const auto measured = std::make_shared<const Profile>(read_profile(profile));
   Backend backend;
@@ -103,7 +105,7 @@ SolvedModel RecipeOptions::solve() const {
 }
 
 SolvedModel RecipeOptions::solve_for_card() const {
-  Recipe of_card = read();
+  Recipe of_card = recipes_of_plans(read()).front();
   of_card.backend = Recipe::BackendChoice::kCuda;
   return solve_model(of_card);
 }

@@ -29,7 +29,8 @@ struct RecipeOptions {
   // Before anything is planned: throws UserError where data or weights that are there would end a training before its first step, and warns
   // on stderr of a model without the weights that it would start from.
   void look_first() const;
-  // Its model with its links solved; with a profile's costs where one is given, and a warning where it is of another machine.
+  // Its model with its links solved, of its first plan where it has "budgets"; with a profile's costs where one is given, and a warning where it
+  // is of another machine.
   SolvedModel solve() const;
   // The same for `"backend": "cuda"`, whatever the recipe says, with estimated costs: a profile is of the CPU.
   SolvedModel solve_for_card() const;

@@ -31,9 +31,12 @@ struct AuditOptions {
 };
 
 void add_prices(PlanSource& source, const std::string& file) {
-  if (!source.model) throw UserError(file + ": --prices: are found by planning again; give the recipe", UserError::kUsage);
-  source.manifest["prices"] = memory_prices(*source.model, *source.planned);
-  source.manifest["smaller"] = largest_misfit(*source.model);
+  if (source.plans.empty()) throw UserError(file + ": --prices: are found by planning again; give the recipe", UserError::kUsage);
+  for (size_t i = 0; i < source.plans.size(); ++i) {
+    json& manifest = i == 0 ? source.manifest : source.manifest["other_budgets"][i - 1];
+    manifest["prices"] = memory_prices(source.plans[i].model, source.plans[i].planned);
+    manifest["smaller"] = largest_misfit(source.plans[i].model);
+  }
 }
 
 // A word as a shell reads it.
@@ -48,7 +51,7 @@ std::string shell_word(const std::string& word) {
 // The command that makes a plan whose proof is to compile it; none for a plan that a manifest alone tells of. A plan of a sweep has a budget of
 // its own, which the recipe's options do not name.
 std::string proving_command(const RecipeOptions& options, const PlanSource& source, const json& manifest) {
-  if (!source.model) return "";
+  if (source.plans.empty()) return "";
   const auto option = [](const std::string& name, const std::string& value) { return value.empty() ? "" : " " + name + " " + shell_word(value); };
   const bool is_own = manifest["plan_hash"] == source.manifest["plan_hash"];
   std::string budget = options.budget.value_or(""), remark;
@@ -61,10 +64,13 @@ std::string proving_command(const RecipeOptions& options, const PlanSource& sour
 // The plans of the page: the one that is asked for, and with --sweep those of other budgets.
 json plans_of(const AuditOptions& options, const PlanSource& source) {
   json plans = json::array({source.manifest});
+  for (const json& other : source.manifest.value("other_budgets", json::array())) plans.push_back(other);
+  plans[0].erase("other_budgets");
   if (!options.sweep) return plans;
-  if (!source.model) throw UserError(options.recipe.recipe + ": --sweep: plans at other budgets; give the recipe", UserError::kUsage);
-  for (json& manifest : sweep_manifests(*source.model, kSweptPlans - 1)) {
-    if (manifest["plan_hash"] != source.manifest["plan_hash"]) plans.push_back(std::move(manifest));
+  if (source.plans.empty()) throw UserError(options.recipe.recipe + ": --sweep: plans at other budgets; give the recipe", UserError::kUsage);
+  for (json& manifest : sweep_manifests(source.plans[0].model, kSweptPlans - 1)) {
+    const bool is_new = std::none_of(plans.begin(), plans.end(), [&](const json& known) { return known["plan_hash"] == manifest["plan_hash"]; });
+    if (is_new) plans.push_back(std::move(manifest));
   }
   std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) { return a["planned_bytes"] < b["planned_bytes"]; });
   return plans;
@@ -101,7 +107,19 @@ int show_diff(const AuditOptions& options, const PlanSource& source) {
 std::vector<GrowthLine> growth_of(const AuditOptions& options, const json& manifest) {
   if (options.gate.empty()) return {};
   const GrowthLimits limits = growth_limits(options.max_growth);
-  return compare_growth(read_manifest(options.gate, "--gate"), manifest, limits, options.gate);
+  const json baseline = read_manifest(options.gate, "--gate");
+  std::vector<GrowthLine> lines = compare_growth(baseline, manifest, limits, options.gate);
+  const json others = manifest.value("other_budgets", json::array()), before = baseline.value("other_budgets", json::array());
+  if (others.size() != before.size()) {
+    throw UserError(options.gate + ": other_budgets: has " + std::to_string(before.size()) + " plans, and the plan that is compared has " + std::to_string(others.size()));
+  }
+  for (size_t n = 0; n < others.size(); ++n) {
+    for (GrowthLine& line : compare_growth(before[n], others[n], limits, options.gate)) {
+      line.name = "other_budgets[" + std::to_string(n) + "]." + line.name;
+      lines.push_back(std::move(line));
+    }
+  }
+  return lines;
 }
 
 void refuse_own_files(const AuditOptions& options) {
@@ -116,7 +134,7 @@ void refuse_own_files(const AuditOptions& options) {
 int run_audit(const AuditOptions& options) {
   refuse_own_files(options);
   PlanSource source = open_plan(options.recipe);
-  if (options.prices || (!options.html.empty() && source.model)) add_prices(source, options.recipe.recipe);
+  if (options.prices || (!options.html.empty() && !source.plans.empty())) add_prices(source, options.recipe.recipe);
   if (!options.diff.empty()) return show_diff(options, source);
   const std::vector<GrowthLine> growth = growth_of(options, source.manifest);
   const std::string refusal = growth_refusal(growth, options.gate);

@@ -58,10 +58,14 @@ int run_table(const FitOptions& fit) {
   return UserError::kDoesNotFit;
 }
 
-int run_fit(const FitOptions& fit) {
+// What is said of the recipe at one budget; `refusal` is why it does not fit, "" where it does.
+struct Fitted {
+  nlohmann::json answer;
+  std::string refusal, text;
+};
+
+Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   const RecipeOptions& options = fit.recipe;
-  options.look_first();
-  SolvedModel model = options.solve();
   const std::optional<Board> board = board_of(fit, model.recipe);
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
@@ -71,7 +75,8 @@ int run_fit(const FitOptions& fit) {
   const bool too_large = board && planned.fits && planned.plan.arena_bytes > board->host.room_bytes();  // by a budget of feature maps
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   if (too_large) planned.fits = false;
-  nlohmann::json answer = {{"fits", planned.fits}};
+  Fitted fitted;
+  nlohmann::json& answer = fitted.answer = {{"fits", planned.fits}};
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
@@ -85,19 +90,46 @@ int run_fit(const FitOptions& fit) {
     answer["widened"] = {{"file_bytes", widened.file_bytes}, {"memory_bytes", widened.memory_bytes}, {"bf16_bytes", widened.bf16_bytes}};
   }
   if (board) answer["board"] = board_json(*board, model, planned);
-  if (fit.json) print_json(answer);
   if (too_large) {
-    throw UserError(options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->host.room_bytes()) +
-                        " that " + board->name + " has for it",
-                    UserError::kDoesNotFit);
+    fitted.refusal = options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->host.room_bytes()) +
+                     " that " + board->name + " has for it";
+  } else if (!planned.fits) {
+    fitted.refusal = does_not_fit_message(model, planned, request);
+  } else {
+    fitted.text = summary_of(model, planned) + "\n  smallest budget " + bytes_text(planned.smallest_budget_bytes) + "\n" + (board ? board_text(*board, answer["board"]) : "");
   }
-  if (!planned.fits) {
-    std::cerr << does_not_fit_message(model, planned, request) << "\n";
+  return fitted;
+}
+
+// Of several budgets: all fit or none; what is planned is the largest.
+nlohmann::json answer_of(const std::vector<uint64_t>& budgets, const std::vector<Fitted>& each) {
+  nlohmann::json answer = each[0].answer;
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    const nlohmann::json& own = each[i].answer;
+    answer["budgets"].push_back({{"budget", budgets[i]}, {"fits", own["fits"]}, {"planned_bytes", own["planned_bytes"]}, {"predicted_seconds", own["predicted_seconds"]}});
+    answer["fits"] = answer["fits"].get<bool>() && own["fits"].get<bool>();
+    if (own["planned_bytes"] > answer["planned_bytes"]) answer["planned_bytes"] = own["planned_bytes"];
+  }
+  if (!answer["fits"].get<bool>()) answer["planned_bytes"] = answer["predicted_seconds"] = nullptr;
+  return answer;
+}
+
+int run_fit(const FitOptions& fit) {
+  fit.recipe.look_first();
+  const std::vector<uint64_t> budgets = fit.recipe.read().budgets;
+  SolvedModel model = fit.recipe.solve();
+  std::vector<Fitted> each;
+  for (size_t i = 0; i < std::max<size_t>(1, budgets.size()); ++i) {
+    if (!budgets.empty()) model.recipe.budget_bytes = budgets[i];
+    each.push_back(fit_one(fit, model));
+  }
+  if (fit.json) print_json(answer_of(budgets, each));
+  for (const Fitted& fitted : each) {
+    if (fitted.refusal.empty()) continue;
+    std::cerr << fitted.refusal << "\n";
     return UserError::kDoesNotFit;
   }
-  if (fit.json) return 0;
-  std::cout << summary_of(model, planned) << "\n  smallest budget " << bytes_text(planned.smallest_budget_bytes) << "\n";
-  if (board) std::cout << board_text(*board, answer["board"]);
+  for (const Fitted& fitted : each) std::cout << (fit.json ? "" : fitted.text);
   return 0;
 }
 

@@ -12,10 +12,10 @@
 
 #include "tools/audit/manifest.h"
 #include "tools/commands/plan_folder.h"
+#include "tools/commands/plan_source.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
-#include "tools/planning/does_not_fit.h"
 #include "tools/progress/long_work.h"
 #include "tools/writing/plan_header.h"
 #include "tools/writing/summary.h"
@@ -70,19 +70,22 @@ void warn_of_missing_kernels(const SolvedModel& model, const OwnedPlan& plan) {
   std::cerr << ": the plan is proved, but no program can run it, and kernels to come may want more scratch\n";
 }
 
-// A plan's two files, for a folder; `space` is the header's namespace.
+// What a folder gets: a file for the program and one for people, of all the program's plans; `space` is the header's namespace.
 struct PlanFiles {
   std::string summary;
   std::vector<std::pair<std::string, std::string>> files;  // name and text
 };
-PlanFiles plan_files(const SolvedModel& model, const std::string& folder, const std::string& space) {
-  const ScheduleRequest request = request_of(model);
-  const PlannedModel planned = plan_model(model, request);
-  if (!planned.fits) throw UserError(does_not_fit_message(model, planned, request), UserError::kDoesNotFit);
-  warn_of_missing_kernels(model, planned.plan);
-  PlanFiles made = {summary_of(model, planned), {}};
-  made.files = {{folder + "/manifest.json", manifest_of(model, planned).dump(1) + "\n"},
-                {folder + "/plan.h", plan_header({planned.plan, backend_of(model.recipe), canonical_recipe(model.recipe), made.summary, space})}};
+PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budgets, const std::string& folder, const std::string& space) {
+  const std::vector<PlanOfBudget> plans = plans_of_budgets(model, budgets);
+  std::vector<PlanHeaderParts> parts;
+  PlanFiles made;
+  for (const PlanOfBudget& each : plans) {
+    warn_of_missing_kernels(each.model, each.planned.plan);
+    parts.push_back({each.planned.plan, backend_of(each.model.recipe), canonical_recipe(each.model.recipe), summary_of(each.model, each.planned), space});
+    made.summary += (made.summary.empty() ? "" : "\nand when told, between steps:\n") + parts.back().summary;
+  }
+  made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n"},
+                {folder + "/plan.h", plan_header(parts.front(), {parts.begin() + 1, parts.end()})}};
   return made;
 }
 
@@ -90,10 +93,11 @@ PlanFiles plan_files(const SolvedModel& model, const std::string& folder, const 
 
 std::string plan_into(const RecipeOptions& options, const std::string& folder) {
   const SolvedModel model = options.solve();
-  PlanFiles made = plan_files(model, folder, "generated");
+  const std::vector<uint64_t> budgets = options.read().budgets;
+  PlanFiles made = plan_files(model, budgets, folder, "generated");
   const bool is_auto = model.recipe.backend == Recipe::BackendChoice::kAuto;
   if (is_auto) {
-    const PlanFiles card = plan_files(options.solve_for_card(), folder + "/cuda", "generated_cuda");
+    const PlanFiles card = plan_files(options.solve_for_card(), budgets, folder + "/cuda", "generated_cuda");
     made.files.insert(made.files.end(), card.files.begin(), card.files.end());
     made.summary += "\nand for a card:\n" + card.summary;
   }

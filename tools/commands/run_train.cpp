@@ -171,7 +171,7 @@ std::optional<int> status_of(const std::vector<std::string>& arguments, const Op
     }
   };
   if (const std::optional<int> status = app.parse(arguments, "reprise train", refuse_own_options)) return status;
-  options.check();
+  options.check(recipes_of_plans(recipe).size());
   return std::nullopt;
 }
 

@@ -12,7 +12,30 @@ struct CompiledPlan {
   const char* recipe;   // the canonical recipe's text
   const char* summary;  // the plan in a few lines, for a person
   const Port& port;
-  const char* hash = "";  // names the plan, as its manifest does
+  const char* hash = "";         // names the plan, as its manifest does
+  Span<WrittenPlan> plans = {};  // all of the program, this one among them; empty: this one is alone
 };
+
+// The program's plan of that number, which must be there.
+inline CompiledPlan plan_at(const CompiledPlan& any, uint32_t number) {
+  if (any.plans.count == 0) return any;
+  const WrittenPlan& written = any.plans[number];
+  return {*written.plan, written.recipe, written.summary, any.port, written.hash, any.plans};
+}
+
+// What the program's spill file must hold, whichever plan it runs in.
+inline uint64_t most_disk_bytes(const CompiledPlan& compiled) {
+  uint64_t most = compiled.plan.disk_bytes;
+  for (const WrittenPlan& written : compiled.plans) {
+    if (written.plan->disk_bytes > most) most = written.plan->disk_bytes;
+  }
+  return most;
+}
+
+// Every plan of plan.h, the first in front.
+template <uint32_t kCount>
+CompiledPlan compiled_plans(const WrittenPlan (&plans)[kCount], const Port& port) {
+  return plan_at({*plans[0].plan, "", "", port, "", {plans, kCount}}, 0);
+}
 
 }  // namespace reprise

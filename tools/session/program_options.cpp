@@ -58,6 +58,10 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
   if (streams) {
     app.add_option("--streamed", streamed, "file of the weights that are streamed, made where it does not hold them; default: beside the program")->check(a_value());
   }
+  app.add_option("--start-budget", start_budget, "of a recipe with \"budgets\": one of them, or its number from 0: the plan to begin in; default: the first")->check(a_value());
+  app.add_option("--control", control, "of such a recipe: a file or a FIFO whose last line, as \"budget 3GiB\" or \"budget 1\", says in which plan to go on")->check(a_value());
+  Option* share = app.add_option("--pressure", pressure, "of such a recipe: per cent of the last 10 seconds in which something waited for memory (PSI): from then on the next smaller plan, and back when it is over")->between(0.1, 100.0);
+  app.add_option("--pressure-file", pressure_file, "--pressure: where it is read, as of a control group; default /proc/pressure/memory")->check(a_value())->needs(share);
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
   app.add_flag("--eager", eager, "call row by row, and wait for each: slower on a card, whose steps are recorded otherwise, but an error names its row");
   app.add_flag("--check-data", check_data, "decode every picture, name the broken ones, and train nothing");
@@ -88,6 +92,9 @@ void refuse_without_effect(const ProgramOptions& o) {
                   {!o.predict.empty(), "--predict", true},
                   {!o.prompt.empty(), "--prompt", true},
                   {o.chat, "--chat", true},
+                  {!o.control.empty(), "--control"},
+                  {o.pressure != 0, "--pressure"},
+                  {!o.start_budget.empty(), "--start-budget", true},
                   {!o.disk.empty(), "--disk", true}};
   for (const auto& [given, option, of_weights] : unheeded) {
     if (!given || (of_weights && !o.check_data)) continue;
@@ -110,11 +117,13 @@ TracedSteps parse_traced_steps(const std::string& text) {
   return {steps[0], steps[1]};
 }
 
-void ProgramOptions::check() const {
+void ProgramOptions::check(size_t plans) const {
   const auto require = [](bool right, const char* line) {
     if (!right) throw UserError(line, UserError::kUsage);
   };
   refuse_without_effect(*this);
+  require(plans > 1 || (start_budget.empty() && control.empty() && pressure == 0),
+          "--start-budget, --control, --pressure: the program has one plan alone; \"budgets\" in the recipe gives it several");
   require(trace_steps.empty() || !trace.empty(), "--trace-steps: needs --trace FILE");
   require(trace.empty() || trace != manifest, "--trace, --manifest: must be two files");
   if (!trace_steps.empty()) parse_traced_steps(trace_steps);

@@ -24,6 +24,8 @@ struct ProgramOptions {
   std::string log, tensorboard, init, init_adapter, save, resume, disk, streamed, trace, trace_steps, manifest;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures, and folders of them
+  std::string start_budget, control, pressure_file = "/proc/pressure/memory";
+  double pressure = 0;  // per cent; 0: not looked at
   bool quiet = false, eager = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
   std::string prompt;  // what to go on with, training nothing
@@ -35,7 +37,8 @@ struct ProgramOptions {
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk. `streams`: whether there is --streamed.
   void add_to(OptionParser& app, uint64_t disk_bytes, bool streams, uint32_t most_workers);
   // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
-  void check() const;
+  // `plans`: of the program.
+  void check(size_t plans) const;
 };
 
 }  // namespace reprise

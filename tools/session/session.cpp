@@ -3,10 +3,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
 #include "lib/check.h"
+#include "lib/same_state.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_differences.h"
 #include "tools/formats/json_text.h"
@@ -21,8 +23,28 @@
 
 namespace reprise {
 
+namespace {
+
+uint32_t number_of(const CompiledPlan& compiled) {
+  uint32_t number = 0;
+  while (number < compiled.plans.count && compiled.plans[number].plan != &compiled.plan) ++number;
+  return number < compiled.plans.count ? number : 0;
+}
+
+uint64_t room_of(const Plan& plan) { return plan.arena_bytes + kGuardBytes; }
+
+// What each of the program's plans runs in, the smallest first.
+std::vector<uint64_t> arena_sizes(const CompiledPlan& compiled) {
+  std::vector<uint64_t> sizes = {room_of(compiled.plan)};
+  for (const WrittenPlan& written : compiled.plans) sizes.push_back(room_of(*written.plan));
+  std::sort(sizes.begin(), sizes.end());
+  return sizes;
+}
+
+}  // namespace
+
 Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data)
-    : plan_(compiled.plan), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, plan_.name, "/")) {
+    : compiled_(compiled), number_(number_of(compiled)), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, compiled.plan.name, "/")) {
   try {
     set_up(options, data);
   } catch (...) {
@@ -59,17 +81,19 @@ void require_same_model(const Recipe& recipe) {
 
 void Session::set_up(const ProgramOptions& options, const DataFingerprint* data) {
   const LongWork work("setting up " + recipe_.name);
-  require(port_.open_backend(plan_.backend, &backend_));
+  require(port_.open_backend(plan().backend, &backend_));
   require(port_.start_workers(options.threads, &workers_));
-  require(port_.acquire_arena(plan_.arena_bytes + kGuardBytes, &arena_));
-  if (plan_.disk_bytes > 0) open_disk(options.disk);
+  take_arena();
+  open_disk(options.disk);
   require_same_model(recipe_);
   choose_weights(options);
-  if (plan_.streamed_bytes > 0) open_streamed(options.streamed);
-  std::vector<CheckMark> marks(check_marks(plan_));
+  if (plan().streamed_bytes > 0) open_streamed(options.streamed);
+  std::vector<CheckMark> marks(check_marks(plan()));
+  for (const WrittenPlan& written : compiled_.plans) marks.resize(std::max<size_t>(marks.size(), check_marks(*written.plan)));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
   const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = workspace, .eager = options.eager};
-  require(bind(plan_, backend_, resources, trainer_));
+  prove_other_plans(resources);
+  require(bind(plan(), backend_, resources, trainer_));
   if (options.resume.empty() || recipe_.lora) load_weights();
   if (!options.resume.empty()) {
     const std::vector<std::string> differences = resume_snapshot(trainer_, recipe_, data, options.resume);
@@ -80,6 +104,51 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data)
   if (options.init_adapter.empty()) return;
   adapter_said_ = load_adapter(trainer_, recipe_, options.init_adapter);
   adapter_ = options.init_adapter;
+}
+
+// Addresses for the largest plan, and memory for the one that begins.
+void Session::take_arena() {
+  const std::vector<uint64_t> sizes = arena_sizes(compiled_);
+  const bool changes = sizes.front() < sizes.back();
+  Status reserved = {Code::kUnsupported, "arenas of this port keep their size", 0};
+  if (changes && port_.reserve_arena != nullptr) reserved = port_.reserve_arena(sizes.back(), &arena_);
+  if (reserved.ok()) return require(resize_arena(room_of(plan())));
+  if (changes) fixed_ = reserved.message;
+  require(port_.acquire_arena(room_of(plan()), &arena_));
+}
+
+// Up by the sizes of all plans between, because a port may give back only what it took by itself.
+Status Session::resize_arena(uint64_t bytes) {
+  const uint64_t before = arena_.bytes;
+  for (const uint64_t size : arena_sizes(compiled_)) {
+    if (size <= arena_.bytes || size > bytes) continue;
+    const Status status = port_.resize_arena(size, &arena_);
+    if (status.ok()) continue;
+    if (before < arena_.bytes) require(port_.resize_arena(before, &arena_));
+    return status;
+  }
+  return arena_.bytes > bytes ? port_.resize_arena(bytes, &arena_) : ok_status();
+}
+
+// What would be wrong with a plan is said before the first step, not when it shall take over.
+void Session::prove_other_plans(const Resources& resources) {
+  for (const WrittenPlan& written : compiled_.plans) {
+    if (written.plan == &plan()) continue;
+    Resources own = resources;
+    own.arena.bytes = room_of(*written.plan);  // it will have them by then
+    require(check_plan(*written.plan, backend_, own));
+    if (!same_state(plan(), *written.plan)) throw UserError(recipe_.name + ": the plans of this program have not the same State; plan and compile again");
+  }
+}
+
+Status Session::change_plan(uint32_t number) {
+  const Plan& next = plan_at(compiled_, number).plan;
+  if (fixed_ != nullptr && room_of(next) != room_of(plan())) return {Code::kUnsupported, fixed_, 0};
+  REPRISE_RETURN_IF_ERROR(resize_arena(room_of(next)));
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = {}, .eager = trainer_.eager};
+  require(rebind(next, resources, trainer_));
+  number_ = number;
+  return ok_status();
 }
 
 namespace {
@@ -198,18 +267,20 @@ std::string program_folder() {
 void Session::open_streamed(const std::string& option) {
   const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".streamed";
   if (port_.open_weights == nullptr) throw UserError(recipe_.name + ": the plan streams weights, but a board of port \"" + port_.name + "\" has no file for them");
-  prepare_streamed_weights(plan_, workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path);
+  prepare_streamed_weights(plan(), workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path);
   streamed_file_.emplace(path);
-  const Status status = port_.open_weights(path.c_str(), plan_.streamed_bytes, &streamed_);
-  if (!status.ok()) fail(path, status, &plan_);
+  const Status status = port_.open_weights(path.c_str(), plan().streamed_bytes, &streamed_);
+  if (!status.ok()) fail(path, status, &plan());
 }
 
-// The option's file, else one beside the program: a folder for temporary files may lie in memory.
+// The option's file, else one beside the program: a folder for temporary files may lie in memory. It has room for any of the plans.
 void Session::open_disk(const std::string& option) {
+  const uint64_t bytes = most_disk_bytes(compiled_);
+  if (bytes == 0) return;
   const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
   if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
-  const Status status = port_.open_disk(path.c_str(), plan_.disk_bytes, &disk_);
-  if (!status.ok()) fail(path + ": " + bytes_text(plan_.disk_bytes) + " for --disk", status, &plan_);
+  const Status status = port_.open_disk(path.c_str(), bytes, &disk_);
+  if (!status.ok()) fail(path + ": " + bytes_text(bytes) + " for --disk", status, &plan());
 }
 
 uint64_t Session::measured() const {

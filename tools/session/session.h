@@ -33,7 +33,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  const Plan& plan() const { return plan_; }
+  const Plan& plan() const { return plan_at(compiled_, number_).plan; }  // in which it runs now
+  // The program's plans, and the number of the one in which it runs.
+  const CompiledPlan& compiled() const { return compiled_; }
+  uint32_t plan_number() const { return number_; }
+  // Between steps: gives back memory that the other plan does not need, or takes what it needs more, and goes on in it; State stays where it lies.
+  // Where memory cannot be had or given back the Status says so, and nothing has changed. Throws UserError where the device fails.
+  Status change_plan(uint32_t number);
   const Port& port() const { return port_; }
   const Recipe& recipe() const { return recipe_; }
   const Workers& workers() const { return workers_; }
@@ -50,12 +56,15 @@ class Session {
   bool has_adapter() const { return !adapter_.empty(); }
 
   void require(const Status& status) const {
-    if (!status.ok()) fail(recipe_.name, status, &plan_);
+    if (!status.ok()) fail(recipe_.name, status, &plan());
   }
   uint64_t measured() const;  // bytes
 
  private:
   void set_up(const ProgramOptions& options, const DataFingerprint* data);
+  void take_arena();
+  Status resize_arena(uint64_t bytes);
+  void prove_other_plans(const Resources& resources);
   void open_disk(const std::string& option);
   void open_streamed(const std::string& option);
   void choose_weights(const ProgramOptions& options);
@@ -64,11 +73,13 @@ class Session {
   void load_weights();
   void release();
 
-  const Plan& plan_;
+  const CompiledPlan compiled_;
+  uint32_t number_ = 0;  // of the plan, among the program's
   const Port& port_;
   const Recipe recipe_;
   Workers workers_;
   Arena arena_;
+  const char* fixed_ = nullptr;  // why the arena keeps its size, where it does
   Disk disk_, streamed_;
   std::optional<InputFile> streamed_file_;  // what streamed_ reads, for the host
   std::unique_ptr<WeightSource> source_;    // until the weights are loaded; null: drawn from the seed

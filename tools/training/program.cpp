@@ -2,8 +2,10 @@
 // Errors are one line; what was saved last stays whole.
 #include "tools/training/program.h"
 
+#include <algorithm>
 #include <exception>
 #include <iostream>
+#include <optional>
 
 #include "lib/backend.h"
 #include "tools/command_line.h"
@@ -14,10 +16,12 @@
 #include "tools/inference/dialogue.h"
 #include "tools/inference/predict.h"
 #include "tools/progress/long_work.h"
+#include "tools/session/plan_signals.h"
 #include "tools/session/program_options.h"
 #include "tools/session/session.h"
 #include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
+#include "tools/training/plan_requests.h"
 #include "tools/training/training_run.h"
 
 namespace reprise {
@@ -35,7 +39,20 @@ Status try_board(const CompiledPlan& choice) {
   return status;
 }
 
-const CompiledPlan& choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
+// Each in the plan in which it shall begin.
+std::vector<CompiledPlan> started(const std::vector<CompiledPlan>& choices, const std::string& start_budget) {
+  if (start_budget.empty()) return choices;
+  std::vector<CompiledPlan> started;
+  for (const CompiledPlan& choice : choices) {
+    std::string problem;
+    const std::optional<uint32_t> plan = PlanSizes(choice).find(start_budget, problem);
+    if (!plan) throw UserError("--start-budget: " + problem);
+    started.push_back(plan_at(choice, *plan));
+  }
+  return started;
+}
+
+CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
   const CompiledPlan& last = choices.back();
   const auto say = [quiet](const std::string& words) {
     if (!quiet) std::cerr << "backend auto: " << words << "\n";
@@ -60,15 +77,16 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
   const Plan& plan = choices.front().plan;
   ProgramOptions options;
   OptionParser app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  options.add_to(app, plan.disk_bytes, plan.streamed_bytes > 0, choices.front().port.most_workers);
+  options.add_to(app, most_disk_bytes(choices.front()), plan.streamed_bytes > 0, choices.front().port.most_workers);
   try {
     const std::string program = argc > 0 ? argv[0] : "train";  // whose --help can be asked for
     if (const std::optional<int> status = app.parse(argc, argv, program)) return *status;
-    options.check();
+    options.check(std::max<size_t>(1, choices.front().plans.count));
     if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
+    if (choices.front().plans.count > 1) set_up_plan_signals(choices.front().plans.count);
     if (!options.chat) set_up_signals();  // nothing is to be saved where a person converses: a signal ends it at once
-    const CompiledPlan& compiled = choose_plan(choices, options.quiet);
+    const CompiledPlan compiled = choose_plan(started(choices, options.start_budget), options.quiet);
     if (options.evaluate) return evaluate_weights(compiled, options);
     if (!options.predict.empty()) return predict_pictures(compiled, options);
     if (!options.prompt.empty()) return answer_prompt(compiled, options);

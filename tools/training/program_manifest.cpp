@@ -18,6 +18,17 @@ const char* program_name(ProgramId id) {
   return names[static_cast<uint32_t>(id)];
 }
 
+json* manifest_of_plan(json& manifest, const std::string& hash) {
+  if (!manifest.is_object()) return nullptr;
+  if (manifest.value("plan_hash", json()) == hash) return &manifest;
+  const auto others = manifest.find("other_budgets");
+  if (others == manifest.end() || !others->is_array()) return nullptr;
+  for (json& each : *others) {
+    if (each.is_object() && each.value("plan_hash", json()) == hash) return &each;
+  }
+  return nullptr;
+}
+
 json manifest_of_program(const CompiledPlan& compiled, const std::string& option) {
   const std::string folder = program_folder();
   std::string refusal = folder + "/manifest.json: " + option + ": missing; `reprise plan RECIPE -o " + folder + "` writes it again";
@@ -25,8 +36,8 @@ json manifest_of_program(const CompiledPlan& compiled, const std::string& option
     const std::string path = folder + name;
     if (!std::filesystem::exists(path)) continue;
     json manifest = parse_json(read_file(path), path);
+    if (manifest_of_plan(manifest, compiled.hash) != nullptr) return manifest;
     const json hash = manifest.is_object() ? manifest.value("plan_hash", json()) : json();
-    if (hash == compiled.hash) return manifest;
     refusal = path + ": plan_hash: is " + hash.dump().substr(0, 40) + ", and this program was compiled from plan \"" + compiled.hash + "\"; plan and compile again";
   }
   throw UserError(refusal);
@@ -34,7 +45,8 @@ json manifest_of_program(const CompiledPlan& compiled, const std::string& option
 
 json manifest_if_there(const CompiledPlan& compiled) {
   try {
-    return manifest_of_program(compiled, "");
+    json manifest = manifest_of_program(compiled, "");
+    return *manifest_of_plan(manifest, compiled.hash);
   } catch (const UserError&) {
     return nullptr;
   }

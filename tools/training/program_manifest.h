@@ -11,11 +11,14 @@ namespace reprise {
 // As manifests and reports call them.
 const char* program_name(ProgramId id);
 
-// The manifest beside the program, of "auto" the one in its folder of the card, whose plan_hash is the compiled plan's. Throws UserError where there is
+// The part of a manifest that is the plan's of that hash: all of it, or one of its "other_budgets"; null where there is none.
+nlohmann::json* manifest_of_plan(nlohmann::json& manifest, const std::string& hash);
+
+// The manifest beside the program, of "auto" the one in its folder of the card, that has the compiled plan. Throws UserError where there is
 // none, or another plan's alone; `option` is who asks.
 nlohmann::json manifest_of_program(const CompiledPlan& compiled, const std::string& option);
 
-// The same for who can do without: null where there is none.
+// That plan's part, for who can do without: null where there is none.
 nlohmann::json manifest_if_there(const CompiledPlan& compiled);
 
 }  // namespace reprise

@@ -16,7 +16,7 @@ class RowTrace {
   // Reserves what the steps' rows need. Throws UserError of status kUsage where they are too many, or the file cannot be written.
   RowTrace(const std::string& path, const CompiledPlan& compiled, const TracedSteps& steps);
 
-  bool wants(uint64_t step) const { return steps_.first <= step && step <= steps_.last; }
+  bool wants(uint64_t step) const { return !written_ && steps_.first <= step && step <= steps_.last; }
   bool is_written() const { return written_; }
   uint64_t steps_done() const { return done_; }
   std::string summary() const;  // for a person, a line
@@ -34,7 +34,7 @@ class RowTrace {
   void note() { times_[next_++] = port_.seconds(); }
 
   const std::string path_;
-  const CompiledPlan& compiled_;
+  const CompiledPlan compiled_;
   const Port& port_;
   const TracedSteps steps_;
   std::vector<double> times_;  // of each step: its begin; of each program that it runs its begin and each row's end; its end

@@ -30,13 +30,9 @@ std::optional<uint64_t> process_peak_bytes() {
 
 }  // namespace
 
-RunMeasurements::RunMeasurements(const std::string& path, const CompiledPlan& compiled)
-    : path_(path), compiled_(compiled), manifest_(manifest_of_program(compiled, "--manifest")) {
-  require_writable(path);
-  seconds_.reserve(kMostSeconds);
-}
+PlanMeasurements::PlanMeasurements(const CompiledPlan& compiled) : compiled_(compiled) { seconds_.reserve(kMostSeconds); }
 
-void RunMeasurements::watch(Session& session, std::initializer_list<ProgramId> programs) {
+void PlanMeasurements::watch(Session& session, std::initializer_list<ProgramId> programs) {
   session_ = &session;
   is_watching_ = false;
   for (const ProgramId id : programs) {
@@ -46,7 +42,7 @@ void RunMeasurements::watch(Session& session, std::initializer_list<ProgramId> p
   if (is_watching_) session.require(lay_canary(session.trainer()));
 }
 
-void RunMeasurements::begin_step(Session& session) {
+void PlanMeasurements::begin_step(Session& session) {
   if (steps_ == 0) {
     watch(session, {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kUpdate});
     stacks_.paint(session.workers(), compiled_.plan.worker_stack_bytes + kStackMargin);
@@ -54,7 +50,7 @@ void RunMeasurements::begin_step(Session& session) {
   calls_before_ = heap_calls();
 }
 
-void RunMeasurements::end_step(double seconds) {
+void PlanMeasurements::end_step(double seconds) {
   if (calls_before_) calls_ += *heap_calls() - *calls_before_;
   stop_watching();
   if (steps_ == 0) stack_bytes_ = stacks_.used();
@@ -67,36 +63,36 @@ void RunMeasurements::end_step(double seconds) {
   }
 }
 
-RowObserver RunMeasurements::observer() {
+RowObserver PlanMeasurements::observer() {
   if (!is_watching_) return {};
   const auto after = [](void* self, ProgramId id, uint32_t row) {
-    RunMeasurements& own = *static_cast<RunMeasurements*>(self);
+    PlanMeasurements& own = *static_cast<PlanMeasurements*>(self);
     if (row + 1 == own.compiled_.plan.program(id).rows.count) own.see_last_row(id);
   };
   return {this, nullptr, after};
 }
 
 // What fails here, on a device that has failed, the step says.
-void RunMeasurements::see_last_row(ProgramId id) {
+void PlanMeasurements::see_last_row(ProgramId id) {
   has_generated_ = id == ProgramId::kGenerate;
   if (has_generated_ || (id == ProgramId::kEvaluate && program_bytes_[static_cast<uint32_t>(id)])) return;
   measure_program(id);
   (void)lay_canary(session_->trainer());
 }
 
-void RunMeasurements::stop_watching() {
+void PlanMeasurements::stop_watching() {
   if (has_generated_) measure_program(ProgramId::kGenerate);
   is_watching_ = has_generated_ = false;
 }
 
-void RunMeasurements::measure_program(ProgramId id) {
+void PlanMeasurements::measure_program(ProgramId id) {
   uint64_t bytes = 0;
   if (!measured_bytes(session_->trainer(), Region::kProgram, bytes).ok()) return;
   std::optional<uint64_t>& most = program_bytes_[static_cast<uint32_t>(id)];
   most = std::max(most.value_or(0), bytes);
 }
 
-json RunMeasurements::regions() const {
+json PlanMeasurements::regions() const {
   json regions = json::array();
   const auto add = [&regions](const char* name, uint64_t bytes) { regions.push_back({{"name", name}, {"high_water_bytes", bytes}}); };
   for (const auto& [name, region] : {std::pair{"state", Region::kState}, {"carried", Region::kCarried}}) {
@@ -111,14 +107,15 @@ json RunMeasurements::regions() const {
   return regions;
 }
 
-double RunMeasurements::median_seconds() const {
+double PlanMeasurements::median_seconds() const {
   std::vector<double> sorted = seconds_;
   std::sort(sorted.begin(), sorted.end());
   const size_t half = sorted.size() / 2;
   return sorted.size() % 2 == 1 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-json RunMeasurements::measured() const {
+json PlanMeasurements::measured() const {
+  if (session_ == nullptr) return json::object();
   json measured = {{"regions", regions()}, {"steps", steps_}};
   if (const std::optional<uint64_t> peak = process_peak_bytes()) measured["process_peak_bytes"] = *peak;
   if (steps_ == 0) return measured;
@@ -131,10 +128,17 @@ json RunMeasurements::measured() const {
   return measured;
 }
 
-void RunMeasurements::write() const {
-  json manifest = manifest_;
-  manifest["measured"] = session_ == nullptr ? json::object() : measured();
-  replace_file(path_, manifest.dump(1) + "\n");
+RunMeasurements::RunMeasurements(const std::string& path, const CompiledPlan& compiled)
+    : path_(path), manifest_(manifest_of_program(compiled, "--manifest")) {
+  require_writable(path);
+  for (uint32_t p = 0; p < std::max<uint32_t>(1, compiled.plans.count); ++p) plans_.emplace_back(plan_at(compiled, p));
+}
+
+void RunMeasurements::write() {
+  for (const PlanMeasurements& plan : plans_) {
+    if (json* const own = manifest_of_plan(manifest_, plan.plan_hash())) (*own)["measured"] = plan.measured();
+  }
+  replace_file(path_, manifest_.dump(1) + "\n");
 }
 
 }  // namespace reprise

@@ -2,6 +2,7 @@
 // Here because a plan only says what memory a program takes; that it takes so much and no more is seen in the memory itself.
 #pragma once
 
+#include <deque>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,10 +15,10 @@
 
 namespace reprise {
 
-class RunMeasurements {
+// Of one of the program's plans.
+class PlanMeasurements {
  public:
-  // Throws UserError where the file cannot be written, or the program has no manifest of its own plan.
-  RunMeasurements(const std::string& path, const CompiledPlan& compiled);
+  explicit PlanMeasurements(const CompiledPlan& compiled);
 
   // Around each step, and around whatever else runs programs. The observer between belongs into the trainer; there is none where nothing
   // new can be seen any more. The first step of a run, which paints the stacks and lays canaries, is slower.
@@ -27,7 +28,9 @@ class RunMeasurements {
   void end_program() { stop_watching(); }
   RowObserver observer();
 
-  void write() const;
+  // "measured"; {} where the plan ran nothing.
+  nlohmann::json measured() const;
+  const char* plan_hash() const { return compiled_.hash; }
 
  private:
   void watch(Session& session, std::initializer_list<ProgramId> programs);
@@ -35,12 +38,9 @@ class RunMeasurements {
   void stop_watching();
   void measure_program(ProgramId id);
   nlohmann::json regions() const;
-  nlohmann::json measured() const;
   double median_seconds() const;
 
-  const std::string path_;
-  const CompiledPlan& compiled_;
-  const nlohmann::json manifest_;
+  const CompiledPlan compiled_;
   Session* session_ = nullptr;
   WorkerStacks stacks_;
   std::vector<uint64_t> stack_bytes_;  // by worker
@@ -49,6 +49,22 @@ class RunMeasurements {
   std::optional<uint64_t> calls_before_;
   uint64_t calls_ = 0, steps_ = 0;
   std::vector<double> seconds_;  // of the last steps, in turn; the first is there only until there is a second
+};
+
+class RunMeasurements {
+ public:
+  // Throws UserError where the file cannot be written, or the program has no manifest of its own plans.
+  RunMeasurements(const std::string& path, const CompiledPlan& compiled);
+
+  // Of the plan in which the session runs.
+  PlanMeasurements& of(const Session& session) { return plans_[session.plan_number()]; }
+
+  void write();
+
+ private:
+  const std::string path_;
+  nlohmann::json manifest_;
+  std::deque<PlanMeasurements> plans_;
 };
 
 }  // namespace reprise

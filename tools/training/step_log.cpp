@@ -79,12 +79,13 @@ void StepLog::open(const std::string& path, uint64_t resumed_step) {
 
 void StepLog::write(const StepLine& line) {
   if (!is_open()) return;
-  char text[400];
+  char text[400], budget[48] = "";
+  if (line.budget_bytes) std::snprintf(budget, sizeof budget, ", \"budget_bytes\": %" PRIu64, *line.budget_bytes);
   const int length = std::snprintf(text, sizeof text,
                                    "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"seconds\": %.6f, \"planned_bytes\": %" PRIu64
-                                   ", \"measured_bytes\": %" PRIu64 "}\n",
+                                   ", \"measured_bytes\": %" PRIu64 "%s}\n",
                                    line.step, Number(line.loss, 9).text, Number(line.grad_norm, 9).text, Number(line.lr, 9).text, line.seconds,
-                                   line.planned_bytes, line.measured_bytes);
+                                   line.planned_bytes, line.measured_bytes, budget);
   write_text(text, length);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace reprise {
@@ -11,6 +12,7 @@ struct StepLine {
   uint64_t step;  // from 1
   double loss, grad_norm, lr, seconds;
   uint64_t planned_bytes, measured_bytes;
+  std::optional<uint64_t> budget_bytes = {};  // of the plan that ran it, where the program has several
 };
 struct EvaluationLine {
   uint64_t step;

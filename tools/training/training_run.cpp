@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -18,11 +19,13 @@
 #include "tools/inference/sample.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/session/session.h"
+#include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot_keeper.h"
 #include "tools/training/early_stop.h"
 #include "tools/training/event_file.h"
+#include "tools/training/plan_requests.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
@@ -44,7 +47,7 @@ void require_outside(const char* option, const std::string& file, const std::str
 
 class TrainingRun {
  public:
-  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options) : summary_(compiled.summary), options_(options) {
+  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options) : summary_(compiled.summary), options_(options), sizes_(compiled) {
     require_outside("--log", options.log, options.save);
     require_outside("--tensorboard", options.tensorboard.empty() ? "" : options.tensorboard + "/events", options.save);
     require_outside("--trace", options.trace, options.save);
@@ -69,7 +72,8 @@ class TrainingRun {
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
     if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
     session_.emplace(compiled, options, &training_data_->fingerprint());
-    first_step_ = saved_step_ = trainer().step;
+    if (has_plans()) requests_.emplace(sizes_, options, session_->plan_number());
+    first_step_ = saved_step_ = first_step_of_plan_ = trainer().step;
     if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
     if (!options.tensorboard.empty()) events_.open(options.tensorboard, first_step_);
@@ -117,12 +121,12 @@ class TrainingRun {
   template <typename F>
   auto watch(ProgramId id, const F& work) {
     if (measurements_) {
-      measurements_->begin_program(*session_, id);
-      trainer().observer = measurements_->observer();
+      measurements_->of(*session_).begin_program(*session_, id);
+      trainer().observer = measurements_->of(*session_).observer();
     }
     const auto result = work();
     trainer().observer = {};
-    if (measurements_) measurements_->end_program();
+    if (measurements_) measurements_->of(*session_).end_program();
     return result;
   }
 
@@ -192,6 +196,7 @@ class TrainingRun {
     DataFeed feed(*training_data_);
     while (trainer().step < last_step_ && stop_signal() == 0 && !stops_early()) {
       try {
+        change_plan_if_asked(progress);
         run_step(feed, progress);
       } catch (const UserError& error) {
         progress.finish();
@@ -218,8 +223,8 @@ class TrainingRun {
     RowObservers observers;
     if (traced) observers.add(trace_->observer());
     if (measurements_) {
-      measurements_->begin_step(*session_);
-      observers.add(measurements_->observer());
+      measurements_->of(*session_).begin_step(*session_);
+      observers.add(measurements_->of(*session_).observer());
     }
     if (traced) trace_->begin_step(trainer());
     trainer().observer = observers.all();
@@ -236,6 +241,44 @@ class TrainingRun {
     if (trace_->steps_done() == 0) std::cerr << "warning: " << options_.trace << ": --trace: not written: the run ended before the first step that it asks for\n";
   }
 
+  bool has_plans() const { return session_->compiled().plans.count > 1; }
+
+  // Where memory cannot be had, or given back, the training goes on as it is.
+  void change_plan_if_asked(Progress& progress) {
+    if (!requests_) return;
+    const uint32_t now_in = session_->plan_number();
+    const std::optional<PlanRequest> request = requests_->take(now_in, now());
+    if (!request) return;
+    progress.finish();
+    const std::string stays = "; it goes on in " + sizes_.name(now_in);
+    if (request->is_warning) return warn_of_plan(request->words + stays);
+    if (request->plan == now_in) return say_plan(request->words + stays);
+    end_trace_of_plan(request->plan);
+    note_memory_of_plan();
+    const uint64_t before = session_->plan().arena_bytes;
+    const Status changed = session_->change_plan(request->plan);
+    if (!changed.ok()) {
+      requests_->refused(now_in, now());
+      return warn_of_plan(request->words + ": " + message_of(changed) + stays);
+    }
+    first_step_of_plan_ = trainer().step;
+    const uint64_t bytes = session_->plan().arena_bytes;
+    say_plan(request->words + ", which goes on after step " + std::to_string(trainer().step) + ": " + bytes_text(bytes) + ", " +
+             (bytes < before ? bytes_text(before - bytes) + " given back" : bytes_text(bytes - before) + " more"));
+  }
+
+  void warn_of_plan(const std::string& words) const { std::cerr << "warning: budgets: " << words << "\n"; }
+  void say_plan(const std::string& words) const {
+    if (!options_.quiet) std::cerr << "budgets: " << words << "\n";
+  }
+
+  // A trace is of one plan's rows: it ends where another takes over, or begins there.
+  void end_trace_of_plan(uint32_t next) {
+    if (!trace_ || trace_->is_written()) return;
+    if (trace_->steps_done() > 0) return write_trace();
+    trace_.emplace(options_.trace, plan_at(session_->compiled(), next), traced_steps());
+  }
+
   void run_step(DataFeed& feed, Progress& progress) {
     const double start = now();
     StepReport report;
@@ -247,9 +290,10 @@ class TrainingRun {
     session_->require(status);
     const double end = now();
     const uint64_t step = trainer().step;
-    if (measurements_) measurements_->end_step(end - start);
+    if (measurements_) measurements_->of(*session_).end_step(end - start);
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
-    const StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
+    StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
+    if (has_plans()) line.budget_bytes = sizes_.budget_bytes(session_->plan_number());
     log_.write(line);
     events_.write(line);
     char words[40];
@@ -302,12 +346,26 @@ class TrainingRun {
               << (snapshots_ ? "; the best is kept in " + options_.save + ".best" : "; --save DIR would have kept the best") << "\n";
   }
 
-  void show_memory() const {
-    const uint64_t planned = session_->plan().arena_bytes, measured = session_->measured();
+  void note_memory_of_plan() {
+    if (trainer().step > first_step_of_plan_) measured_bytes_[session_->plan_number()] = session_->measured();
+  }
+
+  // What each plan that has run steps took; one line, where there is but one.
+  std::string memory_of_plans() const {
+    std::string text;
+    for (const auto& [plan, measured] : measured_bytes_) {
+      const uint64_t planned = plan_at(session_->compiled(), plan).plan.arena_bytes;
+      text += (text.empty() ? "memory: " : "\nmemory: ") + (has_plans() ? sizes_.name(plan) + ", " : "") + "planned " + std::to_string(planned) + " bytes, measured " +
+              std::to_string(measured) + " bytes (" + (measured == planned ? "equal" : "NOT EQUAL") + ")";
+    }
+    return text;
+  }
+
+  void show_memory() {
+    note_memory_of_plan();
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
-    std::cerr << "memory: planned " << planned << " bytes, measured " << measured << " bytes (" << (measured == planned ? "equal" : "NOT EQUAL")
-              << "); the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
+    std::cerr << memory_of_plans() << "; the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
     if (session_->port().describe_device == nullptr) return;
     char text[512];
     session_->port().describe_device(text, sizeof text);
@@ -365,6 +423,10 @@ class TrainingRun {
   StepLog log_;
   EventFile events_;
   std::optional<EarlyStop> stopping_;
+  const PlanSizes sizes_;
+  std::optional<PlanRequests> requests_;  // of a program with several plans
+  std::map<uint32_t, uint64_t> measured_bytes_;  // by plan, of those that have run steps
+  uint64_t first_step_of_plan_ = 0;  // steps done when the plan took over
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;
   bool weights_are_whole_ = true;

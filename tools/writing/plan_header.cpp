@@ -161,29 +161,45 @@ std::string raw_literal(const std::string& text) {
   return out;
 }
 
-}  // namespace
-
-std::string plan_header(const PlanHeaderParts& parts) {
-  const auto& [plan, rules, recipe, summary, space] = parts;
-  HeaderWriter writer(plan);
-  std::string text = "// Written by reprise plan; changed by planning again.\n";
-  for (size_t at = 0; at < summary.size();) {
-    const size_t end = summary.find('\n', at);
-    text += "// " + summary.substr(at, end - at) + "\n";
-    at = end == std::string::npos ? summary.size() : end + 1;
+std::string comment_of(const std::string& lines) {
+  std::string text;
+  for (size_t at = 0; at < lines.size();) {
+    const size_t end = lines.find('\n', at);
+    text += "// " + lines.substr(at, end - at) + "\n";
+    at = end == std::string::npos ? lines.size() : end + 1;
   }
-  text += std::string("#pragma once\n\n#include \"lib/check.h\"\n#include \"") + rules.header + "\"\n\nnamespace reprise::" + space + " {\n\n";
-  text += writer.tables();
-  text += writer.plan_text();
-  text += "inline constexpr const char* kPlanHash = \"" + plan_hash(plan) + "\";\n";
-  text += "inline constexpr char kRecipe[] =\n" + raw_literal(recipe) + "  ;\n";
-  text += "inline constexpr char kSummary[] =\n" + raw_literal(summary) + "  ;\n\n";
+  return text;
+}
+
+// One plan with what goes with it, and its proof.
+std::string plan_and_proof(const PlanHeaderParts& parts) {
+  HeaderWriter writer(parts.plan);
+  std::string text = writer.tables() + writer.plan_text();
+  text += "inline constexpr char kPlanHash[] = \"" + plan_hash(parts.plan) + "\";\n";
+  text += "inline constexpr char kRecipe[] =\n" + raw_literal(parts.recipe) + "  ;\n";
+  text += "inline constexpr char kSummary[] =\n" + raw_literal(parts.summary) + "  ;\n\n";
   text += "static_assert(text_hash(kRecipe) == kPlan.recipe_hash, \"the recipe above is not the one that this plan was made from; plan again\");\n";
   text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
-  text += std::string("inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, ") + rules.constant + ");\n";
-  text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n";
-  text += "\n}  // namespace reprise::" + space + "\n";
+  text += std::string("inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, ") + parts.rules.constant + ");\n";
+  text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n\n";
   return text;
+}
+
+}  // namespace
+
+std::string plan_header(const PlanHeaderParts& first, const std::vector<PlanHeaderParts>& others) {
+  std::string text = "// Written by reprise plan; changed by planning again.\n" + comment_of(first.summary);
+  text += std::string("#pragma once\n\n#include \"lib/check.h\"\n") + (others.empty() ? "" : "#include \"lib/same_state.h\"\n") + "#include \"" + first.rules.header +
+          "\"\n\nnamespace reprise::" + first.space + " {\n\n" + plan_and_proof(first);
+  std::string plans = "  {&kPlan, kRecipe, kSummary, kPlanHash},\n";
+  for (size_t i = 0; i < others.size(); ++i) {
+    const std::string space = "budget_" + std::to_string(i + 1);
+    text += comment_of(others[i].summary) + "namespace " + space + " {\n\n" + plan_and_proof(others[i]) + "}  // namespace " + space + "\n\n";
+    text += "// It takes over between steps: State stays where it lies.\nstatic_assert(same_state(kPlan, " + space + "::kPlan));\n\n";
+    plans += "  {&" + space + "::kPlan, " + space + "::kRecipe, " + space + "::kSummary, " + space + "::kPlanHash},\n";
+  }
+  text += "// The program's plans: plan, recipe, summary, hash.\ninline constexpr WrittenPlan kPlans[] = {\n" + plans + "};\n";
+  return text + "\n}  // namespace reprise::" + first.space + "\n";
 }
 
 std::string plan_hash(const OwnedPlan& plan) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tools/planning/planner.h"
 
@@ -15,8 +16,9 @@ struct PlanHeaderParts {
   std::string summary;
   std::string space = "generated";  // its namespace within reprise
 };
-// The whole text.
-std::string plan_header(const PlanHeaderParts& parts);
+// The whole text. The other plans of the program stand in namespaces of their own within the first one's, budget_1, budget_2, ...; the table
+// kPlans has them all.
+std::string plan_header(const PlanHeaderParts& first, const std::vector<PlanHeaderParts>& others = {});
 
 // 64-bit FNV-1a of the tables, in hexadecimal: names a plan in manifests and logs.
 std::string plan_hash(const OwnedPlan& plan);

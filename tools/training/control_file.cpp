@@ -1,0 +1,85 @@
+// See control_file.h.
+#include "tools/training/control_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+
+ControlFile::ControlFile(const std::string& path) : path_(path) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0 || S_ISREG(status.st_mode) || S_ISFIFO(status.st_mode)) return;
+  throw UserError(path + ": --control: is neither a file nor a FIFO");
+}
+
+ControlFile::~ControlFile() {
+  if (fifo_ >= 0) ::close(fifo_);
+}
+
+bool ControlFile::has_changed() {
+  if (fifo_ >= 0) return read_fifo();
+  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  struct stat status;
+  const bool is_known = ::fstat(descriptor, &status) == 0;
+  bool changed = false;
+  if (is_known && S_ISREG(status.st_mode)) changed = read_file(descriptor, status);
+  if (is_known && S_ISFIFO(status.st_mode)) {
+    fifo_ = ::open(path_.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);  // a writer of its own: without any the end of the file would be read
+    changed = fifo_ >= 0 && read_fifo();
+  }
+  ::close(descriptor);
+  return changed;
+}
+
+// Its time alone may be the same for two writes, and so may its text.
+bool ControlFile::read_file(int descriptor, const struct stat& status) {
+  char text[kMost];
+  const off_t from = std::max<off_t>(0, status.st_size - static_cast<off_t>(kMost));
+  const ssize_t count = ::pread(descriptor, text, sizeof text, from);
+  if (count < 0) return false;
+  const bool is_same = static_cast<size_t>(count) == bytes_ && std::memcmp(text, text_, bytes_) == 0 && written_.tv_sec == status.st_mtim.tv_sec &&
+                       written_.tv_nsec == status.st_mtim.tv_nsec;
+  bytes_ = static_cast<size_t>(count);
+  std::memcpy(text_, text, bytes_);
+  written_ = status.st_mtim;
+  return !is_same;
+}
+
+// A line counts when it is whole; what comes after it is kept for the next call.
+bool ControlFile::read_fifo() {
+  const std::string_view before(text_, bytes_);
+  if (const size_t end = before.rfind('\n'); end != std::string_view::npos) {
+    bytes_ -= end + 1;
+    std::memmove(text_, text_ + end + 1, bytes_);
+  }
+  for (ssize_t count = 1; count > 0;) {
+    if (bytes_ == kMost) {  // the older half goes
+      bytes_ = kMost / 2;
+      std::memmove(text_, text_ + kMost - bytes_, bytes_);
+    }
+    count = ::read(fifo_, text_ + bytes_, kMost - bytes_);
+    if (count > 0) bytes_ += static_cast<size_t>(count);
+  }
+  return std::string_view(text_, bytes_).rfind('\n') != std::string_view::npos;
+}
+
+std::string ControlFile::last_line() const {
+  constexpr const char* kBlank = " \t\r\n";
+  std::string_view text(text_, bytes_);
+  if (fifo_ >= 0) text = text.substr(0, text.rfind('\n') + 1);
+  const size_t last = text.find_last_not_of(kBlank);
+  if (last == std::string_view::npos) return "";
+  text = text.substr(0, last + 1);
+  if (const size_t end = text.rfind('\n'); end != std::string_view::npos) text.remove_prefix(end + 1);
+  text.remove_prefix(std::min(text.size(), text.find_first_not_of(kBlank)));
+  return std::string(text);
+}
+
+}  // namespace reprise
