@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -288,6 +289,42 @@ TEST_F(Budgets, BothPlansAreMeasured) {
   for (const char* words : {"1.00 GiB", "measured in a run of "}) EXPECT_NE(shown.out.find(words), std::string::npos) << shown.out.substr(0, 2000);
   EXPECT_EQ(shown.out.find("MORE THAN PLANNED"), std::string::npos);
   expect_the_same_training();
+}
+
+// State must lie alike in all plans: what the smallest one streams the larger one streams too, though alone it would not.
+TEST_F(Budgets, StreamedWeightsAreThoseOfTheSmallestBudget) {
+  const json llama = json::parse(R"({"model": {"family": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0},
+    "init": "random", "data": {"kind": "synthetic"}, "batch": 2, "sequence": 48, "steps": 6, "seed": 7, "lora": {"r": 2, "alpha": 4},
+    "optimizer": {"name": "adamw", "lr": 0.01}})");
+  quietly(train_program("budgets-resident", with(llama, {{"name", "budgets-resident"}, {"schedule", "none"}})), {"--log", at("r.jsonl")});
+  const std::vector<std::string> expected = read_log(at("r.jsonl")).results();
+  for (const json& stream : {json(true), json("auto")}) {
+    const std::string name = stream == true ? "budgets-streamed" : "budgets-auto";
+    json recipe = with(llama, {{"name", name}, {"weights", {{"stream", stream}}}});
+    const uint64_t smallest = smallest_budget(recipe);
+    recipe["budgets"] = {smallest, kLarge};
+    const std::string streaming = train_program(name, recipe);
+    const json both = json::parse(file_text(fs::path(streaming).parent_path() / "manifest.json")), &large = both["other_budgets"][0];
+    EXPECT_EQ(both["state"], large["state"]) << name;
+    EXPECT_GT(std::count_if(large["state"].begin(), large["state"].end(), [](const json& tensor) { return tensor["kind"] == "streamed"; }), 0) << name;
+    write_text(at("r.json"), recipe.dump());
+    const json fit = json::parse(reprise_command({"fit", at("r.json"), "--json"}).out);
+    EXPECT_EQ(fit["resident_bytes"], large["planned_bytes"]);
+    EXPECT_EQ(fit["budgets"][0]["planned_bytes"], both["planned_bytes"]);
+    for (const auto& [start, control] : {std::pair{"0", "budget 1"}, {"1", "budget 0"}}) {
+      write_text(at("control"), control);
+      fs::remove(at("log.jsonl"));
+      quietly(streaming, {"--log", at("log.jsonl"), "--start-budget", start, "--control", at("control")});
+      Log log = read_log(at("log.jsonl"));
+      EXPECT_EQ(turns_of(log), (std::vector<uint64_t>{control == std::string("budget 1") ? kLarge : smallest})) << name;
+      for (json& line : log.lines) {
+        EXPECT_EQ(line["planned_bytes"], line["measured_bytes"]) << name << line;
+        line.erase("budget_bytes");
+      }
+      EXPECT_EQ(log.results(), expected) << name << " " << control;
+    }
+  }
 }
 
 TEST_F(Budgets, RefusesWhatHasNoMeaning) {

@@ -7,16 +7,29 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/does_not_fit.h"
+#include "tools/planning/weight_stream.h"
 
 namespace reprise {
 
+std::vector<SolvedModel> models_of_budgets(const SolvedModel& model, const std::vector<uint64_t>& budgets) {
+  if (budgets.empty()) return {model};
+  SolvedModel settled = model;
+  if (!model.window.streamed.empty()) {
+    settled.recipe.budget_bytes = *std::min_element(budgets.begin(), budgets.end());
+    if (const PlannedModel smallest = plan_model(settled, request_of(settled)); smallest.fits) settle_streams(settled, smallest.plan);
+  }
+  std::vector<SolvedModel> each(budgets.size(), settled);
+  for (size_t i = 0; i < budgets.size(); ++i) each[i].recipe.budget_bytes = budgets[i];
+  return each;
+}
+
 std::vector<PlanOfBudget> plans_of_budgets(const SolvedModel& model, const std::vector<uint64_t>& budgets) {
-  std::vector<PlanOfBudget> plans(std::max<size_t>(1, budgets.size()), {model, {}});
-  for (size_t i = 0; i < plans.size(); ++i) {
-    if (!budgets.empty()) plans[i].model.recipe.budget_bytes = budgets[i];
-    const ScheduleRequest request = request_of(plans[i].model);
-    plans[i].planned = plan_model(plans[i].model, request);
-    if (!plans[i].planned.fits) throw UserError(does_not_fit_message(plans[i].model, plans[i].planned, request), UserError::kDoesNotFit);
+  std::vector<PlanOfBudget> plans;
+  for (SolvedModel& each : models_of_budgets(model, budgets)) {
+    const ScheduleRequest request = request_of(each);
+    PlannedModel planned = plan_model(each, request);
+    if (!planned.fits) throw UserError(does_not_fit_message(each, planned, request), UserError::kDoesNotFit);
+    plans.push_back({std::move(each), std::move(planned)});
   }
   return plans;
 }

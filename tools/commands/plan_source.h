@@ -14,6 +14,10 @@ struct PlanOfBudget {
   SolvedModel model;
   PlannedModel planned;
 };
+// The model at each of "budgets", or without any as it is, in their order. State is the same in all: where weights may be streamed, those are that
+// the plan of the smallest budget streams.
+std::vector<SolvedModel> models_of_budgets(const SolvedModel& model, const std::vector<uint64_t>& budgets);
+
 // Of each of "budgets", or without any the one plan of the model's recipe. Throws UserError of status kDoesNotFit for the first that does not fit.
 std::vector<PlanOfBudget> plans_of_budgets(const SolvedModel& model, const std::vector<uint64_t>& budgets);
 

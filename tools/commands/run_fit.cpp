@@ -4,7 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "tools/commands/recipe_options.h"
+#include "tools/commands/plan_source.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/planning/backends.h"
@@ -101,14 +101,14 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   return fitted;
 }
 
-// Of several budgets: all fit or none; what is planned is the largest.
+// Of several budgets: all fit or none; the answer is the largest plan's, with a list of all.
 nlohmann::json answer_of(const std::vector<uint64_t>& budgets, const std::vector<Fitted>& each) {
-  nlohmann::json answer = each[0].answer;
+  const auto is_less = [](const Fitted& a, const Fitted& b) { return a.answer["planned_bytes"] < b.answer["planned_bytes"]; };  // null is less than any number
+  nlohmann::json answer = std::max_element(each.begin(), each.end(), is_less)->answer;
   for (size_t i = 0; i < budgets.size(); ++i) {
     const nlohmann::json& own = each[i].answer;
     answer["budgets"].push_back({{"budget", budgets[i]}, {"fits", own["fits"]}, {"planned_bytes", own["planned_bytes"]}, {"predicted_seconds", own["predicted_seconds"]}});
-    answer["fits"] = answer["fits"].get<bool>() && own["fits"].get<bool>();
-    if (own["planned_bytes"] > answer["planned_bytes"]) answer["planned_bytes"] = own["planned_bytes"];
+    if (!own["fits"].get<bool>()) answer["fits"] = false;
   }
   if (!answer["fits"].get<bool>()) answer["planned_bytes"] = answer["predicted_seconds"] = nullptr;
   return answer;
@@ -117,12 +117,8 @@ nlohmann::json answer_of(const std::vector<uint64_t>& budgets, const std::vector
 int run_fit(const FitOptions& fit) {
   fit.recipe.look_first();
   const std::vector<uint64_t> budgets = fit.recipe.read().budgets;
-  SolvedModel model = fit.recipe.solve();
   std::vector<Fitted> each;
-  for (size_t i = 0; i < std::max<size_t>(1, budgets.size()); ++i) {
-    if (!budgets.empty()) model.recipe.budget_bytes = budgets[i];
-    each.push_back(fit_one(fit, model));
-  }
+  for (const SolvedModel& model : models_of_budgets(fit.recipe.solve(), budgets)) each.push_back(fit_one(fit, model));
   if (fit.json) print_json(answer_of(budgets, each));
   for (const Fitted& fitted : each) {
     if (fitted.refusal.empty()) continue;

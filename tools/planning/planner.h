@@ -38,6 +38,7 @@ struct SolvedModel {
   Chain chain;
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
   WeightWindow window;  // which weights are streamed; none: all are in State
+  bool streams_are_settled = false;  // these and no others, whatever the recipe lets the plan decide
   uint64_t store_all_bytes = 0;  // the arena that storing everything would need
   double forward_backward_cost = 0;  // of a micro-batch without recomputation: seconds if measured, else flop equivalents
   std::optional<MeasuredCosts> measured;

@@ -141,6 +141,15 @@ void place_weights_by_recipe(SolvedModel& model) {
   if (!streamed.empty()) place_weights(model, streamed, least_window(model, streamed));
 }
 
+void settle_streams(SolvedModel& model, const OwnedPlan& plan) {
+  std::set<uint32_t> streamed;
+  for (uint32_t i = 0; i < plan.state.size(); ++i) {
+    if (plan.state[i].kind == StateKind::kStreamed) streamed.insert(i);
+  }
+  place_weights(model, streamed, least_window(model, streamed));
+  model.streams_are_settled = true;
+}
+
 namespace {
 bool is_load(const Row& row) { return kernel_info(row.op, row.pass).carrier == Carrier::kWeights; }
 }  // namespace
@@ -195,7 +204,7 @@ void price_loads(const SolvedModel& model, Chain& chain) {
 class Trials {
  public:
   Trials(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed)
-      : model_(model), request_(request), plan_placed_(plan_placed), streamable_(model.window.streamed), by_plan_(model.recipe.weights.stream == Stream::kByPlan) {}
+      : model_(model), request_(request), plan_placed_(plan_placed), streamable_(model.window.streamed), by_plan_(model.recipe.weights.stream == Stream::kByPlan && !model.streams_are_settled) {}
 
   PlannedModel run() {
     if (!model_.recipe.budget_bytes) return plan(without_budget());

@@ -24,6 +24,9 @@ void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint6
 // All that the recipe's "stream" says before a budget is known: nothing is streamed, or everything that may be, through the smallest window.
 void place_weights_by_recipe(SolvedModel& model);
 
+// From here on what that plan of the model streams is streamed, and nothing else: another plan of the model then has the same State.
+void settle_streams(SolvedModel& model, const OwnedPlan& plan);
+
 // What a step of the plan costs, in seconds where costs were measured, else in flop equivalents: rows run one after another, the disk brings one
 // weight after another beside them, and a row waits for its weights. Transfers to and from the spill file count in full.
 double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan);
