@@ -253,7 +253,6 @@ class TrainingRun {
     const std::string stays = "; it goes on in " + sizes_.name(now_in);
     if (request->is_warning) return warn_of_plan(request->words + stays);
     if (request->plan == now_in) return say_plan(request->words + stays);
-    end_trace_of_plan(request->plan);
     note_memory_of_plan();
     const uint64_t before = session_->plan().arena_bytes;
     const Status changed = session_->change_plan(request->plan);
@@ -261,6 +260,7 @@ class TrainingRun {
       requests_->refused(now_in, now());
       return warn_of_plan(request->words + ": " + message_of(changed) + stays);
     }
+    end_trace_of_plan();
     first_step_of_plan_ = trainer().step;
     const uint64_t bytes = session_->plan().arena_bytes;
     say_plan(request->words + ", which goes on after step " + std::to_string(trainer().step) + ": " + bytes_text(bytes) + ", " +
@@ -273,10 +273,10 @@ class TrainingRun {
   }
 
   // A trace is of one plan's rows: it ends where another takes over, or begins there.
-  void end_trace_of_plan(uint32_t next) {
+  void end_trace_of_plan() {
     if (!trace_ || trace_->is_written()) return;
     if (trace_->steps_done() > 0) return write_trace();
-    trace_.emplace(options_.trace, plan_at(session_->compiled(), next), traced_steps());
+    trace_.emplace(options_.trace, plan_at(session_->compiled(), session_->plan_number()), traced_steps());
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
