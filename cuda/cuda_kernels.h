@@ -115,7 +115,12 @@ Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& a
 template <typename Stored>
 Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
+
+Status cuda_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
+Status cuda_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
 
 Status cuda_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
 Status cuda_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
@@ -163,6 +168,7 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<DropoutForward, Stored, cuda_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cuda_dropout<Stored>>();
   table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
+  table.set<LossHeadForward, Stored, cuda_loss_head_forward<Stored>>();
   table.set<LossHeadEvaluate, Stored, cuda_loss_head_evaluate<Stored>>();
 }
 
@@ -198,6 +204,8 @@ constexpr void add_cuda_kernels(Backend& table) {
   table.set<ApolloUpdate, float, cuda_apollo_update>();
   table.set<MuonUpdate, float, cuda_muon_update>();
   table.set<DoraNorms, float, cuda_dora_norms>();
+  table.set<PreferenceBackward, float, cuda_preference_backward>();
+  table.set<PreferenceEvaluate, float, cuda_preference_evaluate>();
 }
 
 }  // namespace reprise

@@ -57,9 +57,13 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
 
 constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
   rules.have(LossHeadKernels{});
-  rules.of<LossHeadBackward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
+  rules.of<LossHeadBackward>().weights = rules.of<LossHeadForward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
+    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
+  };
+  rules.of<LossHeadForward>().scratch_bytes = [](const ShapedCall& c) {
+    using A = LossHeadForward;
     return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
   };
   rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
@@ -88,6 +92,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});
+  rules.have(PreferenceKernels{});
   return rules;
 }
 inline constexpr BackendRules kCudaRules = make_cuda_rules<CardSize::kSmall>("cuda", "kCudaRules");

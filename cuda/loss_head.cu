@@ -108,6 +108,7 @@ struct Labels {
   const int32_t* at;  // [M]
   uint64_t M;
   uint32_t V;
+  const float* row_weights;  // [M] or null: all rows are alike
 
   __device__ bool is_class(uint64_t i) const { return at[i] >= 0 && static_cast<uint32_t>(at[i]) < V; }
 };
@@ -178,7 +179,7 @@ __device__ bool is_first_maximum(Shared& shared, const float* logits, uint32_t t
   return block_sum<kRowWarps>(shared, earlier) == 0 && logits[target] == maximum;
 }
 
-// Logits become gradients of the loss; zeros where the row has no label. Evaluation asks for losses and hits alone.
+// Logits become gradients of the loss; zeros where the row has no label. Without gradients losses and hits are all that is asked for.
 template <uint32_t kRowWarps>
 __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
     row_losses(const RowResults results, const Labels labels, uint64_t first, const StepScalars* scalars, bool gradients) {
@@ -202,7 +203,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
     results.hits[row] = hit ? 1 : 0;
   }
   if (!gradients) return;
-  const double scale = 1.0 / static_cast<double>(scalars->step_labelled);
+  const double scale = labels.row_weights != nullptr ? static_cast<double>(labels.row_weights[row]) : 1.0 / static_cast<double>(scalars->step_labelled);
   const float factor = static_cast<float>(scale / total);
   for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
     logits[v] = fmaf(logits[v], factor, v == target ? -static_cast<float>(scale) : 0.0f);
@@ -258,7 +259,7 @@ struct Head {
   RowResults results;
 
   template <typename Args>
-  explicit Head(const Args& args) : x(args.x), w(args.w), b(args.b), labels{args.labels, args.M, args.V}, C(args.C) {
+  explicit Head(const Args& args) : x(args.x), w(args.w), b(args.b), labels{args.labels, args.M, args.V, nullptr}, C(args.C) {
     const CudaLossHeadScratch layout = cuda_loss_head_scratch(args.M, args.V);
     unsigned char* base = static_cast<unsigned char*>(args.scratch);
     labelled = reinterpret_cast<uint64_t*>(base);
@@ -319,7 +320,8 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 template <typename Stored>
 Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < cuda_loss_head_scratch(args.M, args.V).bytes) return kScratchTooSmall;
-  const Head<Stored> head(args);
+  Head<Stored> head(args);
+  head.labels.row_weights = args.row_weights;
   const CudaRowChunks chunks = cuda_loss_head_chunks(args.M, args.V);
   REPRISE_RETURN_IF_ERROR(launch_count(context, head));
   for (uint32_t k = 0; k < chunks.count(); ++k) {
@@ -327,7 +329,20 @@ Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackw
     REPRISE_RETURN_IF_ERROR(launch_losses(context, head, first, rows, args.scalars, true));
     REPRISE_RETURN_IF_ERROR(launch_gradients(context, head, args, first, rows));
   }
-  return launch_finish(context, head, args.scalars, true);
+  return args.row_weights != nullptr ? ok_status() : launch_finish(context, head, args.scalars, true);
+}
+
+template <typename Stored>
+Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
+  if (args.scratch_bytes < cuda_loss_head_scratch(args.M, args.V).bytes) return kScratchTooSmall;
+  Head<Stored> head(args);
+  head.results.losses = args.losses;
+  const CudaRowChunks chunks = cuda_loss_head_chunks(args.M, args.V);
+  REPRISE_RETURN_IF_ERROR(launch_count(context, head));
+  for (uint32_t k = 0; k < chunks.count(); ++k) {
+    REPRISE_RETURN_IF_ERROR(launch_losses(context, head, chunks.begin(k), chunks.end(k) - chunks.begin(k), nullptr, false));
+  }
+  return ok_status();
 }
 
 template <typename Stored>
@@ -343,6 +358,7 @@ Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvalu
 }
 
 REPRISE_CUDA_INSTANTIATE(cuda_loss_head_backward, LossHeadBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_loss_head_forward, LossHeadForwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_loss_head_evaluate, LossHeadEvaluateArgs)
 
 }  // namespace reprise

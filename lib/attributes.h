@@ -223,6 +223,26 @@ struct ProjectedAttribute {
   }
 };
 
+// How answers are judged (lib/ops/preference.h has the formulas).
+enum class PreferenceKind : uint32_t { kDpo, kOrpo, kKto };
+struct PreferenceAttribute {
+  static constexpr const char* kName = "Preference";
+  uint32_t kind;  // a PreferenceKind
+  double beta;
+  double label_smoothing = 0;                        // dpo: the probability that a pair stands the wrong way round
+  double desirable_weight = 1, undesirable_weight = 1;  // kto
+  constexpr bool operator==(const PreferenceAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("kind", kind), visit("beta", beta), visit("label_smoothing", label_smoothing), visit("desirable_weight", desirable_weight);
+    visit("undesirable_weight", undesirable_weight);
+  }
+  constexpr bool makes_sense() const {
+    return kind <= static_cast<uint32_t>(PreferenceKind::kKto) && sense::is_factor(beta) && sense::within(label_smoothing, 0, 0.5) &&
+           sense::within(desirable_weight, 0, sense::kMostFactor) && sense::within(undesirable_weight, 0, sense::kMostFactor);
+  }
+};
+
 template <typename... T>
 struct TypeList {
   static constexpr uint32_t kCount = sizeof...(T);
@@ -230,7 +250,7 @@ struct TypeList {
 
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
-                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute>;
+                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -11,19 +11,26 @@ namespace reprise {
 // cannot be copied decides `status`; later ones are dropped.
 class BatchSink {
  public:
-  // The slots and their sizes; `document_start` of a plan that has such a slot, as many as labels. `host` and `context` must outlive the sink.
+  // The slots and their sizes; `document_start` of a plan that has such a slot, as many as labels; `pairs` of one that judges pairs. `host` and
+  // `context` must outlive the sink.
   BatchSink(const HostAccess& host, const KernelContext& context, ArenaAddress input, uint64_t input_bytes, ArenaAddress labels,
-            uint64_t label_count, ArenaAddress document_start = {})
-      : host_(host), context_(context), input_(input), labels_(labels), document_start_(document_start), input_bytes_(input_bytes),
-        label_count_(label_count), wants_document_start_(document_start.for_kernels != nullptr) {}
+            uint64_t label_count, ArenaAddress document_start = {}, ArenaAddress pairs = {}, uint64_t pair_count = 0)
+      : host_(host), context_(context), input_(input), labels_(labels), document_start_(document_start), pairs_(pairs), input_bytes_(input_bytes),
+        label_count_(label_count), pair_count_(pair_count), wants_document_start_(document_start.for_kernels != nullptr),
+        wants_pairs_(pair_count > 0) {}
 
   // What the micro-batch still wants, the input as the plan's slot has it (Program::input); nothing once a piece has failed.
   uint64_t input_bytes() const { return input_bytes_; }
   uint64_t label_count() const { return label_count_; }
   // Whether every label must come with the position, in its sequence, at which its document starts.
   bool wants_document_start() const { return wants_document_start_; }
-  // Labels so far that are not kIgnoredLabel.
+  // Whether answers are judged, and how many entries for pairs are left: every one must be given, a pair or zeros (JudgedPair::wish).
+  bool wants_pairs() const { return wants_pairs_; }
+  uint64_t pair_count() const { return pair_count_; }
+  // What the loss divides by, so far: labels that are not kIgnoredLabel, or where pairs are judged these; and the labels of whole preferred
+  // conversations of pairs.
   uint64_t labelled() const { return labelled_; }
+  uint64_t tokens() const { return tokens_; }
 
   void add(const void* input, uint64_t input_bytes, const int32_t* labels, uint64_t label_count, const int32_t* document_start = nullptr) {
     if (!status_.ok()) return;
@@ -31,9 +38,16 @@ class BatchSink {
     if (!status_.ok()) input_bytes_ = label_count_ = 0;
   }
 
+  // Rows in them count from the micro-batch's first.
+  void add_pairs(const JudgedPair* pairs, uint64_t count) {
+    if (!status_.ok()) return;
+    status_ = copy_pairs(pairs, count);
+    if (!status_.ok()) pair_count_ = 0;
+  }
+
   // Of the whole micro-batch: asked when the source has returned.
   Status status() const {
-    if (!status_.ok() || (input_bytes_ == 0 && label_count_ == 0)) return status_;
+    if (!status_.ok() || (input_bytes_ == 0 && label_count_ == 0 && pair_count_ == 0)) return status_;
     return {Code::kUnsupported, "the source gives less than the plan's micro-batch holds", 0};
   }
 
@@ -51,7 +65,7 @@ class BatchSink {
       REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, document_start_, document_start, label_count * sizeof(int32_t)));
       document_start_ = document_start_ + label_count * sizeof(int32_t);
     }
-    for (uint64_t i = 0; i < label_count; ++i) labelled_ += labels[i] != kIgnoredLabel;
+    for (uint64_t i = 0; !wants_pairs_ && i < label_count; ++i) labelled_ += labels[i] != kIgnoredLabel;
     input_ = input_ + input_bytes;
     labels_ = labels_ + label_count * sizeof(int32_t);
     input_bytes_ -= input_bytes;
@@ -59,12 +73,25 @@ class BatchSink {
     return ok_status();
   }
 
+  Status copy_pairs(const JudgedPair* pairs, uint64_t count) {
+    if (count > pair_count_) return {Code::kUnsupported, "the source gives more pairs than the plan's micro-batch holds", 0};
+    REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, pairs_, pairs, count * sizeof(JudgedPair)));
+    for (uint64_t i = 0; i < count; ++i) {
+      if (pairs[i].wish == 0) continue;
+      ++labelled_;
+      tokens_ += static_cast<uint64_t>(pairs[i].end[0] - pairs[i].whole);
+    }
+    pairs_ = pairs_ + count * sizeof(JudgedPair);
+    pair_count_ -= count;
+    return ok_status();
+  }
+
   const HostAccess& host_;
   const KernelContext& context_;
-  ArenaAddress input_, labels_, document_start_;  // where the next piece goes
-  uint64_t input_bytes_, label_count_;            // left
-  bool wants_document_start_;
-  uint64_t labelled_ = 0;
+  ArenaAddress input_, labels_, document_start_, pairs_;  // where the next piece goes
+  uint64_t input_bytes_, label_count_, pair_count_;       // left
+  bool wants_document_start_, wants_pairs_;
+  uint64_t labelled_ = 0, tokens_ = 0;
   Status status_;
 };
 
@@ -73,7 +100,10 @@ struct BatchSource {
   void* state = nullptr;
   Status (*fill)(void* state, uint64_t step, uint32_t micro_batch, BatchSink& sink) = nullptr;
   // Labels of all micro-batches of the training's step that are not kIgnoredLabel, asked before the first of them; null: all of them.
+  // Where pairs are judged: these; it must then be there.
   uint64_t (*labelled)(void* state, uint64_t step) = nullptr;
+  // Where pairs are judged: the labels of their whole preferred conversations, of the same micro-batches.
+  uint64_t (*tokens)(void* state, uint64_t step) = nullptr;
 };
 
 }  // namespace reprise

@@ -105,8 +105,10 @@ class Checker : public RowProof {
     if (here_->bytes != slots_end) return fail(Fault::kArenaBytes);
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
-    if (!check_host_slot(here_->input, true) || !check_host_slot(here_->labels, false)) return false;
-    if (!check_host_slot(here_->document_start, false) || !check_held_slots()) return false;
+    const bool has_activations = here_->input < slot_count_ && may_store(Storage::kActivation, slots_[here_->input].tensor.dtype);
+    if (!check_host_slot(here_->input, has_activations ? Storage::kActivation : Storage::kI32) || !check_host_slot(here_->labels, Storage::kI32)) return false;
+    if (!check_host_slot(here_->document_start, Storage::kI32) || !check_host_slot(here_->pairs, Storage::kF64)) return false;
+    if (!check_held_slots()) return false;
     const Span<Row> rows = here_->rows;
     for (row_ = 0; row_ < rows.count; ++row_) {
       ++now_;
@@ -142,13 +144,12 @@ class Checker : public RowProof {
   }
 
   // The host writes inputs, labels and starts of documents before the first row, so they must be there by then.
-  constexpr bool check_host_slot(uint32_t index, bool may_be_activation) {
+  constexpr bool check_host_slot(uint32_t index, Storage storage) {
     if (index == kNoSlot) return true;
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
     const Slot& slot = slots_[index];
     if (slot.first_row != 0) return fail(Fault::kSlotOrder, index);
-    if (slot.tensor.dtype != DType::kI32 && !(may_be_activation && may_store(Storage::kActivation, slot.tensor.dtype)))
-      return fail(Fault::kDType, index);
+    if (!may_store(storage, slot.tensor.dtype)) return fail(Fault::kDType, index);
     CheckMark& note = marks_[slot_base_ + index];
     if (note.written) return fail(Fault::kAliasing, index);
     note.written = true;
@@ -158,12 +159,13 @@ class Checker : public RowProof {
   // Caches count as written: the trainer lets kernels read of them only what an earlier run, or the same one, has put there.
   constexpr bool check_held_slots() {
     const bool generates = program_ == static_cast<uint32_t>(ProgramId::kGenerate);
-    if (here_->output != kNoSlot && (!generates || here_->output >= slot_count_)) return fail(Fault::kHeld, here_->output);
+    const bool answers = generates || program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
+    if (here_->output != kNoSlot && (!answers || here_->output >= slot_count_)) return fail(Fault::kHeld, here_->output);
     for (uint32_t i = 0; i < slot_count_; ++i) {
       const Slot& slot = slots_[i];
       const bool is_cache = slot.use == SlotUse::kCache;
       if (!is_cache && i != here_->output) continue;
-      if (!generates || slot.end_row != here_->rows.count || (is_cache && slot.first_row != 0)) return fail(Fault::kHeld, i);
+      if (!(is_cache ? generates : answers) || slot.end_row != here_->rows.count || (is_cache && slot.first_row != 0)) return fail(Fault::kHeld, i);
       if (is_cache) marks_[slot_base_ + i].written = true;
     }
     return true;

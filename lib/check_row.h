@@ -123,9 +123,9 @@ class RowProof : public Walk {
     return writes || fail(Fault::kMissingArgument);
   }
 
-  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels and starts of
-  // documents are read from the host's slots, which nothing else touches. Those are i32 (check_host_slot), so nothing stored as floats can
-  // be one.
+  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels, starts of
+  // documents and pairs are read from the host's slots, which nothing else touches. Those are i32 and f64 (check_host_slot), so nothing stored
+  // as f32 can be one.
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
@@ -134,7 +134,8 @@ class RowProof : public Walk {
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
     if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
     const bool right = (argument.host == HostSlot::kLabels) == (ref == here_->labels) &&
-                       (argument.host == HostSlot::kDocumentStart) == (ref == here_->document_start);
+                       (argument.host == HostSlot::kDocumentStart) == (ref == here_->document_start) &&
+                       (argument.host == HostSlot::kPairs) == (ref == here_->pairs);
     return right || fail(Fault::kHostSlot, ref);
   }
 

@@ -51,8 +51,8 @@ constexpr bool may_store(Storage storage, DType dtype) {
   return false;
 }
 
-// Labels and starts of documents are read from the slots that the host fills with them, and nothing else is.
-enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart };
+// Labels, starts of documents and pairs are read from the slots that the host fills with them, and nothing else is.
+enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart, kPairs };
 
 // Who carries out an asynchronous row, which is started, goes on while other rows run, and is waited for (carriers.h). None: a kernel computes it.
 enum class Carrier : uint8_t { kNone, kDisk, kWeights };
@@ -161,6 +161,7 @@ constexpr ArgumentInfo labels(const char* name) {
 constexpr ArgumentInfo document_start() {
   return {.name = "document_start[B,T]", .role = Role::kInput, .storage = Storage::kI32, .optional = true, .host = HostSlot::kDocumentStart};
 }
+constexpr ArgumentInfo pairs() { return {.name = "pairs[P,8]", .role = Role::kInput, .storage = Storage::kF64, .host = HostSlot::kPairs}; }
 constexpr ArgumentInfo scalars_in() { return in("scalars", Storage::kScalars); }
 constexpr ArgumentInfo scalars_updated() { return updated("scalars", Storage::kScalars); }
 constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScratch, .storage = Storage::kScratch, .optional = true}; }

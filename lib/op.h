@@ -17,6 +17,7 @@
 #include "lib/ops/matrix_update.h"
 #include "lib/ops/optimizer.h"
 #include "lib/ops/pool.h"
+#include "lib/ops/preference.h"
 #include "lib/ops/rope.h"
 #include "lib/ops/transfer.h"
 
@@ -37,7 +38,8 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels>::List;
+                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
+                                 PreferenceKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

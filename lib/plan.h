@@ -15,7 +15,7 @@ enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
   kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
-  kAdafactor, kApollo, kMuon, kDora, kLoad, kGather,
+  kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
@@ -66,7 +66,9 @@ struct Program {
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
   uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
   uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
-  uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates
+  uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates; log-probabilities
+                              // [P,2] f64 of one that evaluates pairs
+  uint32_t pairs = kNoSlot;   // slot the host fills: [P,8] f64, JudgedPairs; absent where labels alone are learned
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 
@@ -166,6 +168,7 @@ enum class DataFault : uint32_t {
   kNone,
   kToken, kLabel,  // an index that its table does not have
   kDocument,       // the start of a position's document is no position at or before it
+  kPair,           // rows of an answer that are none of the micro-batch's
 };
 struct StepFault {
   DataFault code;
@@ -185,9 +188,25 @@ struct StepScalars {
   uint64_t step_labelled;  // training: rows with a label in all micro-batches of the step, which the host knows before it
   double loss_sum;       // training: sum over the step's labelled rows of loss / step_labelled; evaluation: sum over labelled samples
   uint64_t labelled;     // evaluation: samples with a real label
-  uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits
+  uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits; of pairs those that are judged right
   StepFault fault;       // the step's first
+  // Of a training on pairs (lib/ops/preference.h):
+  uint64_t step_tokens;  // training: labels of whole preferred conversations in all micro-batches of the step, which the host knows before it
+  double rewards[2];     // sums over judged answers: of those preferred or wished for, and of the others
+  uint64_t judged[2];    // how many
 };
+
+// What a program's `pairs` holds, P of them: two answers to one prompt, the preferred one first. Of an answer that is judged alone the second
+// one is that of another prompt (lib/ops/preference.h, KTO). Counts are exact in f64.
+struct JudgedPair {
+  enum : uint32_t { kWish, kWhole, kFirst, kEnd = 4, kReference = 6, kNumbers = 8 };  // as numbers of the tensor; the last three have two each
+  double wish;          // 0: no pair, all else is 0; 1: a pair, or an answer that is wished for; -1: one that is not
+  double whole;         // the row of the first answer's conversation with which its labels begin, the prompt's included
+  double first[2];      // the answers' labels are those of rows [first, end) of the micro-batch
+  double end[2];
+  double reference[2];  // their log-probabilities under the model that the training is to stay near
+};
+static_assert(sizeof(JudgedPair) == JudgedPair::kNumbers * sizeof(double));
 
 constexpr int32_t kIgnoredLabel = -100;
 

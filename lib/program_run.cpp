@@ -52,6 +52,7 @@ Status fault_status(const StepFault& fault) {
     case DataFault::kDocument:
       return {Code::kIndexOutOfRange, "a document must start at or before each of its positions, and not before 0",
               fault.position};
+    case DataFault::kPair: return {Code::kIndexOutOfRange, "the rows of a pair's answers must be rows of the micro-batch", fault.position};
   }
   return ok_status();
 }

@@ -10,39 +10,52 @@ namespace reprise {
 
 namespace {
 
-// `labelled` grows by the micro-batch's labels.
-Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch, uint64_t& labelled) {
+// What the loss of a step divides by.
+struct StepCounts {
+  uint64_t labelled = 0, tokens = 0;
+};
+
+// `counts` grow by the micro-batch's.
+Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch, StepCounts& counts) {
   const Program& program = trainer.plan->program(id);
   const Tensor &input = program.slots[program.input].tensor, &labels = program.slots[program.labels].tensor;
   const ArenaAddress base = trainer.region(Region::kProgram);
   const bool has_documents = program.document_start != kNoSlot;
   const ArenaAddress starts = has_documents ? base + program.slots[program.document_start].tensor.offset : ArenaAddress{};
+  const bool has_pairs = program.pairs != kNoSlot;
+  const ArenaAddress pairs = has_pairs ? base + program.slots[program.pairs].tensor.offset : ArenaAddress{};
   BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
-                 starts);
+                 starts, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
-  labelled += sink.labelled();
+  counts.labelled += sink.labelled();
+  counts.tokens += sink.tokens();
   return sink.status();
 }
 
-// The labels of the step, as its source promises them.
-uint64_t promised_labels(const Trainer& trainer, const BatchSource& source) {
-  if (source.labelled != nullptr) return source.labelled(source.state, trainer.step);
+// The counts of the step, as its source promises them.
+StepCounts promised_counts(const Trainer& trainer, const BatchSource& source) {
   const Program& program = trainer.plan->program(ProgramId::kMicroFirst);
-  return trainer.plan->accumulate * program.slots[program.labels].tensor.elements();
+  const uint64_t all = trainer.plan->accumulate * program.slots[program.labels].tensor.elements();
+  return {source.labelled != nullptr ? source.labelled(source.state, trainer.step) : all,
+          source.tokens != nullptr ? source.tokens(source.state, trainer.step) : 0};
 }
 
-// Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels that have not been seen yet: the
-// promise is compared with them before the last micro-batch runs, so before a weight changes.
+// Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels or pairs that have not been seen
+// yet: the promise is compared with them before the last micro-batch runs, so before a weight changes.
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
-  scalars.step_labelled = promised_labels(trainer, source);
+  const StepCounts promised = promised_counts(trainer, source);
+  scalars.step_labelled = promised.labelled;
+  scalars.step_tokens = promised.tokens;
   if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
-  uint64_t labelled = 0;
+  StepCounts counts;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint32_t micro = 0; micro < trainer.plan->accumulate; ++micro) {
     const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, labelled));
-    if (labelled > scalars.step_labelled || (micro + 1 == trainer.plan->accumulate && labelled != scalars.step_labelled)) {
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, counts));
+    const bool is_last = micro + 1 == trainer.plan->accumulate, promises_tokens = source.tokens != nullptr;
+    const bool has_others = counts.labelled != promised.labelled || (promises_tokens && counts.tokens != promised.tokens);
+    if (counts.labelled > promised.labelled || (is_last && has_others)) {
       return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
     }
     REPRISE_RETURN_IF_ERROR(trainer.write(number, &micro, sizeof micro));
@@ -52,14 +65,31 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
   return copy_scalars_out(trainer, scalars);
 }
 
-Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t batches, StepScalars& scalars) {
-  uint64_t labelled = 0;  // the kernels count them
+// Micro-batches [first, end).
+Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t first, uint64_t end, StepScalars& scalars) {
+  StepCounts counts;  // the kernels count them
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
-  for (uint64_t batch = 0; batch < batches; ++batch) {
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0, labelled));
+  for (uint64_t batch = first; batch < end; ++batch) {
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0, counts));
     REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kEvaluate));
   }
   return copy_scalars_out(trainer, scalars);
+}
+
+Status settled_evaluation(Trainer& trainer, const BatchSource& source, uint64_t first, uint64_t end, StepScalars& scalars) {
+  if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
+  trainer.generated = 0;
+  scalars = {};
+  scalars.seed = trainer.plan->seed;
+  REPRISE_RETURN_IF_ERROR(settle(trainer, run_evaluation(trainer, source, first, end, scalars)));
+  return fault_status(scalars.fault);
+}
+
+JudgedAnswers answers_of(const StepScalars& scalars, uint64_t pairs) {
+  JudgedAnswers answers;
+  for (uint32_t i = 0; i < 2; ++i) answers.rewards[i] = scalars.judged[i] == 0 ? 0 : scalars.rewards[i] / static_cast<double>(scalars.judged[i]);
+  answers.accuracy = pairs == 0 ? 0 : static_cast<double>(scalars.correct) / static_cast<double>(pairs);
+  return answers;
 }
 
 }  // namespace
@@ -95,7 +125,7 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
   scalars.clip_factor = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_step(trainer, source, scalars)));
   REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
-  report = {scalars.loss_sum, scalars.gradient_norm, scalars.learning_rate};
+  report = {scalars.loss_sum, scalars.gradient_norm, scalars.learning_rate, answers_of(scalars, scalars.step_labelled)};
   if (scalars.skip != 0) {
     return std::isfinite(report.loss) ? Status{Code::kNonFinite, "the gradient is not finite", trainer.step + 1}
                                       : Status{Code::kNonFinite, "the loss is not finite", trainer.step + 1};
@@ -105,16 +135,27 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
 }
 
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report) {
-  if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
-  trainer.generated = 0;
-  StepScalars scalars = {};
-  scalars.seed = trainer.plan->seed;
-  REPRISE_RETURN_IF_ERROR(settle(trainer, run_evaluation(trainer, source, batches, scalars)));
-  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
+  StepScalars scalars;
+  REPRISE_RETURN_IF_ERROR(settled_evaluation(trainer, source, 0, batches, scalars));
   report.labelled = scalars.labelled;
   report.correct = scalars.correct;
   report.loss = scalars.labelled == 0 ? 0 : scalars.loss_sum / static_cast<double>(scalars.labelled);
+  report.answers = answers_of(scalars, scalars.labelled);
   return ok_status();
+}
+
+uint64_t pair_count(const Plan& plan) {
+  const Program& program = plan.program(ProgramId::kEvaluate);
+  return program.pairs == kNoSlot ? 0 : program.slots[program.pairs].tensor.shape[0];
+}
+
+Status log_probabilities(Trainer& trainer, const BatchSource& source, uint64_t batch, double (*answers)[2]) {
+  const Program& program = trainer.plan->program(ProgramId::kEvaluate);
+  if (program.output == kNoSlot) return {Code::kUnsupported, "the plan judges no pairs", 0};
+  StepScalars scalars;
+  REPRISE_RETURN_IF_ERROR(settled_evaluation(trainer, source, batch, batch + 1, scalars));
+  const Tensor& output = program.slots[program.output].tensor;
+  return trainer.read(answers, trainer.region(Region::kProgram) + output.offset, output.used_bytes());
 }
 
 }  // namespace reprise

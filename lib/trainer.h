@@ -85,10 +85,18 @@ Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer);
 // Gives back the recordings that bind made, and nothing on a backend without a recorder. After it the trainer runs nothing.
 void unbind(Trainer& trainer);
 
+// What pairs came to: means over answers, 0 where there is none.
+struct JudgedAnswers {
+  double rewards[2] = {};  // of those preferred or wished for, and of the others
+  double accuracy = 0;     // the share that is judged right (lib/ops/preference.h)
+  double margin() const { return rewards[0] - rewards[1]; }
+};
+
 struct StepReport {
   double loss = 0;  // mean over the step's labelled rows, before the update
   float gradient_norm = 0;
   float learning_rate = 0;
+  JudgedAnswers answers;  // of a plan that judges pairs
 };
 
 // One optimizer step over plan.accumulate micro-batches, of which one label at least is not kIgnoredLabel. On an error no weight has changed and trainer.step stays. What kernels find
@@ -102,10 +110,17 @@ struct EvaluationReport {
   double loss = 0;  // mean over the labelled samples
   uint64_t labelled = 0;
   uint64_t correct = 0;
+  JudgedAnswers answers;  // of a plan that judges pairs
 };
 
 // The evaluation program over `batches` micro-batches; the source gets the batch's number as `step`.
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report);
+
+// Whether the plan judges pairs, and how many a micro-batch has room for.
+uint64_t pair_count(const Plan& plan);
+// The evaluation program over micro-batch `batch` of a plan that judges pairs: the log-probabilities of both answers of each of its pair_count()
+// pairs, 0 where there is none.
+Status log_probabilities(Trainer& trainer, const BatchSource& source, uint64_t batch, double (*answers)[2]);
 
 // Positions of a sequence that the plan's caches have room for, and tokens that generate() takes at once; 0 without such a program.
 struct GenerationLimits {

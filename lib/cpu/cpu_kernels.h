@@ -109,7 +109,12 @@ Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& ar
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
+
+Status cpu_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
+Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
 
 Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
@@ -169,6 +174,7 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<DropoutForward, Stored, cpu_dropout<Stored>>();
   table.template set<DropoutBackward, Stored, cpu_dropout<Stored>>();
   table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
+  table.template set<LossHeadForward, Stored, cpu_loss_head_forward<Stored>>();
   table.template set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
 }
 
@@ -186,6 +192,8 @@ constexpr void add_cpu_kernels(Table& table) {
   table.template set<ApolloUpdate, float, cpu_apollo_update>();
   table.template set<MuonUpdate, float, cpu_muon_update>();
   table.template set<DoraNorms, float, cpu_dora_norms>();
+  table.template set<PreferenceBackward, float, cpu_preference_backward>();
+  table.template set<PreferenceEvaluate, float, cpu_preference_evaluate>();
 }
 
 }  // namespace reprise

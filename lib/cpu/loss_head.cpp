@@ -28,6 +28,9 @@ struct LossHead {
   const int32_t* labels;
   uint64_t M;
   uint32_t C, V;
+  const float* row_weights = nullptr;  // in training; null: all are alike
+
+  bool takes_part(uint64_t row) const { return labels[row] != kIgnoredLabel && (row_weights == nullptr || row_weights[row] != 0); }
 };
 
 struct HeadRow {
@@ -68,16 +71,16 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first, uin
           .count = 0};
 }
 
-// The chunk's rows: `count` of those from its first on, all or with a label.
+// The chunk's rows: `count` of those from its first on, all or those that take part.
 template <typename Stored>
-void take_rows(const LossHead<Stored>& head, Chunk& chunk, uint64_t count, bool labelled_only) {
+void take_rows(const LossHead<Stored>& head, Chunk& chunk, uint64_t count, bool parts_only) {
   for (; chunk.count < count; ++chunk.end) {
-    if (labelled_only && head.labels[chunk.end] == kIgnoredLabel) continue;
+    if (parts_only && !head.takes_part(chunk.end)) continue;
     chunk.rows[chunk.count++] = {static_cast<uint32_t>(chunk.end) & 0x7fffffffu, 0};
   }
 }
 
-// Counts the rows with a label; the labels are data and may be anything. The first that is no class is a fault, and then none counts.
+// Counts the rows that take part; the labels are data and may be anything. The first that is no class is a fault, and then none counts.
 template <typename Stored>
 uint64_t count_labels(const KernelContext& context, const LossHead<Stored>& head) {
   uint64_t labelled = 0;
@@ -88,7 +91,7 @@ uint64_t count_labels(const KernelContext& context, const LossHead<Stored>& head
       note_fault(context, DataFault::kLabel, i);
       return 0;
     }
-    ++labelled;
+    labelled += head.takes_part(i);
   }
   return labelled;
 }
@@ -184,8 +187,8 @@ void for_each_block(const KernelContext& context, const LossHead<Stored>& head, 
   });
 }
 
-// Row r over all blocks: whether its label is the first of its largest logits, and its loss; `scale` above 0 makes the blocks' factors of it.
-// `logit` is the label's.
+// Row r over all blocks: whether its label is the first of its largest logits, and its loss; a `scale` that is not 0 makes the blocks' factors
+// of it. `logit` is the label's.
 void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label, double logit, double scale) {
   float *largest = chunk.largest + r, maximum = -__builtin_inff();
   const float* sums = chunk.sums + r;
@@ -205,16 +208,17 @@ void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label
   chunk.rows[r].is_hit = predicted == label;
   chunk.losses[r] = std::log(total) + static_cast<double>(maximum) - logit;
   const float every = static_cast<float>(scale / total);
-  for (uint64_t i = 0; scale > 0 && i < blocks; ++i) largest[i * chunk.stride] *= every;
+  for (uint64_t i = 0; scale != 0 && i < blocks; ++i) largest[i * chunk.stride] *= every;
 }
 
-// Losses and hits of the chunk's rows, zeros where there is no label; with `scale` above 0 logits become gradients, else they are left as
-// garbage.
+// Losses and hits of the chunk's rows, zeros where there is no label; with a `scale` that is not 0 logits become gradients, of a head with row
+// weights `scale` times the row's, else they are left as garbage.
 template <typename Stored>
 void compute_losses(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale) {
   const VectorLevel level = cpu_machine(context).level;
   const uint32_t blocks = loss_head_blocks(head.V, chunk.stride).count();
   const auto label_of = [&](uint64_t r) { return head.labels[chunk.rows[r].at]; };
+  const auto scale_of = [&](uint64_t r) { return head.row_weights == nullptr ? scale : scale * static_cast<double>(head.row_weights[chunk.rows[r].at]); };
   const auto at_label = [&](uint64_t r) -> float& { return chunk.logits[static_cast<uint64_t>(label_of(r)) * chunk.stride + r]; };
   for (uint64_t r = 0; r < chunk.count; ++r) {
     if (label_of(r) == kIgnoredLabel) continue;
@@ -229,13 +233,13 @@ void compute_losses(const KernelContext& context, const LossHead<Stored>& head, 
       if (label_of(r) == kIgnoredLabel) {
         chunk.losses[r] = 0;
       } else {
-        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale);
+        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale_of(r));
       }
     }
   });
-  if (scale <= 0) return;
+  if (scale == 0) return;
   for_each_block(context, head, chunk, [&](const ClassBlock& block) { scale_block(level, block); });
-  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale);
+  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale_of(r));
 }
 
 double sum_losses(const Chunk& chunk, double sum) {
@@ -331,7 +335,7 @@ double train_chunk(const KernelContext& context, const LossHead<Stored>& head, c
   Stored* x = args.dx + chunk.first * head.C;
   copy_rows(context, x, head, chunk);
   compute_logits(context, head, chunk, x);
-  compute_losses(context, head, chunk, 1.0 / static_cast<double>(args.scalars->step_labelled));
+  compute_losses(context, head, chunk, head.row_weights != nullptr ? 1.0 : 1.0 / static_cast<double>(args.scalars->step_labelled));
   add_weight_gradients(context, head, chunk, x, args, chunk.first == 0);
   if (chunk.turns_dx) {
     compute_turned_dx(context, head, chunk, args.dx);
@@ -339,7 +343,7 @@ double train_chunk(const KernelContext& context, const LossHead<Stored>& head, c
     compute_plain_dx(context, head, chunk, args.dx);
   }
   for (uint64_t i = chunk.first; i < chunk.end; ++i) {
-    if (head.labels[i] == kIgnoredLabel) std::memset(args.dx + i * head.C, 0, head.C * sizeof(Stored));
+    if (!head.takes_part(i)) std::memset(args.dx + i * head.C, 0, head.C * sizeof(Stored));
   }
   return sum_losses(chunk, sum);
 }
@@ -358,7 +362,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.row_weights};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>, cpu_machine(context).size);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
@@ -375,9 +379,30 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
     sum = train_chunk(context, head, chunk, args, sum);
     first = chunk.end;
   }
+  if (head.row_weights != nullptr) return ok_status();
   const double loss = sum / static_cast<double>(args.scalars->step_labelled);
   args.scalars->loss_sum += loss;
   if (!std::isfinite(loss)) args.scalars->skip = 1;
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
+  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  const bool has_labels = count_labels(context, head) > 0;
+  for (uint64_t first = 0; first < head.M; first += layout.rows) {
+    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
+    chunk.losses = args.losses + first;
+    take_rows(head, chunk, smaller(layout.rows, head.M - first), false);
+    if (!has_labels) {
+      std::memset(chunk.losses, 0, chunk.count * sizeof(double));
+      continue;
+    }
+    compute_logits(context, head, chunk, head.x + first * head.C);
+    compute_losses(context, head, chunk, 0);
+  }
   return ok_status();
 }
 
@@ -405,6 +430,7 @@ Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvalua
 }
 
 REPRISE_INSTANTIATE(cpu_loss_head_backward, LossHeadBackwardArgs)
+REPRISE_INSTANTIATE(cpu_loss_head_forward, LossHeadForwardArgs)
 REPRISE_INSTANTIATE(cpu_loss_head_evaluate, LossHeadEvaluateArgs)
 
 }  // namespace reprise

@@ -63,19 +63,19 @@ constexpr void add_loss_head_rules(BackendRules& rules) {
     using A = LossHeadBackward;
     return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype, kSize).bytes;
   };
-  rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
-    using A = LossHeadEvaluate;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype, kSize).bytes;
+  const auto read_only = [&rules]<typename A>(const A*) {
+    rules.of<A>().scratch_bytes = [](const ShapedCall& c) {
+      return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype, kSize).bytes;
+    };
+    rules.of<A>().stack_bytes = [](const ShapedCall& c) { return loss_head_stack_bytes(c[A::kX], c[A::kW], false, kSize); };
   };
+  read_only(static_cast<const LossHeadForward*>(nullptr));
+  read_only(static_cast<const LossHeadEvaluate*>(nullptr));
   rules.of<LossHeadBackward>().stack_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
     return loss_head_stack_bytes(c[A::kX], c[A::kW], true, kSize);
   };
-  rules.of<LossHeadEvaluate>().stack_bytes = [](const ShapedCall& c) {
-    using A = LossHeadEvaluate;
-    return loss_head_stack_bytes(c[A::kX], c[A::kW], false, kSize);
-  };
-  rules.of<LossHeadBackward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
+  rules.of<LossHeadBackward>().weights = rules.of<LossHeadForward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
 }
 
 }  // namespace reprise

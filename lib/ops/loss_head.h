@@ -10,6 +10,8 @@ namespace reprise {
 // micro-batches of the step; scalars->loss_sum += loss; gradients are those of loss; a row without a label has a zero gradient. So many
 // micro-batches give what one of them all would, whatever their labels; one may have none.
 // A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault (DataFault::kLabel).
+// With row_weights somebody else has judged the rows' losses (preference.h): gradients are those of the sum of row_weights[m] times the loss of
+// row m, a row whose weight is 0 has a zero gradient, and of the scalars nothing is written.
 template <typename Stored>
 struct LossHeadBackwardArgsOf {
   Stored* dx;  // [M,C]
@@ -20,11 +22,25 @@ struct LossHeadBackwardArgsOf {
   Weight w;         // [V,C]
   const float* b;  // [V] or null
   const int32_t* labels;  // [M]
+  const float* row_weights;  // [M] or null
   void* scratch;
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C, V;
   bool accumulate_dw, accumulate_db;
+};
+// losses[m] = the loss of row m; 0 without a label. A label outside [0,V) is a fault, and all losses are 0.
+template <typename Stored>
+struct LossHeadForwardArgsOf {
+  double* losses;  // [M]
+  const Stored* x;
+  Weight w;
+  const float* b;
+  const int32_t* labels;
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C, V;
 };
 // scalars->loss_sum += the sum of the rows' losses; labelled += the rows with a label; correct += those predicted right.
 template <typename Stored>
@@ -41,28 +57,49 @@ struct LossHeadEvaluateArgsOf {
 };
 
 struct LossHeadBackward {
-  enum : uint32_t { kDx, kDw, kDb, kScalars, kX, kW, kB, kLabels, kScratch, kArity };
+  enum : uint32_t { kDx, kDw, kDb, kScalars, kX, kW, kB, kLabels, kRowWeights, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const uint64_t V = c[kW].shape[0];
     return shape::require(shape::same_rows(c[kDx], c[kX]) && (!c.has(kDw) || same_shape(c[kDw], c[kW])) && shape::is_vector(c, kDb, V) &&
                           shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
-                          shape::has_elements(c, kLabels, c[kX].leading_elements()));
+                          shape::has_elements(c, kLabels, c[kX].leading_elements()) && shape::has_elements(c, kRowWeights, c[kX].leading_elements()));
   }
   static constexpr const char* kSynopsis =
       "dx = g w; dw = g^T x; db = sum of g over M; "
-      "where g = (softmax(x w^T + b) - one_hot(labels)) / scalars.step_labelled";
+      "where g = (softmax(x w^T + b) - one_hot(labels)) / scalars.step_labelled, or row_weights in its place";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward", .updates = update_bit(StateKind::kScalars),
       .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::sum("dw[V,C]")), contract::optional(contract::sum("db[V]")),
                     contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
-                    contract::labels("labels[M]"), contract::scratch()},
+                    contract::labels("labels[M]"), contract::optional(contract::in("row_weights[M]")), contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static LossHeadBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dx = c.pointer<Stored>(kDx), .dw = c.f32(kDw), .db = c.f32(kDb), .scalars = c.scalars(kScalars), .x = c.pointer<Stored>(kX),
-            .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels), .scratch = c.pointer<void>(kScratch),
-            .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .V = c.dimension(kW, 0),
+            .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels), .row_weights = c.f32(kRowWeights),
+            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .V = c.dimension(kW, 0),
             .accumulate_dw = c.adds(kDw), .accumulate_db = c.adds(kDb)};
+  }
+};
+
+struct LossHeadForward {
+  enum : uint32_t { kLosses, kX, kW, kB, kLabels, kScratch, kArity };
+  static constexpr Fault fault(const ShapedCall& c) {
+    const uint64_t V = c[kW].shape[0], M = c[kX].leading_elements();
+    return shape::require(shape::has_elements(c, kLosses, M) && shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
+                          shape::has_elements(c, kLabels, M));
+  }
+  static constexpr const char* kSynopsis = "losses = -log(softmax(x w^T + b)[labels])";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLossHead, .pass = Pass::kForward, .name = "loss_head.forward",
+      .arguments = {contract::out("losses[M]", Storage::kF64), contract::act_in("x[M,C]"), contract::weight("w[V,C]"),
+                    contract::optional(contract::in("b[V]")), contract::labels("labels[M]"), contract::scratch()},
+      .shape_fault = fault};
+  template <typename Stored>
+  static LossHeadForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.losses = c.pointer<double>(kLosses), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels),
+            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX),
+            .V = c.dimension(kW, 0)};
   }
 };
 
@@ -87,6 +124,6 @@ struct LossHeadEvaluate {
   }
 };
 
-using LossHeadKernels = TypeList<LossHeadBackward, LossHeadEvaluate>;
+using LossHeadKernels = TypeList<LossHeadBackward, LossHeadForward, LossHeadEvaluate>;
 
 }  // namespace reprise

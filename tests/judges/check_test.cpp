@@ -23,8 +23,8 @@ namespace {
 constexpr uint32_t kLastFault = static_cast<uint32_t>(Fault::kBlocks);
 
 constexpr StateTensor kTinyState[] = {
-    {.tensor = {0, 256, DType::kU8, 1, {96, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
-static_assert(sizeof(StepScalars) <= 96);
+    {.tensor = {0, 256, DType::kU8, 1, {128, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
+static_assert(sizeof(StepScalars) <= 128);
 constexpr Row kTinyRows[] = {{.op = Op::kRelu, .pass = Pass::kForward, .first_argument = 0},
                              {.op = Op::kCopy, .pass = Pass::kForward, .first_argument = 2},
                              {.op = Op::kAdd, .pass = Pass::kForward, .first_argument = 4}};

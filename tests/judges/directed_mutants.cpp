@@ -151,6 +151,10 @@ class DirectedMutantMaker {
       const bool tokens = program.slots[program.input].tensor.dtype == DType::kI32;
       add(tokens ? "tokens and labels exchanged" : "images and labels exchanged", tokens ? Fault::kHostSlot : Fault::kDType,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].input, plan.programs[p].labels); });
+      if (program.pairs != kNoSlot) {
+        add("labels and pairs exchanged", Fault::kDType, [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].pairs); });
+        add("nobody fills the pairs", Fault::kReadBeforeWrite, [p](OwnedPlan& plan) { plan.programs[p].pairs = kNoSlot; });
+      }
       if (program.document_start == kNoSlot) continue;
       add("labels and starts of documents exchanged", Fault::kHostSlot,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].document_start); });

@@ -22,6 +22,7 @@ Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) {
 Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form) {
   return terms.leaf("starts of documents of " + batch, form);
 }
+Term pairs_leaf(TermTable& terms, const std::string& batch, const Form& form) { return terms.leaf("pairs of " + batch, form); }
 std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::to_string(micro_batch); }
 
 namespace {
@@ -96,8 +97,8 @@ class Derivation {
     gradient_.clear();
     value_[graph_.input] = input_leaf(terms_, batch, form(graph_.input));
     value_[graph_.labels] = labels_leaf(terms_, batch, form(graph_.labels));
-    if (graph_.document_start == kNoValue) return;
-    value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
+    if (graph_.document_start != kNoValue) value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
+    if (graph_.pairs != kNoValue) value_[graph_.pairs] = pairs_leaf(terms_, batch, form(graph_.pairs));
   }
 
   Application application(const Node& n, Pass pass, std::vector<Term> inputs) const {
@@ -283,12 +284,30 @@ class Derivation {
 
   void loss(const Node& n) {
     const ValueId x = n.inputs[0];
+    Term row_weights = kNoTerm;
+    if (graph_.pairs != kNoValue) {
+      const Application judged = judge_pairs(n, Pass::kBackward, value(x));
+      row_weights = terms_.output(judged, 0, row_form(DType::kF32));
+      update_scalars(terms_, judged, scalars_);
+    }
     const Application call = application(
-        n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+        n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels), row_weights});
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(x, call, 0);
     update_scalars(terms_, call, scalars_);
+  }
+
+  // One number for each label.
+  Form row_form(DType dtype) const { return {dtype, {static_cast<uint32_t>(graph_.tensor(graph_.labels).elements()), 1, 1, 1}}; }
+
+  // Rafailov et al. 2023 and those after them: what pairs cost is a function of the losses of all their labels.
+  Application judge_pairs(const Node& n, Pass pass, Term x) {
+    const Application losses = application(n, Pass::kForward, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+    std::vector<Term> inputs = {terms_.output(losses, 0, row_form(DType::kF64)), value(graph_.pairs)};
+    const std::vector<Term> read = scalars_read(Op::kPreference, pass, scalars_);
+    inputs.insert(inputs.end(), read.begin(), read.end());
+    return {Op::kPreference, pass, attribute_words(graph_.attributes, Op::kPreference, pass, graph_.preference), inputs};
   }
 
   // ---- the optimizer ----
@@ -428,7 +447,7 @@ class Derivation {
         call.attribute = attribute_words(kKernelIndex<AttentionForward>, silent);
         define(n, call);
       } else if (n.op == Op::kLossHead) {
-        const Application call =
+        const Application call = graph_.pairs != kNoValue ? judge_pairs(n, Pass::kEvaluate, x) :
             application(n, Pass::kEvaluate, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
         update_scalars(terms_, call, scalars_);
       } else {

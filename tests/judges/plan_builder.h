@@ -54,6 +54,7 @@ class PlanBuilder {
   Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotUse::kInput); }
   Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotUse::kLabel); }
   Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotUse::kInput); }
+  Ref pairs(uint32_t count) { return here_->pairs = slot({count, JudgedPair::kNumbers}, DType::kF64, SlotUse::kInput); }
   Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotUse::kCache); }
   Ref output(Shape shape) { return here_->output = slot(shape); }
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
@@ -113,7 +114,7 @@ class PlanBuilder {
         slot.end_row = r + 1;
       }
     }
-    for (const uint32_t host : {here_->input, here_->labels, here_->document_start}) {
+    for (const uint32_t host : {here_->input, here_->labels, here_->document_start, here_->pairs}) {
       if (host != kNoSlot) here_->slots[host].first_row = 0;
     }
     for (Slot& slot : here_->slots) {
@@ -135,7 +136,7 @@ class PlanBuilder {
     for (Ref& ref : here_->arguments) {
       if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
     }
-    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->output}) {
+    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->pairs, &here_->output}) {
       if (*host != kNoSlot) *host = renamed[*host];
     }
   }

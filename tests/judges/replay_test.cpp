@@ -69,6 +69,17 @@ NetworkCase few_adapters_case() {
   for (Value& value : network.values) value.trainable = value.trainable && value.name.find("q_proj") != std::string::npos;
   return {"llama, adapters of q alone", llama_recipe("llama-few-adapters"), network};
 }
+constexpr PreferenceAttribute kKto = {static_cast<uint32_t>(PreferenceKind::kKto), 0.1, 0, 1.5, 0.5};
+NetworkCase pairs_case() {
+  return {"llama untied, pairs", llama_recipe("llama-pairs"), LlamaNetwork{.tied = false, .documents = true, .preference = PreferenceAttribute{0, 0.1, 0.25}}.build()};
+}
+NetworkCase adapted_pairs_case() {
+  LlamaNetwork adapted = kAdapted;
+  adapted.preference = kKto;
+  Recipe recipe = llama_recipe("llama-adapters-pairs");
+  recipe.dtype = Recipe::Dtype::kBf16;
+  return {"llama, adapters, single answers, bf16", recipe, adapted.build(DType::kBf16)};
+}
 NetworkCase released_llama_case() {
   Recipe recipe = llama_released_recipe("llama-released");
   recipe.dtype = Recipe::Dtype::kBf16;
@@ -118,6 +129,8 @@ std::vector<NetworkCase> cases() {
           frozen_llama_case(),
           adapted_llama_case(),
           few_adapters_case(),
+          pairs_case(),
+          adapted_pairs_case(),
           released_llama_case()};
 }
 

@@ -80,7 +80,7 @@ class SampleConvNet {
     b_.row(Op::kGlobalPool, Pass::kForward, {g, p});
     const Ref dg = b_.slot({2, 4}), dp = b_.slot({2, 3, 3, 4}), dy = b_.slot({2, 6, 6, 4});
     b_.row(Op::kLossHead, Pass::kBackward,
-           {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef}, 0, bits(add, 6));
+           {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef, kNoRef}, 0, bits(add, 6));
     b_.row(Op::kGlobalPool, Pass::kBackward, {dp, dg});
     b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
     b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
@@ -188,7 +188,7 @@ class SampleTransformer {
     b_.row(Op::kAdd, Pass::kForward, {h, e, a});
     b_.row(Op::kGelu, Pass::kForward, {g, h});
     const Ref dh = b_.slot({2, 4, 6}), dqkv = b_.slot({2, 4, 18}), dn = b_.slot({2, 4, 6});
-    b_.row(Op::kLossHead, Pass::kBackward, {dh, dtable_, kNoRef, scalars, g, table_, kNoRef, labels, kNoRef});
+    b_.row(Op::kLossHead, Pass::kBackward, {dh, dtable_, kNoRef, scalars, g, table_, kNoRef, labels, kNoRef, kNoRef});
     b_.row(Op::kGelu, Pass::kBackward, {dh, h, dh});
     b_.row(Op::kAttention, Pass::kBackward, {dqkv, qkv, a, lse, dh, starts, scalars, kNoRef});
     b_.row(Op::kLinear, Pass::kBackwardWeight, {dw_, n, dqkv, kNoRef});
@@ -240,7 +240,7 @@ class SampleReleased {
     b_.row(Op::kLayerNorm, Pass::kForward, {y, mean, rstd, x, trained_[0], trained_[1]});
     b_.row(Op::kLayerNorm, Pass::kForward, {z, mean_of_y, rstd_of_y, y, trained_[2], trained_[3]});
     const Ref dz = b_.slot({8, 6}), dy = b_.slot({8, 6}), dx = b_.slot({8, 6});
-    b_.row(Op::kLossHead, Pass::kBackward, {dz, kNoRef, kNoRef, PlanBuilder::scalars(), z, head_, kNoRef, labels, kNoRef});
+    b_.row(Op::kLossHead, Pass::kBackward, {dz, kNoRef, kNoRef, PlanBuilder::scalars(), z, head_, kNoRef, labels, kNoRef, kNoRef});
     backward_and_update(2, dy, y, mean_of_y, rstd_of_y, dz);
     backward_and_update(0, dx, x, mean, rstd, dy);
     b_.end();

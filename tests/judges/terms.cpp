@@ -119,6 +119,7 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
     case Op::kDropout:
       return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
     case Op::kLossHead:
+    case Op::kPreference:
       if (pass == Pass::kEvaluate) return {};
       return {scalars[Scalar::kStepLabelled]};
     case Op::kGradNorm:
@@ -142,6 +143,9 @@ void update_scalars(TermTable& terms, const Application& call, Scalars& scalars)
   };
   switch (call.op) {
     case Op::kLossHead:
+      if (call.pass == Pass::kBackward && call.inputs[LossHeadBackward::kRowWeights - LossHeadBackward::kX] != kNoTerm) return;  // others have judged
+      [[fallthrough]];
+    case Op::kPreference:
       write(Scalar::kLoss, scalars[Scalar::kLoss]);
       if (call.pass == Pass::kBackward) write(Scalar::kSkip, scalars[Scalar::kSkip]);
       return;

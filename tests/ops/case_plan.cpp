@@ -89,6 +89,7 @@ Ref CasePlan::place(uint32_t i) {
   if (is_gradients(case_, i)) return place_group(i);
   if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotUse::kLabel);
   if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotUse::kInput);
+  if (argument.host == HostSlot::kPairs) return pairs_ = add_slot(case_.tensor(i), SlotUse::kInput);
   if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotUse::kCache);
   if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotUse::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
@@ -134,6 +135,7 @@ void CasePlan::join() {
   program.slots = span(slots_);
   program.labels = labels_;
   program.document_start = document_start_;
+  program.pairs = pairs_;
   program.bytes = slots_end_;
   plan_.state = span(state_), plan_.carried = span(carried_);
   plan_.state_bytes = state_end_, plan_.carried_bytes = carried_end_;
@@ -170,12 +172,12 @@ void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
   add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, refs_of<A>({{A::kY, ref}, {A::kX, add_state(tensor, StateKind::kBuffer)}}));
 }
 
-// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels and starts of documents.
+// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels, starts of documents and pairs.
 void CasePlan::write_before() {
   const Row own = rows_of(case_program_).back();
   rows_of(case_program_).pop_back();
   for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
-    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ && refs_[i] != document_start_;
+    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ && refs_[i] != document_start_ && refs_[i] != pairs_;
     const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
     if (is_slot && is_read) add_copy(refs_[i], slots_[ref_index(refs_[i])].tensor);
   }

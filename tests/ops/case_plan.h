@@ -49,7 +49,7 @@ class CasePlan {
   const KernelCase& case_;
   const ProgramId case_program_;
   uint64_t scratch_bytes_ = 0;
-  uint32_t labels_ = kNoSlot, document_start_ = kNoSlot;
+  uint32_t labels_ = kNoSlot, document_start_ = kNoSlot, pairs_ = kNoSlot;
   std::vector<StateTensor> state_;
   std::vector<Tensor> carried_;
   std::vector<Slot> slots_;  // of the case's program

@@ -7,13 +7,13 @@ namespace reprise::test {
 
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
-    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kRopeFamily;
+    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily,
+    &kDoraFamily, &kPreferenceFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {
@@ -29,6 +29,8 @@ StepScalars scalars_of(const KernelCase& c) {
   s.loss_sum = 1.25;
   s.labelled = 17;
   s.correct = 5;
+  s.rewards[0] = 0.5, s.rewards[1] = -0.75;
+  s.judged[0] = 3, s.judged[1] = 2;
   return s;
 }
 
@@ -84,6 +86,7 @@ CaseExpected expected(const KernelCase& c, const CaseData& data) {
   out.loss_sum = number(data.scalars.loss_sum, 0, 0);
   out.gradient_norm = number(data.scalars.gradient_norm, 0, 0);
   out.clip_factor = number(data.scalars.clip_factor, 0, 0);
+  for (uint32_t i = 0; i < 2; ++i) out.rewards[i] = number(data.scalars.rewards[i], 0, 0);
   family_of(c.op).expect(oracle);
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.adds(i) || !c.has(i) || out.only_skip) continue;

@@ -605,7 +605,7 @@ TEST_P(EveryTile, LossHeadBackward) {
                              " variant=" + std::to_string(variant);
       const HeadReference& want = known_reference(static_cast<uint32_t>(&c - kHeadCases), biased);
       const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
-      const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr};
+      const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr, nullptr};
       // out = [dx | dw | db], parameter gradients starting from 0.25 where they accumulate.
       std::vector<float> start(d.x.size() + d.w.size() + c.V, accumulate ? 0.25f : NAN);
       StepScalars scalars{};
@@ -617,7 +617,7 @@ TEST_P(EveryTile, LossHeadBackward) {
                             scalars.loss_sum = 10;
                             return cpu_loss_head_backward<float>(
                                 context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(),
-                                          d.w.data(), biased ? d.b.data() : nullptr, d.labels.data(), scratch, bytes,
+                                          d.w.data(), biased ? d.b.data() : nullptr, d.labels.data(), nullptr, scratch, bytes,
                                           c.M, c.C, c.V, accumulate, accumulate});
                           });
       const double labelled = static_cast<double>(want.labelled),
@@ -665,7 +665,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const HeadCase c{4, 3, 5, 0};
   HeadData d(c);
   const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
-  const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr};
+  const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr, nullptr};
   Scratch scratch(scratch_bytes_of<LossHeadBackward>(tensors));
   std::vector<float> dx(d.x.size());
   StepScalars scalars{};
@@ -674,7 +674,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
         {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars},
-        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), scratch.aligned(), scratch.bytes, c.M, c.C, c.V,
+        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), nullptr, scratch.aligned(), scratch.bytes, c.M, c.C, c.V,
          false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {

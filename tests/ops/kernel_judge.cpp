@@ -61,6 +61,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   out += difference("scalars.loss_sum", expected.loss_sum, {got.loss_sum});
   out += difference("scalars.gradient_norm", expected.gradient_norm, {got.gradient_norm});
   out += difference("scalars.clip_factor", expected.clip_factor, {got.clip_factor});
+  for (uint32_t i = 0; i < 2; ++i) out += difference("scalars.rewards", expected.rewards[i], {got.rewards[i]});
   const auto same = [&](const char* name, uint64_t a, uint64_t b) {
     if (a != b) out += std::string("scalars.") + name + " = " + std::to_string(b) + ", expected " + std::to_string(a) + "; ";
   };
@@ -71,6 +72,8 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   same("skip", expected.scalars.skip, got.skip);
   same("labelled", expected.scalars.labelled, got.labelled);
   same("correct", expected.scalars.correct, got.correct);
+  same("step_tokens", expected.scalars.step_tokens, got.step_tokens);
+  for (uint32_t i = 0; i < 2; ++i) same("judged", expected.scalars.judged[i], got.judged[i]);
   if (got.learning_rate != expected.scalars.learning_rate) out += "scalars.learning_rate changed; ";
   return out;
 }

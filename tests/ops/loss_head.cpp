@@ -61,17 +61,18 @@ struct LossHeadGradients {
   Array dx_magnitude, dw_magnitude, db_magnitude;
 };
 
-LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array* bias, const Array& labels,
+// `row_weights`: in place of 1 / step_labelled; null where a row has none.
+LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array* bias, const Array& labels, const Array* row_weights,
                                             double step_labelled) {
   const LossHead head = loss_head(x, w, bias, labels);
   Array d = zeros_like(head.p), size = zeros_like(head.p);
   for (size_t m = 0; m < d.shape(0); ++m) {
     if (labels(m) == kIgnoredLabel) continue;
-    const double share = 1.0 / step_labelled;
+    const double share = row_weights != nullptr ? row_weights->flat(m) : 1.0 / step_labelled;
     for (size_t v = 0; v < d.shape(1); ++v) {
       const double target = v == static_cast<size_t>(labels(m)) ? 1.0 : 0.0;
       d(m, v) = (head.p(m, v) - target) * share;
-      size(m, v) = (head.p(m, v) * head.sharpness(m) + target) * share;
+      size(m, v) = (head.p(m, v) * head.sharpness(m) + target) * std::abs(share);
     }
   }
   return {product(d, w),       product(transposed(d), x),
@@ -93,6 +94,16 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseVal
     set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}),
         3 * work);
   };
+  const auto add_forward = [&](const std::string& tag, const std::optional<Tensor>& bias) {
+    using A = LossHeadForward;
+    set(table.add<A>(tag, {{A::kLosses, shaped({M}, DType::kF64)}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}), work);
+  };
+  const auto add_weighted = [&](const std::string& tag, const std::optional<Tensor>& dw, const std::optional<Tensor>& db) {
+    using A = Backward;
+    set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, b}, {A::kLabels, labels},
+                           {A::kRowWeights, shaped({M})}}),
+        3 * work);
+  };
   const auto add_evaluate = [&](const std::string& tag, const std::optional<Tensor>& bias) {
     using A = LossHeadEvaluate;
     set(table.add<A>(tag, {{A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}), work);
@@ -101,6 +112,13 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseVal
   table.again_accumulating({Backward::kDw, Backward::kDb});
   add_evaluate(tag, b);
   if (table.is_bench()) return;
+  const bool is_finite = data != CaseValues::kNonFinite && data != CaseValues::kNaN;  // who weighs the rows has seen what is not
+  if (is_finite) {
+    add_forward(tag, b);
+    add_weighted(tag + "_weighted", w, b);
+    table.again_accumulating({Backward::kDw, Backward::kDb});
+    add_weighted(tag + "_weighted_frozen", {}, {});
+  }
   add_backward(tag + "_no_bias", w, {}, {});
   table.again_accumulating({Backward::kDw});
   add_backward(tag + "_frozen", {}, {}, b);
@@ -170,7 +188,14 @@ void fit(CaseDraft& draft) {
   fit_values<K>(draft);
   fit_labels<K>(draft);
 }
-void fit_data(CaseDraft& draft) { draft.c.pass == Pass::kBackward ? fit<LossHeadBackward>(draft) : fit<LossHeadEvaluate>(draft); }
+// Weights of either sign, some of them 0.
+void fit_data(CaseDraft& draft) {
+  if (draft.c.pass == Pass::kForward) return fit<LossHeadForward>(draft);
+  if (draft.c.pass == Pass::kEvaluate) return fit<LossHeadEvaluate>(draft);
+  fit<LossHeadBackward>(draft);
+  if (!draft.c.has(LossHeadBackward::kRowWeights)) return;
+  for (double& weight : draft.value(LossHeadBackward::kRowWeights)) weight = draft.random.below(4) == 0 ? 0 : weight;
+}
 
 // ---- results ----
 
@@ -179,12 +204,19 @@ void expect_backward(Oracle& o) {
   const auto step_labelled = static_cast<double>(o.data.scalars.step_labelled);
   const Array &x = o.value(A::kX), &w = o.value(A::kW), &labels = o.value(A::kLabels);
   const LossHead head = loss_head(x, w, o.optional(A::kB), labels);
-  const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, step_labelled);
+  const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled);
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
   o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4});
   o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4});
   o.expect(A::kDb, {g.db, g.db_magnitude, C + V + M + 4});
+  if (o.c.has(A::kRowWeights)) return;
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum / step_labelled, head.sum_magnitude / step_labelled, C + V + M + 4);
+}
+
+void expect_forward(Oracle& o) {
+  using A = LossHeadForward;
+  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels));
+  o.expect(A::kLosses, {head.row_loss, head.sharpness, o.dimension(A::kX, 1) + o.dimension(A::kW, 0) + 4});
 }
 
 void expect_evaluate(Oracle& o) {
@@ -206,6 +238,7 @@ void expect_only_skip(Oracle& o) {
 
 void expect(Oracle& o) {
   if (o.c.is_non_finite()) return expect_only_skip(o);
+  if (o.c.pass == Pass::kForward) return expect_forward(o);
   o.c.pass == Pass::kBackward ? expect_backward(o) : expect_evaluate(o);
 }
 
@@ -216,6 +249,7 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const std::vector<Array>& v = data.values;
   Differentiable head{{v[A::kX], v[A::kW]}, {A::kDx, A::kDw}, [&](const auto& at) {
                         const Array* bias = at.size() > 2 ? &at[2] : nullptr;
+                        if (c.has(A::kRowWeights)) return dot(loss_head(at[0], at[1], bias, v[A::kLabels]).row_loss, v[A::kRowWeights]);
                         return loss_head(at[0], at[1], bias, v[A::kLabels]).sum / static_cast<double>(data.scalars.step_labelled);
                       }};
   if (c.has(A::kB)) head.variables.push_back(v[A::kB]), head.outputs.push_back(A::kDb);

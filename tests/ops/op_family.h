@@ -150,7 +150,7 @@ inline Expected exact(const Array& value) { return {value, ref::magnitudes(value
 struct CaseExpected {
   std::vector<Expected> outputs;
   StepScalars scalars{};
-  Expected loss_sum, gradient_norm, clip_factor;
+  Expected loss_sum, gradient_norm, clip_factor, rewards[2];
   bool only_skip = false;  // the data is not finite: nothing is promised but scalars.skip
   double margin = std::numeric_limits<double>::infinity();  // between what is compared exactly and the other choice, in tolerances
 };

@@ -24,7 +24,7 @@ std::string refusal_of(const Make& make) {
 TEST(Call, ArgumentsStandWhereTheKernelHasThem) {
   using A = LossHeadBackward;
   const Call head = call<A>({{A::kLabels, 9}, {A::kX, 4}, {A::kW, 5}, {A::kScalars, 3}, {A::kDx, kNoValue}, {A::kDb, 2}, {A::kB, kNoValue}}, 7);
-  EXPECT_EQ(head, (Call{Op::kLossHead, Pass::kBackward, 7, {kNoValue, kNoValue, 2, 3, 4, 5, kNoValue, 9}}));
+  EXPECT_EQ(head, (Call{Op::kLossHead, Pass::kBackward, 7, {kNoValue, kNoValue, 2, 3, 4, 5, kNoValue, 9, kNoValue}}));
   using C = CopyForward;
   EXPECT_EQ(call<C>({{C::kX, 1}, {C::kY, 2}}), (Call{Op::kCopy, Pass::kForward, 0, {2, 1}}));
 }

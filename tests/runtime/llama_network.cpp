@@ -32,6 +32,7 @@ class LlamaBuilder {
       g_.cut(x);
     }
     const ValueId y = norm(x, "model.norm");
+    if (llama_.preference) g_.judge_pairs(*llama_.preference, llama_.batch);
     g_.loss_head(y, "lm_head", llama_.tied ? table : g_.parameter("lm_head.weight", table_shape, InitKind::kNormal, kInitStd), kNoValue);
     for (Value& value : g_.values) {
       if (llama_.rank != 0 && value.name.find(".lora_") == std::string::npos) value.trainable = false;

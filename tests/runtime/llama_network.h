@@ -2,6 +2,7 @@
 // Here because no recipe names the family yet, while its ops must be planned, judged and trained together.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "lib/batch.h"
@@ -24,6 +25,7 @@ struct LlamaNetwork {
   uint32_t rank = 0;         // of the adapters of all linear layers, which then train alone; 0: no adapters
   float adapter_scale = 1;
   bool documents = false;    // a sequence holds several documents
+  std::optional<PreferenceAttribute> preference = {};  // a pair in each sequence is judged
   uint32_t micro_batches = 2;  // of a step, whose labels must be counted before it
 
   // Each half of a block is a link. Norms do not decay.

@@ -132,7 +132,8 @@ BatchSource source_of(Dataset& data) {
             static_cast<Dataset*>(state)->fill(step, micro, sink);
             return ok_status();
           },
-          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->labelled_in_step(step); }};
+          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->labelled_in_step(step); },
+          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->tokens_in_step(step); }};
 }
 
 std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes) {

@@ -487,6 +487,14 @@ ValueId Graph::dropout(ValueId x, const std::string& name, float probability) {
   return y;
 }
 
+void Graph::judge_pairs(const PreferenceAttribute& how, uint32_t count) {
+  const NodeRules rules(*this, Op::kPreference, "pairs");
+  rules.require_sense(how);
+  rules.require(pairs == kNoValue, "the graph judges pairs already");
+  pairs = add_value("pairs", ValueKind::kInput, {count, JudgedPair::kNumbers}, DType::kF64);
+  preference = attributes.intern(how);
+}
+
 void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias) {
   const NodeRules rules(*this, Op::kLossHead, name);
   const Tensor in = rules.rows(x, "x");

@@ -152,6 +152,9 @@ class Graph {
   AdapterChoice adapters;  // of the linear layers that are made from now on; none: they get none
   ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
+  ValueId pairs = kNoValue;    // where pairs of answers are judged and not each label: [P,8] f64, that the host fills
+  uint32_t preference = 0;     // how: into the pool of PreferenceAttribute
+
   explicit Graph(DType stored = DType::kF32);  // activations, their gradients and the images are stored so
 
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape);  // f32, or as `stored` says
@@ -195,6 +198,7 @@ class Graph {
   ValueId rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue,
                ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
+  void judge_pairs(const PreferenceAttribute& how, uint32_t count);  // before the loss head
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
   void cut(ValueId v);  // an output of a link; must be the main output of a node
 

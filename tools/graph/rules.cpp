@@ -131,6 +131,24 @@ std::optional<Call> repeated(const Call& call) {
   return writes ? std::optional(again) : std::nullopt;
 }
 
+namespace {
+
+// What the evaluation of a loss head is: each label's loss summed, or first kept by row and then judged by pairs.
+std::vector<Call> evaluated_loss(Graph& graph, const Node& n, ValueId x) {
+  if (graph.pairs == kNoValue) {
+    using A = LossHeadEvaluate;
+    return {call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]}, {A::kLabels, graph.labels}})};
+  }
+  const ValueId losses = graph.add_value("losses", ValueKind::kActivation, {static_cast<uint32_t>(graph.tensor(graph.labels).elements())}, DType::kF64);
+  const ValueId answers = graph.add_value("log_probabilities", ValueKind::kActivation, {graph.tensor(graph.pairs).shape[0], 2}, DType::kF64);
+  using L = LossHeadForward;
+  using P = PreferenceEvaluate;
+  return {call<L>({{L::kLosses, losses}, {L::kX, x}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph.labels}}),
+          call<P>({{P::kLogProbabilities, answers}, {P::kScalars, graph.scalars}, {P::kLosses, losses}, {P::kPairs, graph.pairs}}, graph.preference)};
+}
+
+}  // namespace
+
 std::vector<Call> evaluation_calls(Graph& graph) {
   std::vector<Call> calls;
   std::map<ValueId, ValueId> same;  // dropout is the identity here: its output is its input
@@ -144,9 +162,7 @@ std::vector<Call> evaluation_calls(Graph& graph) {
                                {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
                               n.attribute));
     } else if (n.op == Op::kLossHead) {
-      using A = LossHeadEvaluate;
-      calls.push_back(call<A>({{A::kScalars, graph.scalars}, {A::kX, resolve(n.inputs[0])}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
-                               {A::kLabels, graph.labels}}));
+      for (Call& call : evaluated_loss(graph, n, resolve(n.inputs[0]))) calls.push_back(std::move(call));
     } else {
       for (Call call : forward_calls(graph, n)) {
         for (ValueId& v : call.arguments) v = resolve(v);
@@ -465,9 +481,22 @@ void BackwardBuilder::loss(const Node& n) {
   using A = LossHeadBackward;
   Call head = call<A>({{A::kDx, kNoValue}, {A::kScalars, graph_.scalars}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
                        {A::kLabels, graph_.labels}});
+  if (graph_.pairs != kNoValue) head.arguments[A::kRowWeights] = row_weights(n);
   weight_gradient(n.parameters[0], head, A::kDw);
   weight_gradient(n.parameters[1], head, A::kDb);
   write(n.inputs[0], head, A::kDx, false);
+}
+
+// Of pairs: what each row's loss is worth, which is known when all of them are.
+ValueId BackwardBuilder::row_weights(const Node& n) {
+  const Shape rows = {static_cast<uint32_t>(graph_.tensor(graph_.labels).elements())};
+  const ValueId losses = graph_.add_value("losses", ValueKind::kGradient, rows, DType::kF64);
+  const ValueId weights = graph_.add_value("row_weights", ValueKind::kGradient, rows, DType::kF32);
+  using L = LossHeadForward;
+  calls_.push_back(call<L>({{L::kLosses, losses}, {L::kX, n.inputs[0]}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph_.labels}}));
+  using P = PreferenceBackward;
+  calls_.push_back(call<P>({{P::kWeights, weights}, {P::kScalars, graph_.scalars}, {P::kLosses, losses}, {P::kPairs, graph_.pairs}}, graph_.preference));
+  return weights;
 }
 
 }  // namespace reprise

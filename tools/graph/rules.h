@@ -55,6 +55,7 @@ class BackwardBuilder {
   void dora(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
   void loss(const Node& node);
+  ValueId row_weights(const Node& node);
   ValueId fresh_gradient(ValueId v);
   void write(ValueId v, Call call, uint32_t output, bool can_accumulate);
   void write_each(const std::vector<ValueId>& values, Call call);

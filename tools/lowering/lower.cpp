@@ -13,6 +13,8 @@ RegionHeader region_header(const Graph& graph, const WeightWindow& window) {
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
   if (graph.document_start != kNoValue) header.bytes += graph.tensor(graph.document_start).bytes;
+  header.pairs_offset = header.bytes;
+  if (graph.pairs != kNoValue) header.bytes += graph.tensor(graph.pairs).bytes;
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kSmall) continue;
     header.small_offsets[v] = header.bytes;
@@ -170,8 +172,16 @@ OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls&
 OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls) {
   ProgramBuilder builder(input, false);
   builder.stage_inputs(0);
-  const ArrangedCalls arranged = arrange_calls(input.graph, calls, {}, input.rules);
-  builder.emit(arranged, input.graph.tensor(input.graph.input).bytes, {}, 0, true);
+  uint64_t end = input.graph.tensor(input.graph.input).bytes;
+  if (input.graph.pairs == kNoValue) {
+    builder.emit(arrange_calls(input.graph, calls, {}, input.rules), end, {}, 0, true);
+    return builder.finish();
+  }
+  const ValueId answers = calls.back().arguments[PreferenceEvaluate::kLogProbabilities];
+  const SlotPlaces places = {{answers, {end, SlotUse::kTransient}}};
+  end += input.graph.tensor(answers).bytes;
+  builder.emit(arrange_calls(input.graph, calls, {answers}, input.rules), end, places, 0, true);
+  builder.set_output(answers);
   return builder.finish();
 }
 

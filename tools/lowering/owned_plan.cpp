@@ -14,6 +14,7 @@ Program OwnedProgram::view() const {
   program.labels = labels;
   program.document_start = document_start;
   program.output = output;
+  program.pairs = pairs;
   program.disk = span_of(disk);
   return program;
 }

@@ -66,8 +66,9 @@ class HeaderWriter {
       const std::string n = std::to_string(p);
       text += "        {.rows = " + span("kRows" + n, program.rows.size()) + ", .arguments = " + span("kArguments" + n, program.arguments.size()) +
               ", .slots = " + span("kSlots" + n, program.slots.size()) +
-              format(", .bytes = %" PRIu64 ", .input = %uu, .labels = %uu, .document_start = %uu, .output = %uu, .disk = ", program.bytes, program.input,
-                     program.labels, program.document_start, program.output) +
+              format(", .bytes = %" PRIu64 ", .input = %uu, .labels = %uu, .document_start = %uu, .output = %uu", program.bytes, program.input, program.labels,
+                     program.document_start, program.output) +
+              (program.pairs == kNoSlot ? "" : format(", .pairs = %uu", program.pairs)) + ", .disk = " +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
     text += "    },\n    .attributes = {";

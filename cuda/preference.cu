@@ -1,0 +1,187 @@
+// Losses on pairs of answers: log-probabilities of answers, what they cost, and a weight for each row.
+// Here as the twin of lib/cpu/preference.cpp. One block does it all, a warp a pair, because next to the head's products a number a row is
+// nothing; the pairs' sums are added in the order of the warps.
+#include "cuda/cuda_kernels.h"
+#include "cuda/data_fault.h"
+#include "cuda/device_math.h"
+#include "cuda/reduce.h"
+#include "lib/preference_loss.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kBlock = 256, kWarps = kBlock / kWarpLanes;
+
+struct DeviceMath {
+  __device__ static double exp(double x) { return device_exp_f64(x); }
+  __device__ static double expm1(double x) { return device_expm1(x); }
+  __device__ static double log(double x) { return x > 0 ? device_log(x) : -__builtin_inf(); }
+  __device__ static double log1p(double x) { return device_log1p(x); }
+};
+
+struct Pairs {
+  const double* losses;     // [M]
+  const JudgedPair* pairs;  // [P]
+  uint64_t M;
+  uint32_t P;
+  PreferenceAttribute preference;
+
+  __device__ bool is(PreferenceKind kind) const { return preference.kind == static_cast<uint32_t>(kind); }
+  // The sum over rows [first, end), in every lane.
+  __device__ double sum(double first, double end) const {
+    double sum = 0;
+    for (auto row = static_cast<uint64_t>(first) + lane_index(); row < static_cast<uint64_t>(end); row += kWarpLanes) sum += losses[row];
+    return warp_sum(sum);
+  }
+  __device__ double log_probability(const JudgedPair& pair, uint32_t answer) const { return -sum(pair.first[answer], pair.end[answer]); }
+};
+
+// What the pairs of a block's warps come to, in every thread when it has been joined.
+struct Totals {
+  double loss = 0, token_loss = 0, rewards[2] = {};
+  uint64_t judged[2] = {}, pairs = 0, correct = 0;
+};
+
+template <typename Doubles, typename Counts>
+__device__ Totals join(Doubles& doubles, Counts& counts, Totals own) {
+  if (lane_index() != 0) own = Totals{};  // every lane of a warp holds the same
+  own.loss = block_sum<kWarps>(doubles, own.loss);
+  own.token_loss = block_sum<kWarps>(doubles, own.token_loss);
+  own.pairs = block_sum<kWarps>(counts, own.pairs);
+  own.correct = block_sum<kWarps>(counts, own.correct);
+  for (uint32_t i = 0; i < 2; ++i) {
+    own.rewards[i] = block_sum<kWarps>(doubles, own.rewards[i]);
+    own.judged[i] = block_sum<kWarps>(counts, own.judged[i]);
+  }
+  return own;
+}
+
+// The first pair whose rows are none of the micro-batch's, or kNoFault, in every thread.
+template <typename Shared>
+__device__ uint64_t first_fault(Shared& shared, const Pairs& pairs) {
+  uint64_t first = kNoFault;
+  for (uint32_t p = threadIdx.x; p < pairs.P && first == kNoFault; p += kBlock) {
+    if (!has_its_rows(pairs.pairs[p], pairs.M)) first = p;
+  }
+  return block_min<kWarps>(shared, first);
+}
+
+// kKto's z, in every thread.
+template <typename Shared>
+__device__ double distance_from_reference(Shared& shared, const Pairs& pairs) {
+  double sum = 0, count = 0;
+  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
+    const JudgedPair& pair = pairs.pairs[p];
+    if (pair.end[1] <= pair.first[1]) continue;
+    sum += pairs.log_probability(pair, 1) - pair.reference[1];
+    count += 1;
+  }
+  sum = block_sum<kWarps>(shared, lane_index() == 0 ? sum : 0.0);
+  count = block_sum<kWarps>(shared, lane_index() == 0 ? count : 0.0);
+  return count > 0 && sum > 0 ? sum / count : 0;
+}
+
+__device__ void add(Totals& totals, const Pairs& pairs, const JudgedPair& pair, const PairLoss& loss) {
+  ++totals.pairs;
+  totals.loss += loss.loss;
+  totals.correct += loss.is_right ? 1 : 0;
+  if (pairs.is(PreferenceKind::kOrpo)) totals.token_loss += pairs.sum(pair.whole, pair.end[0]);
+  if (pairs.is(PreferenceKind::kKto)) {
+    const uint32_t side = pair.wish < 0 ? 1 : 0;
+    totals.rewards[side] += loss.reward[0];
+    ++totals.judged[side];
+    return;
+  }
+  for (uint32_t i = 0; i < 2; ++i) totals.rewards[i] += loss.reward[i], ++totals.judged[i];
+}
+
+__device__ void add_to(StepScalars* scalars, const Totals& totals) {
+  scalars->correct += totals.correct;
+  for (uint32_t i = 0; i < 2; ++i) scalars->rewards[i] += totals.rewards[i], scalars->judged[i] += totals.judged[i];
+}
+
+__device__ void set_weights(float* weights, double first, double end, double weight) {
+  for (auto row = static_cast<uint64_t>(first) + lane_index(); row < static_cast<uint64_t>(end); row += kWarpLanes) {
+    weights[row] = static_cast<float>(weight);
+  }
+}
+
+// `noted`: where faults are noted, or null.
+__global__ void __launch_bounds__(kBlock)
+    judge_for_training(float* weights, StepScalars* scalars, StepScalars* noted, uint32_t row, const Pairs pairs) {
+  REPRISE_SHARED(double, doubles, kWarps);
+  REPRISE_SHARED(uint64_t, counts, kWarps);
+  for (uint64_t m = threadIdx.x; m < pairs.M; m += kBlock) weights[m] = 0;
+  const uint64_t fault = first_fault(counts, pairs);  // its barriers stand between the zeros and the weights
+  if (fault != kNoFault) {
+    if (threadIdx.x == 0) note_fault(noted, DataFault::kPair, row, fault);
+    return;
+  }
+  const auto step_pairs = static_cast<double>(scalars->step_labelled);
+  const double of_token = pairs.is(PreferenceKind::kOrpo) ? 1 / static_cast<double>(scalars->step_tokens) : 0;
+  const double distance = pairs.is(PreferenceKind::kKto) ? distance_from_reference(doubles, pairs) : 0;
+  Totals totals;
+  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
+    const JudgedPair& pair = pairs.pairs[p];
+    if (pair.wish == 0) continue;
+    const double l[2] = {pairs.log_probability(pair, 0), pairs.log_probability(pair, 1)};
+    const PairLoss loss = judge_pair<DeviceMath>(pairs.preference, pair, l, distance);
+    add(totals, pairs, pair, loss);
+    set_weights(weights, pair.whole, pair.first[0], of_token);
+    set_weights(weights, pair.first[0], pair.end[0], of_token - loss.slope[0] / step_pairs);
+    set_weights(weights, pair.first[1], pair.end[1], -loss.slope[1] / step_pairs);
+  }
+  totals = join(doubles, counts, totals);
+  if (threadIdx.x != 0 || totals.pairs == 0) return;
+  const double loss = totals.loss / step_pairs + totals.token_loss * of_token;
+  scalars->loss_sum += loss;
+  add_to(scalars, totals);
+  if (!is_finite(loss)) scalars->skip = 1;
+}
+
+__global__ void __launch_bounds__(kBlock)
+    judge_for_evaluation(double* log_probabilities, StepScalars* scalars, StepScalars* noted, uint32_t row, const Pairs pairs) {
+  REPRISE_SHARED(double, doubles, kWarps);
+  REPRISE_SHARED(uint64_t, counts, kWarps);
+  for (uint64_t i = threadIdx.x; i < uint64_t{pairs.P} * 2; i += kBlock) log_probabilities[i] = 0;
+  const uint64_t fault = first_fault(counts, pairs);
+  if (fault != kNoFault) {
+    if (threadIdx.x == 0) note_fault(noted, DataFault::kPair, row, fault);
+    return;
+  }
+  const double distance = pairs.is(PreferenceKind::kKto) ? distance_from_reference(doubles, pairs) : 0;
+  Totals totals;
+  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
+    const JudgedPair& pair = pairs.pairs[p];
+    if (pair.wish == 0) continue;
+    const double l[2] = {pairs.log_probability(pair, 0), pairs.log_probability(pair, 1)};
+    const PairLoss loss = judge_pair<DeviceMath>(pairs.preference, pair, l, distance);
+    add(totals, pairs, pair, loss);
+    if (pairs.is(PreferenceKind::kOrpo)) totals.loss += pairs.sum(pair.whole, pair.end[0]) / (pair.end[0] - pair.whole);
+    if (lane_index() < 2) log_probabilities[uint64_t{p} * 2 + lane_index()] = lane_index() == 0 ? l[0] : l[1];
+  }
+  totals = join(doubles, counts, totals);
+  if (threadIdx.x != 0) return;
+  scalars->loss_sum += totals.loss;
+  scalars->labelled += totals.pairs;
+  add_to(scalars, totals);
+}
+
+template <typename Args>
+Pairs pairs_of(const Args& args) {
+  return {args.losses, args.pairs, args.M, args.P, args.preference};
+}
+
+}  // namespace
+
+Status cuda_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args) {
+  REPRISE_LAUNCH(judge_for_training, 1, kBlock, context.queue, args.weights, args.scalars, context.scalars, context.row, pairs_of(args));
+  return launch_status();
+}
+
+Status cuda_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args) {
+  REPRISE_LAUNCH(judge_for_evaluation, 1, kBlock, context.queue, args.log_probabilities, args.scalars, context.scalars, context.row, pairs_of(args));
+  return launch_status();
+}
+
+}  // namespace reprise
