@@ -205,6 +205,18 @@ TEST(Recipe, OptimizersOfSmallStatesArrive) {
   }
 }
 
+TEST(Recipe, LossesOfPairsArrive) {
+  const std::string model = R"({"model": {"family": "llama"}, "batch": 2, "sequence": 64, "loss": )";
+  const Recipe dpo = parse(model + R"({"kind": "dpo"}})"), kto = parse(model + R"({"kind": "kto", "beta": 0.2, "undesirable_weight": 1.5}})");
+  EXPECT_EQ(*dpo.loss, (PreferenceAttribute{.kind = static_cast<uint32_t>(PreferenceKind::kDpo), .beta = 0.1}));
+  EXPECT_EQ(*kto.loss, (PreferenceAttribute{.kind = static_cast<uint32_t>(PreferenceKind::kKto), .beta = 0.2, .undesirable_weight = 1.5}));
+  EXPECT_TRUE(has_reference(dpo));
+  EXPECT_FALSE(has_reference(parse(model + R"({"kind": "orpo"}})")));
+  EXPECT_EQ(micro_batch_of(dpo).pairs, 2);
+  EXPECT_TRUE(micro_batch_of(dpo).documents);
+  for (const Recipe& recipe : {dpo, kto}) EXPECT_TRUE(parse(canonical_recipe(recipe)) == recipe) << canonical_recipe(recipe);
+}
+
 TEST(Recipe, CanonicalTextReadsBackEqual) {
   for (const char* text : {kResNet, kGpt, kFullResNet, kFullGpt}) {
     const Recipe recipe = parse(text);
@@ -415,6 +427,14 @@ const BadRecipe kBadRecipes[] = {
     {"DoRA with dropout", kGpt, R"({"lora": {"r": 8, "dora": true, "dropout": 0.1}})", {"lora.dora", "\"dropout\"", "must be false"}},
     {"DoRA's word", kGpt, R"({"lora": {"r": 8, "dora": "yes"}})", {"lora.dora", "must be"}},
     {"lora and freeze", kGpt, R"({"lora": {"r": 8}, "freeze": ["*wte*"]})", {"freeze", "lora"}},
+    {"loss without a kind", kGpt, R"({"loss": {"beta": 0.1}})", {"loss.kind", "\"dpo\""}},
+    {"a loss that nobody has", kGpt, R"({"loss": {"kind": "ppo"}})", {"loss.kind", "\"orpo\"", "ppo"}},
+    {"beta of nothing", kGpt, R"({"loss": {"kind": "dpo", "beta": 0}})", {"loss.beta", "above 0"}},
+    {"smoothing beyond half", kGpt, R"({"loss": {"kind": "dpo", "label_smoothing": 0.6}})", {"loss.label_smoothing", "0.5"}},
+    {"smoothing of another loss", kGpt, R"({"loss": {"kind": "kto", "label_smoothing": 0.1}})", {"loss.label_smoothing", "\"dpo\""}},
+    {"weights of another loss", kGpt, R"({"loss": {"kind": "orpo", "desirable_weight": 2}})", {"loss.desirable_weight", "\"kto\""}},
+    {"loss of images", kResNet, R"({"loss": {"kind": "dpo"}})", {"loss", "language models"}},
+    {"loss of labels", kGpt, R"({"loss": {"kind": "dpo"}})", {"loss", "\"preferences\""}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
     {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},
     {"stream without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"stream": true}})", {"weights.stream", "lora"}},

@@ -1,7 +1,8 @@
-// Fuzzes a file of conversations: JSON values one a line, a JSON list or CSV, of any form, become conversations or one line.
+// Fuzzes a file of conversations or preferences: JSON values one a line, a JSON list or CSV, of any form, become these or one line.
 // Such files come from anybody.
 #include "tests/fuzz/fuzz.h"
 #include "tools/chat/conversation.h"
+#include "tools/chat/preference_record.h"
 #include "tools/formats/record_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -16,5 +17,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (!conversation.is_text) fuzz::require(conversation.prompt_messages <= conversation.variables["messages"].size(), "a prompt is part of it");
     }
   });
+  for (const bool is_single : {false, true}) {
+    fuzz::answers_or_refuses([&] {
+      const auto records = open_records(memory.path());
+      for (uint64_t n = 0; n < records->size(); ++n) {
+        const PreferenceRecord record = read_preference(records->read(n), is_single, records->place(n));
+        for (int i = 0; i < (is_single ? 1 : 2); ++i) fuzz::require(record.answers[i].type() == record.prompt.type() && !record.answers[i].empty(), "an answer is there, as the prompt is");
+      }
+    });
+  }
   return 0;
 }

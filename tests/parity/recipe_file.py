@@ -4,7 +4,7 @@ import json
 import os
 
 kKeys = {"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "clip_norm",
-         "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "init", "steps", "schedule", "budget",
+         "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "schedule", "budget",
          "budgets", "feature_map_budget", "seed", "backend", "card", "$schema"}
 kOptimizers = {
     "sgd": {"lr": 1e-3, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
@@ -49,7 +49,7 @@ def read_recipe(path):
             "evaluate_every": 0, "steps": None, **source,
             "source": source, "folder": os.path.dirname(os.path.abspath(path))}
   require(recipe["dtype"] == "f32", f"{path}: dtype: parity is defined for f32 only; set \"dtype\": \"f32\"")
-  for key in ("lora", "evaluate_batches", "init"):
+  for key in ("lora", "loss", "evaluate_batches", "init"):
     require(not recipe.get(key), f"{path}: {key}: not supported here; remove the field")
   recipe["model"] = read_model(path, recipe)
   recipe["data"] = read_data(path, recipe)

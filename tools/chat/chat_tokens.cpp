@@ -98,6 +98,8 @@ class AssistantFinder {
       : chat_(chat), variables_(conversation.variables), prompt_messages_(conversation.prompt_messages), whole_(whole) {}
 
   Ranges find() const { return chat_.marks_generation() ? marked() : between_prefixes(); }
+  // All behind the prompt.
+  Ranges behind_prompt() const { return {{begin_of(prompt_messages_), whole_.text.size()}}; }
 
  private:
   // The template's own marks, but those of a prompt.
@@ -180,6 +182,15 @@ ChatTokens tokenize_text(const Tokenizer& tokenizer, const std::string& text) {
   return tokens;
 }
 
+// Two texts side by side.
+AnswerTokens continue_text(const Tokenizer& tokenizer, const std::string& prompt, const std::string& answer) {
+  std::vector<int32_t> alone = tokenize_text(tokenizer, prompt).ids, both = tokenize_text(tokenizer, prompt + answer).ids;
+  if (tokenizer.eos()) alone.pop_back();
+  const auto parting = std::mismatch(alone.begin(), alone.end(), both.begin(), both.end()).second;
+  const auto begin = static_cast<size_t>(parting - both.begin());
+  return {std::move(both), begin};
+}
+
 }  // namespace
 
 ChatModel::ChatModel(const std::string& path) : path_(path) {
@@ -206,6 +217,29 @@ ChatTokens ChatModel::tokens_of(const Json& sample, TrainOn train_on, const std:
     return tokens;
   } catch (const UserError& error) {
     throw UserError(place + ": " + error.what());
+  }
+}
+
+AnswerTokens ChatModel::answer_tokens(const Json& prompt, const Json& answer, const std::string& place) const {
+  try {
+    AnswerTokens tokens;
+    if (prompt.is_string()) {
+      tokens = continue_text(*tokenizer_, prompt.get<std::string>(), answer.get<std::string>());
+    } else {
+      Conversation conversation = read_conversation({{"prompt", prompt}, {"completion", answer}}, "");
+      if (!template_) throw UserError(path_ + " has no chat template; its conversations would need one in chat_template.jinja");
+      if (!template_->takes_parts()) join_text_parts(conversation.variables["messages"]);
+      const RenderedChat whole = template_->render(conversation.variables, false);
+      const ChatTokens all = tokenize_rendered(*tokenizer_, whole.text, AssistantFinder(*template_, conversation, whole).behind_prompt());
+      tokens.ids = all.ids;
+      while (tokens.begin < all.labels.size() && all.labels[tokens.begin] == kIgnoredLabel) ++tokens.begin;
+    }
+    tokens.begin = std::max<size_t>(tokens.begin, 1);
+    if (tokens.begin >= tokens.ids.size()) throw UserError("the answer has no tokens");
+    return tokens;
+  } catch (const UserError& error) {
+    const std::string reason = error.what();
+    throw UserError(place + ": " + (reason.starts_with(": ") ? reason.substr(2) : reason));
   }
 }
 

@@ -20,6 +20,12 @@ struct ChatTokens {
   std::vector<int32_t> labels;  // each token's own id, or kIgnoredLabel where nothing is learned; not shifted
 };
 
+// A prompt and an answer to it as a model reads them, and where the answer begins: at 1 at least, because nothing foretells the first token.
+struct AnswerTokens {
+  std::vector<int32_t> ids;
+  size_t begin = 0;
+};
+
 // How a model reads conversations: its tokenizer and its chat template.
 class ChatModel {
  public:
@@ -35,6 +41,11 @@ class ChatModel {
   // messages before, asks the assistant to speak, to where it ends when it is given the assistant's message too. Both must be beginnings of
   // the whole text. Throws UserError, also where nothing is learned.
   ChatTokens tokens_of(const nlohmann::ordered_json& sample, TrainOn train_on, const std::string& place) const;
+
+  // A prompt with one of its answers, both lists of messages, or both texts. Lists: the answer is what the template writes behind what asks for it.
+  // Texts: they stand side by side, eos behind them; the answer begins where the tokens of both part from those of the prompt alone. Throws
+  // UserError that begins with `place`, also where nothing is left of the answer.
+  AnswerTokens answer_tokens(const nlohmann::ordered_json& prompt, const nlohmann::ordered_json& answer, const std::string& place) const;
 
   // The ids with which the model is asked to answer.
   std::vector<int32_t> prompt_ids(const nlohmann::ordered_json& messages) const;

@@ -2,17 +2,14 @@
 // The tokens lie in a file without a name (token_store.h); in memory are 24 bytes a sample. So opening reads the whole file once, and checks
 // every sample, and a batch reads nothing but tokens.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "tools/chat/chat_tokens.h"
 #include "tools/data/first_fit.h"
-#include "tools/data/held_out.h"
+#include "tools/data/records.h"
 #include "tools/data/sample_order.h"
 #include "tools/data/sources.h"
 #include "tools/data/token_store.h"
 #include "tools/formats/error.h"
-#include "tools/formats/record_file.h"
-#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -62,11 +59,6 @@ class ChatDataset : public Dataset {
     uint32_t labels;  // of its tokens but the first: nothing stands before that, so nothing can foretell it
   };
 
-  struct BadRecords {
-    uint64_t count = 0;
-    std::string first;
-  };
-
   PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
     read_samples(recipe, part, look);
     store_.finish();
@@ -81,29 +73,9 @@ class ChatDataset : public Dataset {
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
     if (static_cast<uint32_t>(padding_) >= vocabulary) padding_ = 0;
-    const auto records = open_records(part.path());
-    if (records->size() > UINT32_MAX) throw UserError(part.path() + ": more than 2^32 - 1 samples");
-    LongWork work("tokens of " + part.path());
-    BadRecords bad;
-    uint64_t tried = 0, n = 0;
-    for (; n < records->size() && (look == nullptr || records->begin(n) < look->most_bytes); ++n) {
-      if (!part.has(n)) continue;
-      ++tried;
-      try {
-        add_sample(model.tokens_of(records->read(n), data_.train_on, records->place(n)), records->place(n), vocabulary);
-      } catch (const UserError& error) {
-        if (look == nullptr && data_.bad == DataSource::Bad::kRefuse) throw;
-        if (look != nullptr) look->add(error.what());
-        if (bad.count++ == 0) bad.first = error.what();
-      }
-      work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));
-    }
-    if (n < records->size()) return;  // a look at the first of them, of which none need be good
-    part.require_some(tried, records->size());
-    if (samples_.empty()) throw UserError(part.path() + ": not one of its samples can be trained on; the first: " + bad.first);
-    if (bad.count == 0 || look != nullptr) return;  // a look names each of them
-    warnings_.push_back(part.path() + ": " + std::to_string(bad.count) + " of " + std::to_string(tried) +
-                        " records cannot be trained on and are skipped (data.bad is \"skip\"); the first: " + bad.first);
+    read_records(data_, part, look,
+                 [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model.tokens_of(record, data_.train_on, place), place, vocabulary); },
+                 warnings_);
   }
 
   void add_sample(ChatTokens tokens, const std::string& place, uint32_t vocabulary) {

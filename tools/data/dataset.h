@@ -16,6 +16,19 @@ namespace reprise {
 
 enum class Split { kTraining, kEvaluation };
 
+// Rows of pairs whose answers are judged beside what another model, the reference, says of them. What it says must be set before a row is
+// filled for a step or an evaluation.
+class ReferencedRows {
+ public:
+  virtual ~ReferencedRows() = default;
+  // Those that steps [first, end) read, or of an evaluation set its micro-batches; each once, rising.
+  virtual std::vector<uint64_t> rows_read(uint64_t first, uint64_t end) const = 0;
+  // A micro-batch of these rows, `batch` at most, whatever their reference; the rest has no pair.
+  virtual void fill_rows(const std::vector<uint64_t>& rows, BatchSink& sink) = 0;
+  // Of one row: the log-probabilities of the answers of its pairs, in their order.
+  virtual void set_reference(uint64_t row, const double (*answers)[2]) = 0;
+};
+
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -38,6 +51,11 @@ class Dataset {
   // Labels of a step of the training, over all its micro-batches, that are not kIgnoredLabel: what its loss is divided by. Here all of them;
   // a set that knows samples without a label counts.
   virtual uint64_t labelled_in_step(uint64_t /*step*/) { return labels_in_step_; }
+
+  // Where pairs of answers are judged, labelled_in_step counts these, and this the labels of whole preferred conversations.
+  virtual uint64_t tokens_in_step(uint64_t /*step*/) { return 0; }
+  // Null where no answer has a reference.
+  virtual ReferencedRows* referenced() { return nullptr; }
 
   // What the set is known by again, and the names of its classes; none where they have no names.
   const DataFingerprint& fingerprint() const { return fingerprint_; }

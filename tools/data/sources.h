@@ -16,6 +16,7 @@ std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split, DataLoo
 std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look);  // kText's bytes too
 std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split, DataLook* look);
 std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_preferences(const Recipe& recipe, Split split, DataLook* look);
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataLook* look);
 
 struct DataOpener {
@@ -26,7 +27,7 @@ constexpr DataOpener kDataOpeners[] = {
     {DataSource::Kind::kIdx, open_idx},         {DataSource::Kind::kImageFolder, open_image_folder},
     {DataSource::Kind::kTensors, open_tensors}, {DataSource::Kind::kTokens, open_tokens},
     {DataSource::Kind::kText, open_text},       {DataSource::Kind::kChat, open_chat},
-    {DataSource::Kind::kSynthetic, open_synthetic},
+    {DataSource::Kind::kPreferences, open_preferences}, {DataSource::Kind::kSynthetic, open_synthetic},
 };
 
 }  // namespace reprise

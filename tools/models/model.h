@@ -39,6 +39,7 @@ struct MicroBatch {
   int samples;
   int sequence;  // tokens in a sample; 0 for images
   bool documents = false;  // a sample may hold several texts, which do not see each other
+  int pairs = 0;           // of answers that are judged; 0: each label is learned
 };
 
 // How transformers' config.json names a model whose fields and weights are laid out like ours; null where it has none such.

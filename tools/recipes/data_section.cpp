@@ -66,17 +66,18 @@ constexpr Word<DataSource::TooLong> kTooLong[] = {{"refuse", DataSource::TooLong
 constexpr Word<DataSource::Bad> kBad[] = {{"refuse", DataSource::Bad::kRefuse}, {"skip", DataSource::Bad::kSkip}};
 
 void read_chat(const JsonFields& fields, DataSource& data) {
-  fields.read("pack", data.pack, {"Whether a row of \"sequence\" tokens holds several samples, none of which sees another; of \"chat\""});
+  fields.read("pack", data.pack, {"Whether a row of \"sequence\" tokens holds several samples, none of which sees another; of \"chat\" and \"preferences\""});
   fields.read_choice("train_on", data.train_on, kTrainOn,
                      {"What is learned: what the assistant says and the end of its turn, or every token; of \"chat\""});
   fields.read_choice("too_long", data.too_long, kTooLong,
                      {"Whether a sample of more than \"sequence\" tokens is refused, or cut at its end; of \"chat\""});
   fields.read_choice("bad", data.bad, kBad,
-                     {"Whether a record that cannot be trained on ends the run, or is skipped and counted; of \"chat\""});
+                     {"Whether a record that cannot be trained on ends the run, or is skipped and counted; of \"chat\" and \"preferences\""});
   if (data.kind == Kind::kChat) return;
+  const bool of_pairs = data.kind == Kind::kPreferences;
   const std::pair<const char*, bool> changed[] = {
-      {"pack", data.pack}, {"train_on", data.train_on != DataSource().train_on}, {"too_long", data.too_long != DataSource().too_long},
-      {"bad", data.bad != DataSource().bad}};
+      {"pack", data.pack && !of_pairs}, {"train_on", data.train_on != DataSource().train_on}, {"too_long", data.too_long != DataSource().too_long},
+      {"bad", data.bad != DataSource().bad && !of_pairs}};
   for (const auto& [key, is_changed] : changed) {
     if (is_changed) fields.refuse(key, "leave it out: it is for data of kind \"chat\"");
   }
@@ -85,10 +86,10 @@ void read_chat(const JsonFields& fields, DataSource& data) {
 void read_held_out(const JsonFields& fields, DataSource& data) {
   constexpr FieldRange kAtMostHalf = {0, 0.5};
   fields.read("held_out", data.held_out, kAtMostHalf,
-              {"The share of the training set that is not trained on but evaluated; of \"text\", \"tokens\" and \"chat\", without eval_path"});
+              {"The share of the training set that is not trained on but evaluated; of \"text\", \"tokens\", \"chat\" and \"preferences\", without eval_path"});
   if (data.held_out == 0) return;
-  const bool has_rows = data.kind == Kind::kText || data.kind == Kind::kTokens || data.kind == Kind::kChat;
-  if (!has_rows) fields.refuse("held_out", "leave it out: it is for data of kind \"text\", \"tokens\" or \"chat\"");
+  const bool has_rows = data.kind == Kind::kText || data.kind == Kind::kTokens || data.kind == Kind::kChat || data.kind == Kind::kPreferences;
+  if (!has_rows) fields.refuse("held_out", "leave it out: it is for data of kind \"text\", \"tokens\", \"chat\" or \"preferences\"");
   if (!data.eval_path.empty()) fields.refuse("held_out", "cannot go with eval_path, which names what is evaluated; leave one out");
 }
 
@@ -138,8 +139,10 @@ void check_data(const Recipe& recipe, const RecipeRules& rules) {
                   "a language model needs " + either_of(kinds_that([](const DataKind& k) { return k.tokens; })));
     rules.require(data.mean.empty() && data.std.empty() && !data.flip && data.crop == 0, "data",
                   "leave \"mean\", \"std\" and \"augment\" out: they are for images");
-    rules.require(data.kind != Kind::kChat || !recipe.place.path().empty(), "data.kind",
-                  "\"chat\" needs a model with a tokenizer and a chat template: \"model\": {\"huggingface\": ...} or {\"gguf\": ...}");
+    rules.require((data.kind == Kind::kPreferences) == recipe.loss.has_value() || kind == nullptr, recipe.loss ? "loss" : "data.kind",
+                  "\"loss\" and data of kind \"preferences\" go together: give both, or neither");
+    rules.require((data.kind != Kind::kChat && data.kind != Kind::kPreferences) || !recipe.place.path().empty(), "data.kind",
+                  "\"chat\" and \"preferences\" need a model with a tokenizer and a chat template: \"model\": {\"huggingface\": ...} or {\"gguf\": ...}");
     rules.require(!data.pack || model.packs, "data.pack", "cannot be with this family of models: its positions do not start anew within a row");
   }
 }
@@ -152,6 +155,7 @@ json data_json(const DataSource& data) {
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
   if (data.broken == DataSource::Broken::kSkip) value["broken"] = "skip";
+  if (data.kind == Kind::kPreferences) value["pack"] = data.pack;
   if (data.kind == Kind::kChat) {
     value["pack"] = data.pack;
     value["train_on"] = word_of(kTrainOn, data.train_on);

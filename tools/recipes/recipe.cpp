@@ -85,6 +85,7 @@ EarlyStopping read_early_stopping(const JsonFields& fields) {
 void read_training(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer", {"What updates the weights", "", "sgd with its defaults"}));
   if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
+  if (fields.has_value("loss")) recipe.loss = read_loss(fields.object("loss", {"How pairs of answers are judged, for data of kind \"preferences\"", "", "none: each label is learned"}));
   fields.read("clip_norm", recipe.clip_norm, kPositive,
               {"The largest norm of all gradients together; they are scaled down to it", "", "none"});
   recipe.gradient_release = recipe.optimizer.update == Op::kAdafactor && recipe.optimizer.small;
@@ -136,8 +137,9 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
 const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBackends, backend); }
 
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
-  fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule",
-                     "clip_norm", "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first", "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
+  fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "loss", "clip_norm",
+                     "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first",
+                     "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
                      "feature_map_budget", "seed", "backend", "card", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -188,13 +190,20 @@ void check_lora(const Recipe& recipe, const RecipeRules& rules) {
 
 }  // namespace
 
-MicroBatch micro_batch_of(const Recipe& recipe) { return {.samples = recipe.batch, .sequence = recipe.sequence, .documents = recipe.data.pack}; }
+// A pair has four tokens at least, two of a prompt and two of answers.
+MicroBatch micro_batch_of(const Recipe& recipe) {
+  const int pairs_of_row = recipe.data.pack ? std::max(1, recipe.sequence / 4) : 1;
+  return {.samples = recipe.batch, .sequence = recipe.sequence, .documents = recipe.data.pack || recipe.loss, .pairs = recipe.loss ? recipe.batch * pairs_of_row : 0};
+}
+
+bool has_reference(const Recipe& recipe) { return recipe.loss && static_cast<PreferenceKind>(recipe.loss->kind) != PreferenceKind::kOrpo; }
 
 void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
   check_model(recipe.model, rules, micro_batch_of(recipe));
   check_data(recipe, rules);
   check_optimizer(recipe, rules);
   check_lora(recipe, rules);
+  check_loss(recipe, rules);
   check_weights(recipe, rules);
   check_lr_schedule(recipe.lr_schedule, rules);
   rules.require(!recipe.gradient_release || !recipe.clip_norm, "gradient_release",
@@ -274,6 +283,7 @@ std::string canonical_recipe(const Recipe& recipe) {
     value["init"] = {{"skip", recipe.init.skip}, {"allow_missing", recipe.init.allow_missing}};
   }
   if (!recipe.init.from.empty()) value["init"]["from"] = recipe.init.from;
+  if (recipe.loss) value["loss"] = loss_json(*recipe.loss);
   if (recipe.weights != WeightsRecipe{}) value["weights"] = weights_json(recipe.weights);
   if (!(recipe.trained == TrainedRecipe())) value["trained"] = trained_json(recipe.trained);
   if (recipe.lora) value["lora"] = lora_json(*recipe.lora);

@@ -18,7 +18,7 @@ namespace reprise {
 
 struct DataSource {
   // kNone: the recipe has no "data". It can be planned, not trained.
-  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kSynthetic };
+  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kPreferences, kSynthetic };
   Kind kind = Kind::kNone;
   std::string path, eval_path;  // absolute, or empty where not given
   bool shuffle = true;
@@ -28,12 +28,12 @@ struct DataSource {
   int token_bytes = 2;            // 2 | 4, for kTokens
   enum class Broken { kRefuse, kSkip };
   Broken broken = Broken::kRefuse;  // a picture that cannot be decoded, for kImageFolder
-  bool pack = false;                // several samples in a row, each a document of its own, for kChat
+  bool pack = false;                // several samples in a row, each a document of its own, for kChat and kPreferences
   TrainOn train_on = TrainOn::kAssistant;  // for kChat
   enum class TooLong { kRefuse, kCut };
   TooLong too_long = TooLong::kRefuse;  // a sample of more tokens than "sequence", for kChat
   enum class Bad { kRefuse, kSkip };
-  Bad bad = Bad::kRefuse;  // a record that cannot be trained on, for kChat
+  Bad bad = Bad::kRefuse;  // a record that cannot be trained on, for kChat and kPreferences
   double held_out = 0;     // the share of the training set that is kept for evaluation; 0: none
   bool operator==(const DataSource&) const = default;
 };
@@ -48,6 +48,7 @@ constexpr DataKind kDataKinds[] = {
     {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
     {"tensors", DataSource::Kind::kTensors, true, false}, {"tokens", DataSource::Kind::kTokens, false, true},
     {"text", DataSource::Kind::kText, false, true},       {"chat", DataSource::Kind::kChat, false, true},
+    {"preferences", DataSource::Kind::kPreferences, false, true},
     {"synthetic", DataSource::Kind::kSynthetic, true, true},
 };
 
@@ -144,6 +145,7 @@ struct Recipe {
   Dtype dtype = Dtype::kF32;
   OptimizerRecipe optimizer;
   LrSchedule lr_schedule;
+  std::optional<PreferenceAttribute> loss;  // of pairs of answers; none: of each label
   std::optional<double> clip_norm;
   bool gradient_release = false;
   InitialWeights init;
@@ -188,6 +190,9 @@ std::vector<Recipe> recipes_of_plans(const Recipe& recipe);
 
 // One micro-batch of the recipe, as its model builds it.
 MicroBatch micro_batch_of(const Recipe& recipe);
+
+// Whether pairs of answers are judged beside what another model says of them: the one that the training begins with, its adapter left out.
+bool has_reference(const Recipe& recipe);
 
 // The published weights of the recipe's model, from which training starts, as open_weights() takes them; "" where there are none, or the
 // recipe asks for the seed's.

@@ -111,6 +111,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules) { return build
 Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch batch) {
   Graph graph(recipe.dtype == Recipe::Dtype::kBf16 ? DType::kBf16 : DType::kF32);
   if (recipe.lora) graph.adapters = [&lora = *recipe.lora](const std::string& layer) { return adapter_of(lora, layer); };
+  if (batch.pairs > 0) graph.judge_pairs(*recipe.loss, static_cast<uint32_t>(batch.pairs));
   build_model(recipe.model, graph, batch);
   graph.adapters = nullptr;
   if (recipe.lora) {

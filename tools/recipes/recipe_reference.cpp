@@ -68,6 +68,7 @@ Keys find_keys() {
                             {"optimizer", {{"name", optimizer}}},  {"lr_schedule", {{"kind", "constant"}}},
                             {"schedule", json::object()},          {"init", json::object()},
                             {"lora", {{"r", 8}}},                  {"weights", json::object()},
+                            {"loss", {{"kind", "dpo"}}},
                             {"early_stopping", {{"patience", 1}}},
                             {"trained", json::object()},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};

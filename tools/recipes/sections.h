@@ -25,6 +25,10 @@ LrSchedule read_lr_schedule(const JsonFields& fields);
 void check_lr_schedule(const LrSchedule& schedule, const RecipeRules& rules);
 nlohmann::json lr_schedule_json(const LrSchedule& schedule);
 
+PreferenceAttribute read_loss(const JsonFields& fields);
+void check_loss(const Recipe& recipe, const RecipeRules& rules);
+nlohmann::json loss_json(const PreferenceAttribute& loss);
+
 WeightsRecipe read_weights(const JsonFields& fields);
 void check_weights(const Recipe& recipe, const RecipeRules& rules);
 nlohmann::json weights_json(const WeightsRecipe& weights);

@@ -1,0 +1,229 @@
+// Pairs of answers to one prompt, of which one is preferred, or single answers that are wished for or not. A pair stands in one row of the
+// recipe's length, as two documents that do not see each other: so both are always in one micro-batch, and neither is padded to the other.
+// The tokens lie in a file without a name (token_store.h); in memory are 64 bytes a sample. Trl's forms of records; what is tokenised how is
+// chat_tokens.h's to say.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "tools/chat/chat_tokens.h"
+#include "tools/chat/preference_record.h"
+#include "tools/data/first_fit.h"
+#include "tools/data/records.h"
+#include "tools/data/sample_order.h"
+#include "tools/data/sources.h"
+#include "tools/data/token_store.h"
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+class PreferenceDataset : public Dataset, public ReferencedRows {
+ public:
+  PreferenceDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
+      : data_(recipe.data), kind_(static_cast<PreferenceKind>(recipe.loss.value().kind)), has_reference_(has_reference(recipe)),
+        sequence_(static_cast<uint32_t>(recipe.sequence)), micro_batches_(split == Split::kTraining ? static_cast<uint64_t>(recipe.accumulate) : 1),
+        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
+    set_size(recipe, rows_.size(), 0);
+    fingerprint_ = fingerprint_of(size_, "", {part.path()});
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    uint64_t real = 0;
+    const uint64_t room = room_of_row(sink);
+    for (uint64_t b = 0; b < batch_; ++b) {
+      const std::optional<uint64_t> row = order_.sample_at(step, micro, b);
+      write_row(row, b, room, sink, has_reference_);
+      real += row.has_value();
+    }
+    return real;
+  }
+
+  uint64_t labelled_in_step(uint64_t step) override {
+    uint64_t pairs = 0;
+    for_each_sample(step, [&](const Sample&) { ++pairs; });
+    return pairs;
+  }
+  uint64_t tokens_in_step(uint64_t step) override {
+    uint64_t tokens = 0;
+    for_each_sample(step, [&](const Sample& sample) { tokens += sample.answers[0].length() - 1; });
+    return tokens;
+  }
+
+  ReferencedRows* referenced() override { return has_reference_ ? this : nullptr; }
+
+  std::vector<uint64_t> rows_read(uint64_t first, uint64_t end) const override {
+    std::vector<uint64_t> rows;
+    if (end > first && (end - first) * micro_batches_ * batch_ >= 2 * rows_.size()) {  // most of them: it need not be looked up which
+      for (uint64_t row = 0; row < rows_.size(); ++row) rows.push_back(row);
+      return rows;
+    }
+    for (uint64_t step = first; step < end; ++step) {
+      for (uint64_t at = 0; at < micro_batches_ * batch_; ++at) {
+        if (const std::optional<uint64_t> row = order_.sample_at(step, at / batch_, at % batch_)) rows.push_back(*row);
+      }
+    }
+    std::sort(rows.begin(), rows.end());
+    rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+    return rows;
+  }
+
+  void fill_rows(const std::vector<uint64_t>& rows, BatchSink& sink) override {
+    const uint64_t room = room_of_row(sink);
+    for (uint64_t b = 0; b < batch_; ++b) write_row(b < rows.size() ? std::optional(rows[b]) : std::nullopt, b, room, sink, false);
+  }
+
+  void set_reference(uint64_t row, const double (*answers)[2]) override {
+    for (uint64_t i = rows_.begins[row]; i < rows_.begins[row + 1]; ++i, ++answers) std::copy_n(*answers, 2, samples_[rows_.samples[i]].reference);
+  }
+
+ private:
+  // A prompt and what answers it, each where it lies in the store.
+  struct Answer {
+    uint64_t prompt = 0, answer = 0;
+    uint32_t prompt_length = 0, answer_length = 0;
+    uint32_t length() const { return prompt_length + answer_length; }
+  };
+  struct Sample {
+    Answer answers[2];  // the preferred one first; of kKto the second one is another prompt's, or has no length
+    int wish;           // JudgedPair::wish
+    double reference[2] = {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::quiet_NaN()};
+    uint32_t length() const { return answers[0].length() + answers[1].length(); }
+  };
+
+  template <typename Visit>
+  void for_each_sample(uint64_t step, const Visit& visit) const {
+    for (uint64_t at = 0; at < micro_batches_ * batch_; ++at) {
+      const std::optional<uint64_t> row = order_.sample_at(step, at / batch_, at % batch_);
+      for (uint64_t i = row ? rows_.begins[*row] : 0; row && i < rows_.begins[*row + 1]; ++i) visit(samples_[rows_.samples[i]]);
+    }
+  }
+
+  // Pairs that the plan has room for in a row.
+  uint64_t room_of_row(const BatchSink& sink) const {
+    if (!sink.wants_pairs() || !sink.wants_document_start()) throw UserError("the plan judges no pairs, but the recipe's loss does; plan it again");
+    return sink.pair_count() / batch_;
+  }
+
+  PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
+    const ChatModel model(recipe.place.path());
+    vocabulary_ = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
+    padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
+    if (static_cast<uint32_t>(padding_) >= vocabulary_) padding_ = 0;
+    read_records(data_, part, look, [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model, record, place); }, warnings_);
+    store_.finish();
+    if (kind_ == PreferenceKind::kKto) join_neighbours(std::max<uint64_t>(2, static_cast<uint64_t>(recipe.batch)), look);
+    if (!data_.pack) return one_in_a_row(static_cast<uint32_t>(samples_.size()));
+    std::vector<uint32_t> lengths;
+    for (const Sample& sample : samples_) lengths.push_back(sample.length());
+    return pack_first_fit(lengths, sequence_);
+  }
+
+  void add_sample(const ChatModel& model, const nlohmann::ordered_json& record, const std::string& place) {
+    const PreferenceRecord read = read_preference(record, kind_ == PreferenceKind::kKto, place);
+    const uint32_t count = kind_ == PreferenceKind::kKto ? 1 : 2;
+    AnswerTokens tokens[2];
+    for (uint32_t i = 0; i < count; ++i) tokens[i] = model.answer_tokens(read.prompt, read.answers[i], place);
+    // Where the answers' tokens part from the prompt's at different places, both begin at the first of these, as trl has it.
+    const size_t begin = count == 1 ? tokens[0].begin : std::min(tokens[0].begin, tokens[1].begin);
+    Sample sample = {.answers = {}, .wish = read.wish};
+    uint64_t at = store_.size();
+    for (uint32_t i = 0; i < count; ++i) {
+      require_tokens(tokens[i].ids, place);
+      const size_t length = tokens[i].ids.size();
+      sample.answers[i] = {at, at + begin, static_cast<uint32_t>(begin), static_cast<uint32_t>(length - begin)};
+      at += length;
+    }
+    require_room(sample, place);
+    for (uint32_t i = 0; i < count; ++i) store_.add(tokens[i].ids);
+    samples_.push_back(sample);
+  }
+
+  void require_tokens(const std::vector<int32_t>& ids, const std::string& place) const {
+    for (const int32_t id : ids) {
+      if (static_cast<uint32_t>(id) < vocabulary_) continue;
+      throw UserError(place + ": token " + std::to_string(id) + " of the tokenizer is none of the model's " + std::to_string(vocabulary_));
+    }
+  }
+  void require_room(const Sample& sample, const std::string& place) const {
+    if (sample.length() <= sequence_) return;
+    throw UserError(place + ": " + std::to_string(sample.length()) + " tokens, of the prompt with each of its answers, are more than the recipe's sequence of " +
+                    std::to_string(sequence_) + ", which holds both; take a longer \"sequence\", or \"bad\": \"skip\"");
+  }
+
+  // The second answer of each sample: to its prompt, that of the sample before it, in groups of so many samples; of a group's first one the last.
+  void join_neighbours(uint64_t group, DataLook* look) {
+    for (uint64_t first = 0; first < samples_.size(); first += group) {
+      const uint64_t end = std::min<uint64_t>(first + group, samples_.size());
+      for (uint64_t n = first; end > first + 1 && n < end; ++n) {
+        const Answer &own = samples_[n].answers[0], &other = samples_[n == first ? end - 1 : n - 1].answers[0];
+        samples_[n].answers[1] = {own.prompt, other.answer, own.prompt_length, other.answer_length};
+        if (look == nullptr) require_room(samples_[n], "sample " + std::to_string(n + 1) + " of the data");
+      }
+    }
+  }
+
+  // The pairs of the row one behind the other, then padding, which is a document of its own.
+  void write_row(const std::optional<uint64_t>& row, uint64_t b, uint64_t room, BatchSink& sink, bool needs_reference) {
+    std::fill(labels_.begin(), labels_.end(), kIgnoredLabel);
+    pairs_.assign(room, JudgedPair{});
+    uint32_t at = 0;
+    uint64_t pair = 0;
+    for (uint64_t i = row ? rows_.begins[*row] : 0; row && i < rows_.begins[*row + 1]; ++i, ++pair) {
+      const Sample& sample = samples_[rows_.samples[i]];
+      if (needs_reference && std::isnan(sample.reference[0])) throw std::logic_error("a pair is filled before its reference is set");
+      if (pair >= room) throw UserError("the plan has no room for the pairs of a row; plan it again");
+      pairs_[pair] = write_sample(sample, at, b * sequence_);
+      at += sample.length();
+    }
+    std::fill(tokens_.begin() + at, tokens_.end(), row ? padding_ : 0);
+    std::fill(starts_.begin() + at, starts_.end(), static_cast<int32_t>(at));
+    sink.add(tokens_.data(), tokens_.size() * sizeof(int32_t), labels_.data(), labels_.size(), starts_.data());
+    sink.add_pairs(pairs_.data(), pairs_.size());
+  }
+
+  // `first_row`: of the micro-batch, the one of the sequence's first token.
+  JudgedPair write_sample(const Sample& sample, uint32_t at, uint64_t first_row) {
+    JudgedPair pair = {.wish = static_cast<double>(sample.wish), .whole = static_cast<double>(first_row + at), .first = {}, .end = {}, .reference = {}};
+    for (uint32_t i = 0; i < 2; ++i) {
+      const Answer& answer = sample.answers[i];
+      const uint32_t end = at + answer.length(), begin = at + answer.prompt_length;
+      if (answer.answer_length == 0) continue;
+      store_.read(answer.prompt, answer.prompt_length, tokens_.data() + at);
+      store_.read(answer.answer, answer.answer_length, tokens_.data() + begin);
+      std::fill(starts_.begin() + at, starts_.begin() + end, static_cast<int32_t>(at));
+      const bool learns_prompt = kind_ == PreferenceKind::kOrpo && i == 0;
+      const uint32_t learned = learns_prompt ? at + 1 : begin;
+      std::copy(tokens_.begin() + learned, tokens_.begin() + end, labels_.begin() + learned - 1);
+      pair.first[i] = static_cast<double>(first_row + begin - 1);
+      pair.end[i] = static_cast<double>(first_row + end - 1);
+      pair.reference[i] = has_reference_ && !std::isnan(sample.reference[i]) ? sample.reference[i] : 0;
+      at = end;
+    }
+    return pair;
+  }
+
+  const DataSource data_;
+  const PreferenceKind kind_;
+  const bool has_reference_;
+  const uint32_t sequence_;
+  const uint64_t micro_batches_;  // of a step
+  uint32_t vocabulary_ = 0;
+  int32_t padding_ = 0;
+  TokenStore store_;
+  std::vector<Sample> samples_;
+  std::vector<int32_t> tokens_, labels_, starts_;  // of one row
+  std::vector<JudgedPair> pairs_;
+  const PackedRows rows_;
+  const SampleOrder order_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_preferences(const Recipe& recipe, Split split, DataLook* look) {
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : std::make_unique<PreferenceDataset>(recipe, split, part, look);
+}
+
+}  // namespace reprise

@@ -1,0 +1,36 @@
+// See records.h.
+#include "tools/data/records.h"
+
+#include "tools/formats/error.h"
+#include "tools/formats/record_file.h"
+#include "tools/progress/long_work.h"
+
+namespace reprise {
+
+void read_records(const DataSource& data, const DataPart& part, DataLook* look, const AddRecord& add, std::vector<std::string>& warnings) {
+  const auto records = open_records(part.path());
+  if (records->size() > UINT32_MAX) throw UserError(part.path() + ": more than 2^32 - 1 samples");
+  LongWork work("tokens of " + part.path());
+  std::string first_bad;
+  uint64_t tried = 0, bad = 0, n = 0;
+  for (; n < records->size() && (look == nullptr || records->begin(n) < look->most_bytes); ++n) {
+    if (!part.has(n)) continue;
+    ++tried;
+    try {
+      add(records->read(n), records->place(n));
+    } catch (const UserError& error) {
+      if (look == nullptr && data.bad == DataSource::Bad::kRefuse) throw;
+      if (look != nullptr) look->add(error.what());
+      if (bad++ == 0) first_bad = error.what();
+    }
+    work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));
+  }
+  if (n < records->size()) return;  // a look at the first of them, of which none need be good
+  part.require_some(tried, records->size());
+  if (bad == tried) throw UserError(part.path() + ": not one of its samples can be trained on; the first: " + first_bad);
+  if (bad == 0 || look != nullptr) return;  // a look names each of them
+  warnings.push_back(part.path() + ": " + std::to_string(bad) + " of " + std::to_string(tried) +
+                     " records cannot be trained on and are skipped (data.bad is \"skip\"); the first: " + first_bad);
+}
+
+}  // namespace reprise
