@@ -14,6 +14,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/inference/evaluation.h"
+#include "tools/inference/reference.h"
 #include "tools/inference/logits.h"
 #include "tools/session/session.h"
 #include "tools/session/stop_signal.h"
@@ -97,11 +98,17 @@ std::vector<Guess> top_guesses(const std::vector<double>& logits) {
 }  // namespace
 
 int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options) {
-  Session session(compiled, options);
+  std::unique_ptr<Dataset> data;
+  Session session(compiled, options, nullptr, [&](Session& begun) {
+    data = open_dataset(begun.recipe(), Split::kEvaluation);
+    if (data == nullptr) return;
+    const uint64_t batches = options.batches == 0 ? data->micro_batches() : std::min(options.batches, data->micro_batches());
+    set_references(begun.trainer(), begun.port(), begun.recipe(), *data, 0, batches, options.quiet);
+  });
   const Recipe& recipe = session.recipe();
   if (options.per_class) require_images(recipe, "--per-class");
   show_untrained(session);
-  const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kEvaluation);
+  if (data == nullptr) data = open_dataset(recipe, Split::kEvaluation);
   if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path, or data.held_out");
   if (session.is_resumed()) require_same_classes(options.resume, data->class_names());
   std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);

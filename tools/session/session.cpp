@@ -43,10 +43,10 @@ std::vector<uint64_t> arena_sizes(const CompiledPlan& compiled) {
 
 }  // namespace
 
-Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data)
+Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference)
     : compiled_(compiled), number_(number_of(compiled)), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, compiled.plan.name, "/")) {
   try {
-    set_up(options, data);
+    set_up(options, data, ask_reference);
   } catch (...) {
     release();
     throw;
@@ -79,14 +79,15 @@ void require_same_model(const Recipe& recipe) {
 
 }  // namespace
 
-void Session::set_up(const ProgramOptions& options, const DataFingerprint* data) {
+void Session::set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference) {
   const LongWork work("setting up " + recipe_.name);
   require(port_.open_backend(plan().backend, &backend_));
   require(port_.start_workers(options.threads, &workers_));
   take_arena();
   open_disk(options.disk);
   require_same_model(recipe_);
-  choose_weights(options);
+  const bool asks = has_reference(recipe_) && ask_reference != nullptr, takes_base = recipe_.lora || asks;
+  choose_weights(options, takes_base);
   if (plan().streamed_bytes > 0) open_streamed(options.streamed);
   std::vector<CheckMark> marks(check_marks(plan()));
   for (const WrittenPlan& written : compiled_.plans) marks.resize(std::max<size_t>(marks.size(), check_marks(*written.plan)));
@@ -94,7 +95,8 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data)
   const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = workspace, .eager = options.eager};
   prove_other_plans(resources);
   require(bind(plan(), backend_, resources, trainer_));
-  if (options.resume.empty() || recipe_.lora) load_weights();
+  if (options.resume.empty() || takes_base) load_weights();
+  if (asks) ask_reference(*this);
   if (!options.resume.empty()) {
     const std::vector<std::string> differences = resume_snapshot(trainer_, recipe_, data, options.resume);
     warnings_.insert(warnings_.end(), differences.begin(), differences.end());
@@ -160,16 +162,16 @@ bool is_buffer_of_before(const std::string& name) {
 
 }  // namespace
 
-// Of a whole model that is resumed, all weights are the snapshot's.
-void Session::choose_weights(const ProgramOptions& options) {
+// Of a whole model that is resumed, all weights are the snapshot's. `takes_base`: those with which its training began come first.
+void Session::choose_weights(const ProgramOptions& options, bool takes_base) {
   if (options.resume.empty()) {
     choose_initial_weights(options);
-  } else if (recipe_.lora) {
+  } else if (takes_base) {
     choose_base_of(options.resume);
   }
   if (source_ == nullptr) return;
   weights_ = source_->path();
-  if (recipe_.lora && !base_) base_ = sum_base(*source_);
+  if ((recipe_.lora || has_reference(recipe_)) && !base_) base_ = sum_base(*source_);
 }
 
 void Session::choose_initial_weights(const ProgramOptions& options) {
@@ -185,7 +187,8 @@ void Session::choose_initial_weights(const ProgramOptions& options) {
   is_published_ = path == published_weights(recipe_);
 }
 
-// A snapshot of adapters names the file of the weights beside which they were trained; one without was trained beside the seed's.
+// A snapshot of adapters, or of what pairs have taught, names the file of the weights that it was trained beside, or from; one without began
+// with the seed's.
 void Session::choose_base_of(const std::string& snapshot) {
   const std::optional<BaseWeights> base = read_facts(snapshot).base;
   if (!base) return;

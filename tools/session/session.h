@@ -2,6 +2,7 @@
 // Here because training, evaluating and predicting all begin so.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,8 +28,11 @@ class Session {
  public:
   // Takes what it needs and loads the weights that the options name, else those of the recipe's init, else those of its model's files, else
   // the seed's, where the recipe says so: by a family's fields, or by "init": "random". `data`: those of a training, which a snapshot's are
-  // compared with; null where none are trained on, and then a snapshot's trained weights must mean what the recipe says.
-  Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr);
+  // compared with; null where none are trained on, and then a snapshot's trained weights must mean what the recipe says. `ask_reference`: of a
+  // recipe whose loss has one, called while the trainer holds the model that the training begins, or has begun, with: before an adapter or a
+  // snapshot is taken in.
+  using AskReference = std::function<void(Session& session)>;
+  Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr, const AskReference& ask_reference = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -49,7 +53,7 @@ class Session {
   const InitialReport& taken() const { return taken_; }
   // Where the weights come from, a line each, for a person.
   std::vector<std::string> origin_of_weights() const;
-  // Beside which adapters are trained; none where all of the model is the state's.
+  // Beside which adapters are trained, or which is the reference of pairs; none where all of the model is the state's.
   const std::optional<BaseWeights>& base() const { return base_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   bool is_resumed() const { return !resumed_.empty(); }
@@ -61,13 +65,13 @@ class Session {
   uint64_t measured() const;  // bytes
 
  private:
-  void set_up(const ProgramOptions& options, const DataFingerprint* data);
+  void set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference);
   void take_arena();
   Status resize_arena(uint64_t bytes);
   void prove_other_plans(const Resources& resources);
   void open_disk(const std::string& option);
   void open_streamed(const std::string& option);
-  void choose_weights(const ProgramOptions& options);
+  void choose_weights(const ProgramOptions& options, bool takes_base);
   void choose_initial_weights(const ProgramOptions& options);
   void choose_base_of(const std::string& snapshot);
   void load_weights();

@@ -193,7 +193,7 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
     all.push_back("saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "lora"}) {
+  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "loss", "lora"}) {
     const std::vector<JsonDifference> others = find_differences(training.at("recipe").value(key, json()), recipe.value(key, json()));
     if (others.empty()) continue;
     all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + differences_shown(others) + "): " +

@@ -94,9 +94,19 @@ void EventFile::open(const std::string& folder, uint64_t resumed_step) {
 
 void EventFile::write(const StepLine& line) {
   write_scalars(line.step, {{"train/loss", line.loss}, {"train/grad_norm", line.grad_norm}, {"train/learning_rate", line.lr}, {"train/step_seconds", line.seconds}});
+  if (!line.answers) return;
+  const JudgedAnswers& answers = *line.answers;
+  write_scalars(line.step, {{"train/rewards/chosen", answers.rewards[0]}, {"train/rewards/rejected", answers.rewards[1]},
+                            {"train/rewards/margins", answers.margin()}, {"train/rewards/accuracies", answers.accuracy}});
 }
 
-void EventFile::write(const EvaluationLine& line) { write_scalars(line.step, {{"evaluation/loss", line.eval_loss}, {"evaluation/accuracy", line.accuracy}}); }
+void EventFile::write(const EvaluationLine& line) {
+  write_scalars(line.step, {{"evaluation/loss", line.eval_loss}, {"evaluation/accuracy", line.accuracy}});
+  if (!line.answers) return;
+  const JudgedAnswers& answers = *line.answers;
+  write_scalars(line.step, {{"evaluation/rewards/chosen", answers.rewards[0]}, {"evaluation/rewards/rejected", answers.rewards[1]},
+                            {"evaluation/rewards/margins", answers.margin()}});
+}
 
 void EventFile::write_scalars(uint64_t step, std::initializer_list<std::pair<const char*, double>> scalars) {
   if (!is_open()) return;

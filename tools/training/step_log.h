@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "lib/trainer.h"
+
 namespace reprise {
 
 struct StepLine {
@@ -13,10 +15,12 @@ struct StepLine {
   double loss, grad_norm, lr, seconds;
   uint64_t planned_bytes, measured_bytes;
   std::optional<uint64_t> budget_bytes = {};  // of the plan that ran it, where the program has several
+  std::optional<JudgedAnswers> answers = {};  // where pairs are judged
 };
 struct EvaluationLine {
   uint64_t step;
   double eval_loss, accuracy;
+  std::optional<JudgedAnswers> answers = {};
 };
 
 class StepLog {

@@ -16,6 +16,7 @@
 #include "tools/formats/text.h"
 #include "tools/inference/answer.h"
 #include "tools/inference/evaluation.h"
+#include "tools/inference/reference.h"
 #include "tools/inference/sample.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/session/session.h"
@@ -71,7 +72,7 @@ class TrainingRun {
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
     if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
-    session_.emplace(compiled, options, &training_data_->fingerprint());
+    session_.emplace(compiled, options, &training_data_->fingerprint(), [this](Session& session) { ask_reference(session); });
     if (has_plans()) requests_.emplace(sizes_, options, session_->plan_number());
     first_step_ = saved_step_ = first_step_of_plan_ = trainer().step;
     if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
@@ -96,6 +97,15 @@ class TrainingRun {
   uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
   double now() const { return session_->port().seconds(); }
+
+  void ask_reference(Session& session) {
+    const uint64_t first = options_.resume.empty() ? 0 : read_facts(options_.resume).step;
+    const auto ask = [&](Dataset& data, uint64_t from, uint64_t end) { set_references(session.trainer(), session.port(), recipe_, data, from, end, options_.quiet); };
+    ask(*training_data_, first, std::max(first, last_step_));
+    if (evaluation_data_ == nullptr) return;
+    const uint64_t all = evaluation_data_->micro_batches(), most = recipe_.evaluate_batches;
+    ask(*evaluation_data_, 0, most == 0 ? all : std::min(all, most));
+  }
 
   // Without being asked, not the first step: it touches for the first time what later ones find.
   TracedSteps traced_steps() const {
@@ -293,11 +303,16 @@ class TrainingRun {
     if (measurements_) measurements_->of(*session_).end_step(end - start);
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
     StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
+    line.answers = answers_of(report.answers);
     if (has_plans()) line.budget_bytes = sizes_.budget_bytes(session_->plan_number());
     log_.write(line);
     events_.write(line);
     char words[40];
-    std::snprintf(words, sizeof words, "loss %.4f", report.loss);
+    if (recipe_.loss) {
+      std::snprintf(words, sizeof words, "loss %.4f, margin %.3f", report.loss, report.answers.margin());
+    } else {
+      std::snprintf(words, sizeof words, "loss %.4f", report.loss);
+    }
     progress.show(step, words, end);
     if (evaluates_after(step)) {
       progress.finish();
@@ -382,7 +397,7 @@ class TrainingRun {
       return;
     }
     session_->require(result.status);
-    const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy()};
+    const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy(), answers_of(result.report.answers)};
     log_.write(line);
     events_.write(line);
     if (stopping_) stopping_->take(line.step, line.eval_loss);
@@ -395,6 +410,8 @@ class TrainingRun {
   }
 
   SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_, .losses = stopping_ ? std::optional(stopping_->history()) : std::nullopt}; }
+
+  std::optional<JudgedAnswers> answers_of(const JudgedAnswers& answers) const { return recipe_.loss ? std::optional(answers) : std::nullopt; }
 
   void save() {
     if (!snapshots_) return;
