@@ -352,6 +352,7 @@ $(BUILD)/parity-venv/transformers-4: tests/parity/requirements-transformers4.txt
 parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(BUILD)/parity-venv/transformers-4 $(SMOLLM2) $(VOCABULARIES)  ## make the goldens of PyTorch and transformers afresh and compare
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
+	$(BUILD)/parity-venv/bin/python tests/parity/make_preference_goldens.py --verify
 	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)
 	$(BUILD)/parity-venv/bin/python tests/parity/tokenizer_parity.py --compare $(BUILD)/reprise $(SMOLLM2) \
 	  $(patsubst %,$(VOCABULARIES)/ggml-vocab-%.gguf,gpt-2 llama-bpe qwen2 starcoder)
