@@ -35,7 +35,7 @@ enum class Fault : uint8_t {
   kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
   kUnused,           // no row touches the slot
   kDisk,             // a row other than a transfer to or from memory touches a disk block, or another than a load a streamed parameter
-  kHostSlot,         // the slot of the labels, or of the documents' starts, stands where they do not belong, or another one where they do
+  kHostSlot,         // the slot of the labels, of the documents' starts or of pairs stands where they do not belong, or another one where they do
   kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
   kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
   kHeld,             // a cache, or what the host reads after the last row, does not live that long, or stands in another program than one that generates
@@ -73,7 +73,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
     case Fault::kDisk: return "only a transfer to or from memory may touch a disk block, and only a load into a slot a streamed parameter";
-    case Fault::kHostSlot: return "labels and starts of documents must be read from the slots that the host fills with them, and from nowhere else";
+    case Fault::kHostSlot: return "labels, starts of documents and pairs must be read from the slots that the host fills with them, and from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";
     case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
     case Fault::kHeld: return "a cache must live through all rows of the program that generates, and its output, written, to the last";

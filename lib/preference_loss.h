@@ -1,5 +1,6 @@
 // What a pair of answers costs, and the slope of that by the answers' log-probabilities: the formulas of lib/ops/preference.h.
-// Here because processors and cards compute the same; each brings its own exp, expm1, log and log1p of f64 as Math.
+// Here because processors and cards compute the same; each brings its own exp, expm1, log and log1p of f64 as Math. No sum has two products, and
+// none that was named before, so that every compiler fuses alike (lib/cpu/vector_level.h).
 #pragma once
 
 #include "lib/ops/preference.h"
@@ -39,9 +40,9 @@ template <typename Math>
 constexpr PairLoss dpo(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2]) {
   PairLoss out = {};
   for (uint32_t i = 0; i < 2; ++i) out.reward[i] = a.beta * (l[i] - pair.reference[i]);
-  const double d = out.reward[0] - out.reward[1];
-  out.loss = (1 - a.label_smoothing) * softplus<Math>(-d) + a.label_smoothing * softplus<Math>(d);
-  out.slope[0] = a.beta * (a.label_smoothing * sigmoid<Math>(d) - (1 - a.label_smoothing) * sigmoid<Math>(-d));
+  const double d = a.beta * ((l[0] - pair.reference[0]) - (l[1] - pair.reference[1]));
+  out.loss = softplus<Math>(-d) + a.label_smoothing * d;  // since log(1 + e^d) = d + log(1 + e^-d)
+  out.slope[0] = a.beta * (a.label_smoothing - sigmoid<Math>(-d));
   out.slope[1] = -out.slope[0];
   out.is_right = d > 0;
   return out;
@@ -69,7 +70,7 @@ template <typename Math>
 constexpr PairLoss kto(const PreferenceAttribute& a, const JudgedPair& pair, double l, double distance) {
   PairLoss out = {};
   out.reward[0] = a.beta * (l - pair.reference[0]);
-  const double gain = pair.wish * (out.reward[0] - a.beta * distance), weight = pair.wish > 0 ? a.desirable_weight : a.undesirable_weight;
+  const double gain = pair.wish * a.beta * (l - pair.reference[0] - distance), weight = pair.wish > 0 ? a.desirable_weight : a.undesirable_weight;
   out.loss = weight * sigmoid<Math>(-gain);
   out.slope[0] = -weight * a.beta * pair.wish * sigmoid<Math>(gain) * sigmoid<Math>(-gain);
   out.is_right = gain > 0;

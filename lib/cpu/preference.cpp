@@ -18,6 +18,11 @@ struct LibraryMath {
   static double log1p(double x) { return std::log1p(x); }
 };
 
+// A call of its own, so that no product in it is fused with a sum outside.
+[[gnu::noinline]] PairLoss judge_one(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2], double distance) {
+  return judge_pair<LibraryMath>(a, pair, l, distance);
+}
+
 double sum_of(const double* losses, double first, double end) {
   double sum = 0;
   for (auto row = static_cast<uint64_t>(first); row < static_cast<uint64_t>(end); ++row) sum += losses[row];
@@ -56,7 +61,7 @@ class Judge {
       const JudgedPair& pair = pairs_[p];
       if (pair.wish == 0) continue;
       const double l[2] = {log_probability(losses_, pair, 0), log_probability(losses_, pair, 1)};
-      const PairLoss judged_pair = judge_pair<LibraryMath>(preference_, pair, l, distance);
+      const PairLoss judged_pair = judge_one(preference_, pair, l, distance);
       add(pair, judged_pair);
       visit(p, pair, l, judged_pair);
     }

@@ -21,7 +21,7 @@
 #include "tools/inference/reference.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
-#include "tools/snapshots/state_tensors.h"
+#include "tools/snapshots/initial_weights.h"
 #include "tools/training/training_run.h"
 #include "tools/weights/weight_source.h"
 
