@@ -52,19 +52,19 @@ TEST(PreferenceRecords, AreRefusedByField) {
   const auto refused = [](const Json& record, bool is_single, std::initializer_list<std::string> fragments) {
     expect_user_error([&] { read(record, is_single); }, fragments);
   };
-  refused(3, false, {"x: must be an object, not a number"});
+  refused(3, false, {"x: must be an object, not an integer"});
   refused({{"prompt", "a"}, {"chosen", "b"}}, false, {"x: rejected: missing"});
   refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", nullptr}}, false, {"x: rejected: missing"});
   refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", ""}}, false, {"x: rejected: is empty"});
   refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", Json::array()}}, false, {"x: rejected: is empty"});
-  refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", 3}}, false, {"x: rejected: must be a text or a list of messages, not a number"});
+  refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", 3}}, false, {"x: rejected: must be a text or a list of messages, not an integer"});
   refused({{"prompt", "a"}, {"chosen", "b"}, {"rejected", {message("assistant", "c")}}}, false, {"x: rejected: must be a text as \"chosen\" is"});
   refused({{"prompt", {message("user", "a")}}, {"chosen", "b"}, {"rejected", "c"}}, false, {"x: prompt: must be a text as the answers are"});
   refused({{"chosen", "b"}, {"rejected", "c"}}, false, {"x: prompt: missing", "nothing in common"});
   refused({{"chosen", "same"}, {"rejected", "same"}}, false, {"x: rejected: nothing but what \"chosen\" is"});
   refused({{"prompt", "a"}, {"completion", "b"}, {"label", true}}, false, {"x: chosen: missing", "\"kto\""});
   refused({{"prompt", "a"}, {"completion", "b"}}, true, {"x: label: missing"});
-  refused({{"prompt", "a"}, {"completion", "b"}, {"label", 1}}, true, {"x: label: must be true or false, not a number"});
+  refused({{"prompt", "a"}, {"completion", "b"}, {"label", 1}}, true, {"x: label: must be true or false, not an integer"});
   refused({{"prompt", "a"}, {"completion", {message("assistant", "b")}}, {"label", true}}, true, {"x: completion: must be a text as \"prompt\" is"});
 }
 

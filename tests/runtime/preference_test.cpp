@@ -235,7 +235,6 @@ TEST_P(PreferenceParity, ARowsReferenceIsTheSameBesideAnyOthers) {
     }
     return pairs;
   };
-  Recipe shuffled = recipe_;
   const std::vector<JudgedPair> all = references(0, 3), last = references(2, 3);
   ASSERT_EQ(all.size(), last.size());
   EXPECT_LT(all[0].reference[0], -1);
@@ -312,13 +311,8 @@ TEST(PackedPairs, GiveWhatTheyGiveApart) {
 TEST(Pairs, OfRowsThatAreNotThereAreRefused) {
   const Recipe recipe = read_recipe(std::string(kGoldens) + "orpo/recipe.json");
   Bound bound(recipe, "none", -1);
-  const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kTraining);
-  struct Wrong {
-    Dataset& data;
-    double* end;
-  } wrong = {*data, nullptr};
-  const BatchSource source = {&wrong,
-                              [](void* state, uint64_t, uint32_t, BatchSink& sink) {
+  const BatchSource source = {nullptr,
+                              [](void*, uint64_t, uint32_t, BatchSink& sink) {
                                 std::vector<int32_t> zeros(sink.label_count());
                                 std::vector<JudgedPair> pairs(sink.pair_count(), JudgedPair{1, 0, {1, 4}, {2, 1e6}, {0, 0}});
                                 sink.add(zeros.data(), sink.input_bytes(), zeros.data(), zeros.size(), zeros.data());
