@@ -57,7 +57,7 @@ struct Number {
 
 // The keys of judged answers, with a comma before the first; nothing where none are.
 struct AnswerKeys {
-  char text[200] = "";
+  char text[256] = "";
   explicit AnswerKeys(const std::optional<JudgedAnswers>& answers) {
     if (!answers) return;
     std::snprintf(text, sizeof text, ", \"rewards_chosen\": %s, \"rewards_rejected\": %s, \"rewards_margins\": %s, \"rewards_accuracies\": %s",
@@ -89,11 +89,11 @@ void StepLog::open(const std::string& path, uint64_t resumed_step) {
 
 void StepLog::write(const StepLine& line) {
   if (!is_open()) return;
-  char text[650], budget[48] = "";
+  char text[768], budget[48] = "";
   if (line.budget_bytes) std::snprintf(budget, sizeof budget, ", \"budget_bytes\": %" PRIu64, *line.budget_bytes);
   const int length = std::snprintf(text, sizeof text,
                                    "{\"step\": %" PRIu64 ", \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"seconds\": %.6f, \"planned_bytes\": %" PRIu64
-                                   ", \"measured_bytes\": %" PRIu64 "%s}\n",
+                                   ", \"measured_bytes\": %" PRIu64 "%s%s}\n",
                                    line.step, Number(line.loss, 9).text, Number(line.grad_norm, 9).text, Number(line.lr, 9).text, line.seconds,
                                    line.planned_bytes, line.measured_bytes, AnswerKeys(line.answers).text, budget);
   write_text(text, length);
