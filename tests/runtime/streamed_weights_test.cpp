@@ -364,7 +364,10 @@ TEST_F(StreamingProgram, TrainsResumesAndSays) {
   quietly(program, {"--steps", "1", "--save", at("half"), "--streamed", at("w")});
   quietly(program, {"--resume", at("half"), "--save", at("rest"), "--streamed", at("w")});
   EXPECT_EQ(test::snapshot_tensors(at("rest")), test::snapshot_tensors(at("b")));
-  quietly(program, {"--steps", "1"});
+  quietly(program, {"--steps", "1", "--manifest", at("m.json")});
+  const test::ProcessResult audit = test::reprise_command({"audit", at("m.json")});
+  EXPECT_EQ(audit.status, 0) << audit.err;
+  EXPECT_NE(audit.out.find("streamed"), std::string::npos) << audit.out;
   EXPECT_TRUE(fs::exists((fs::path(program).parent_path() / "streamed.streamed"))) << "beside the program";
   expect_refusal(program, {"--streamed", "/no/such/folder/w"}, {"/no/such/folder/w"});
   expect_refusal(program, {"--streamed", ""}, {"--streamed"}, 2);

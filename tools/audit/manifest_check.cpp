@@ -24,7 +24,7 @@ class ManifestCheck {
   void check() {
     check_version();
     check_heading();
-    const uint64_t state = check_tensors("state"), carried = check_tensors("carried");
+    const Ends state = check_tensors("state"), carried = check_tensors("carried");
     check_programs();
     check_slots("slots");
     if (fields_.has("disk")) check_slots("disk");
@@ -76,15 +76,20 @@ class ManifestCheck {
   }
 
   // Tensors lie side by side. Answers where the last one ends.
-  uint64_t check_tensors(const std::string& list) const {
-    uint64_t end = 0;
+  // Where a list's tensors end: those in memory, and those in the file of weights.
+  struct Ends {
+    uint64_t memory = 0, file = 0;
+  };
+  Ends check_tensors(const std::string& list) const {
+    Ends ends;
     for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
       const JsonFields tensor = fields_.element(list, n);
       check_tensor(tensor);
+      uint64_t& end = text(tensor, "kind") == "streamed" ? ends.file : ends.memory;
       if (integer(tensor, "offset") != end) refuse(tensor.path_of("offset"), "must be " + std::to_string(end) + ", where the tensor before it ends");
       end += integer(tensor, "bytes");
     }
-    return end;
+    return ends;
   }
 
   void check_programs() {
@@ -169,11 +174,12 @@ class ManifestCheck {
     }
   }
 
-  void check_regions(uint64_t state, uint64_t carried) const {
+  void check_regions(const Ends& state, const Ends& carried) const {
     uint64_t largest = 0;
     for (const auto& [name, known] : programs_) largest = std::max(largest, known.program->at("bytes").get<uint64_t>());
-    if (all_["planned_bytes"] != state + carried + largest) {
-      refuse("planned_bytes", "must be " + std::to_string(state + carried + largest) + ", the bytes of state, of carried and of the largest program");
+    const uint64_t planned_bytes = state.memory + carried.memory + largest;
+    if (all_["planned_bytes"] != planned_bytes) {
+      refuse("planned_bytes", "must be " + std::to_string(planned_bytes) + ", the bytes of state, of carried and of the largest program");
     }
     for (size_t n = 0; n < fields_.list_at("regions").size(); ++n) {
       const JsonFields region = fields_.element("regions", n);
@@ -181,7 +187,7 @@ class ManifestCheck {
       integer(region, "high_water_row");
       const std::string name = text(region, "name");
       const auto program = programs_.find(name);
-      const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state : carried;
+      const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state.memory : name == "streamed" ? state.file : carried.memory;
       if (name != "disk" && integer(region, "planned_bytes") != planned) refuse(region.path_of("planned_bytes"), "must be " + std::to_string(planned));
     }
   }

@@ -3,11 +3,11 @@
 
 const kKindColours = {
   boundary: "#0072b2", tape: "#009e73", transient: "#8ecdf2", gradient: "#d55e00", weight_gradient: "#e69f00", scratch: "#b4b4ae",
-  small: "#cc79a7", input: "#f0e442", label: "#c7b42c", cache: "#7b61c4",
-  parameter: "#5f7183", optimizer: "#46535f", buffer: "#8798a8", scalars: "#a7b3bd", norms: "#a7b3bd", table: "#a7b3bd",
+  small: "#cc79a7", input: "#f0e442", label: "#c7b42c", cache: "#7b61c4", weight: "#a3623a",
+  parameter: "#5f7183", optimizer: "#46535f", buffer: "#8798a8", scalars: "#a7b3bd", norms: "#a7b3bd", table: "#a7b3bd", streamed: "#a3623a",
 };
 const kKindTextures = {boundary: "none", tape: "lines", transient: "dots", gradient: "bars", weight_gradient: "grid", scratch: "crosses",
-                       small: "none", input: "dots", label: "lines", cache: "grid", parameter: "none", optimizer: "lines", buffer: "dots"};
+                       small: "none", input: "dots", label: "lines", cache: "grid", weight: "lines", parameter: "none", optimizer: "lines", buffer: "dots"};
 const kTypeColours = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#8ecdf2", "#d55e00", "#f0e442", "#5f7183"];
 const kStages = ["forward", "recomputed", "backward", "update", "move", "transfer"];
 const kStageColours = {forward: "#9ec9e6", recomputed: "#f0b25a", backward: "#33658a", update: "#56a36c", move: "#b9a3d3", transfer: "#8f6fc0"};

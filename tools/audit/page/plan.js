@@ -57,11 +57,12 @@ function read_program(plan, entry) {
   program.slots = read_slots(plan, plan.slots, program, "slot");
   program.disk = read_slots(plan, plan.disk, program, "disk");
   const whole = (item) => Object.assign({}, item, {first: 0, end: Math.max(1, rows.length)});
-  program.state = plan.state.map(whole);
+  program.state = plan.state.filter((item) => item.kind !== "streamed").map(whole);
+  program.streamed = plan.state.filter((item) => item.kind === "streamed").map(whole);  // in the file of weights, at no address of the arena
   program.carried = plan.carried.map(whole);
   program.slots.forEach((slot, i) => { slot.birth = i; });
   program.items = [...program.state, ...program.carried, ...program.slots];
-  program.by_id = new Map([...program.items, ...program.disk].map((item) => [item.id, item]));
+  program.by_id = new Map([...program.items, ...program.disk, ...program.streamed].map((item) => [item.id, item]));
   find_uses(program);
   find_flights(program);
   find_repeats(program);
@@ -106,8 +107,8 @@ function find_uses(program) {
 function find_flights(program) {
   const started = new Map();
   program.rows.forEach((row, r) => {
-    if (row.op !== "transfer") return;
-    for (const reference of references_of(row)) {
+    if (row.stage !== "transfer") return;
+    for (const reference of row.op === "transfer" ? references_of(row) : row.writes) {  // a load changes nothing of where it comes from
       const item = item_of_reference(program, reference);
       if (!item) continue;
       if (row.pass === "start") started.set(item, r);
