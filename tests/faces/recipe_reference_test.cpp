@@ -55,14 +55,16 @@ json recipe_with(const RecipeKey& key) {
   const std::string word = key.defaults.at(0).first, object = key.path.substr(0, key.path.rfind('.'));
   json recipe = {{"model", json::object()}, {"batch", 4}, {"steps", 100}};
   const std::vector<RecipeKey> keys = recipe_keys();
-  const json model = model_example(object.starts_with("model") ? word : object == "lora" || object == "weights" ? "gpt2" : "resnet");
+  const bool of_language = object == "lora" || object == "weights";
+  const json model = model_example(object.starts_with("model") ? word : object == "loss" ? "llama" : of_language ? "gpt2" : "resnet");
   for (const auto& [name, value] : model.items()) {
     if (find_key(keys, "model." + name)->required) recipe["model"][name] = value;
   }
   recipe["optimizer"] = {{"name", object == "optimizer" ? word : "adamw"}};
   recipe["lr_schedule"] = {{"kind", "constant"}};
   if (object == "schedule") recipe["schedule"] = json::object();
-  if (object == "lora" || object == "weights") recipe["lora"] = {{"r", 8}};
+  if (of_language) recipe["lora"] = {{"r", 8}};
+  if (object == "loss") recipe["loss"] = {{"kind", "dpo"}};
   if (object.substr(0, 4) == "data") recipe["data"] = {{"kind", "synthetic"}, {"augment", json::object()}};
   return recipe;
 }

@@ -434,7 +434,7 @@ const BadRecipe kBadRecipes[] = {
     {"smoothing of another loss", kGpt, R"({"loss": {"kind": "kto", "label_smoothing": 0.1}})", {"loss.label_smoothing", "\"dpo\""}},
     {"weights of another loss", kGpt, R"({"loss": {"kind": "orpo", "desirable_weight": 2}})", {"loss.desirable_weight", "\"kto\""}},
     {"loss of images", kResNet, R"({"loss": {"kind": "dpo"}})", {"loss", "language models"}},
-    {"loss of labels", kGpt, R"({"loss": {"kind": "dpo"}})", {"loss", "\"preferences\""}},
+    {"loss of a family without documents", kGpt, R"({"loss": {"kind": "dpo"}})", {"loss", "this family of models"}},
     {"weights of what trains", kGpt, R"({"weights": {"frozen": "f32"}})", {"weights.frozen", "nothing is frozen"}},
     {"weights' word", kGpt, R"({"lora": {"r": 8}, "weights": {"frozen": "q9"}})", {"weights.frozen", "q4_0", "q9"}},
     {"stream without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"stream": true}})", {"weights.stream", "lora"}},

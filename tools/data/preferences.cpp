@@ -24,17 +24,18 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   PreferenceDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
       : data_(recipe.data), kind_(static_cast<PreferenceKind>(recipe.loss.value().kind)), has_reference_(has_reference(recipe)),
         sequence_(static_cast<uint32_t>(recipe.sequence)), micro_batches_(split == Split::kTraining ? static_cast<uint64_t>(recipe.accumulate) : 1),
-        tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
+        room_(static_cast<uint64_t>(micro_batch_of(recipe).pairs / recipe.batch)), tokens_(sequence_), labels_(sequence_), starts_(sequence_), pairs_(room_),
+        rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
     set_size(recipe, rows_.size(), 0);
     fingerprint_ = fingerprint_of(size_, "", {part.path()});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     uint64_t real = 0;
-    const uint64_t room = room_of_row(sink);
+    require_room_in(sink);
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> row = order_.sample_at(step, micro, b);
-      write_row(row, b, room, sink, has_reference_);
+      write_row(row, b, sink, has_reference_);
       real += row.has_value();
     }
     return real;
@@ -70,8 +71,8 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   }
 
   void fill_rows(const std::vector<uint64_t>& rows, BatchSink& sink) override {
-    const uint64_t room = room_of_row(sink);
-    for (uint64_t b = 0; b < batch_; ++b) write_row(b < rows.size() ? std::optional(rows[b]) : std::nullopt, b, room, sink, false);
+    require_room_in(sink);
+    for (uint64_t b = 0; b < batch_; ++b) write_row(b < rows.size() ? std::optional(rows[b]) : std::nullopt, b, sink, false);
   }
 
   void set_reference(uint64_t row, const double (*answers)[2]) override {
@@ -100,10 +101,9 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
     }
   }
 
-  // Pairs that the plan has room for in a row.
-  uint64_t room_of_row(const BatchSink& sink) const {
-    if (!sink.wants_pairs() || !sink.wants_document_start()) throw UserError("the plan judges no pairs, but the recipe's loss does; plan it again");
-    return sink.pair_count() / batch_;
+  void require_room_in(const BatchSink& sink) const {
+    if (sink.pair_count() == batch_ * room_ && sink.wants_document_start()) return;
+    throw UserError("the plan judges other pairs than the recipe's loss does; plan it again");
   }
 
   PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
@@ -165,16 +165,15 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   }
 
   // The pairs of the row one behind the other, then padding, which is a document of its own.
-  void write_row(const std::optional<uint64_t>& row, uint64_t b, uint64_t room, BatchSink& sink, bool needs_reference) {
+  void write_row(const std::optional<uint64_t>& row, uint64_t b, BatchSink& sink, bool needs_reference) {
     std::fill(labels_.begin(), labels_.end(), kIgnoredLabel);
-    pairs_.assign(room, JudgedPair{});
+    std::fill(pairs_.begin(), pairs_.end(), JudgedPair{});
     uint32_t at = 0;
     uint64_t pair = 0;
     for (uint64_t i = row ? rows_.begins[*row] : 0; row && i < rows_.begins[*row + 1]; ++i, ++pair) {
       const Sample& sample = samples_[rows_.samples[i]];
       if (needs_reference && std::isnan(sample.reference[0])) throw std::logic_error("a pair is filled before its reference is set");
-      if (pair >= room) throw UserError("the plan has no room for the pairs of a row; plan it again");
-      pairs_[pair] = write_sample(sample, at, b * sequence_);
+      pairs_.at(pair) = write_sample(sample, at, b * sequence_);
       at += sample.length();
     }
     std::fill(tokens_.begin() + at, tokens_.end(), row ? padding_ : 0);
@@ -209,12 +208,13 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   const bool has_reference_;
   const uint32_t sequence_;
   const uint64_t micro_batches_;  // of a step
+  const uint64_t room_;           // pairs that a row has at most
   uint32_t vocabulary_ = 0;
   int32_t padding_ = 0;
   TokenStore store_;
   std::vector<Sample> samples_;
   std::vector<int32_t> tokens_, labels_, starts_;  // of one row
-  std::vector<JudgedPair> pairs_;
+  std::vector<JudgedPair> pairs_;                  // the same
   const PackedRows rows_;
   const SampleOrder order_;
 };

@@ -277,6 +277,10 @@ PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe,
   if (recipe.data.kind != DataSource::Kind::kNone) {
     data_ = open_dataset(recipe, Split::kTraining);
     feed_.emplace(*data_);
+    if (ReferencedRows* rows = data_->referenced()) {  // what a reference says changes no time
+      const auto zeros = std::make_unique<double[][2]>(pair_count(plan_));
+      for (uint64_t row = 0; row < data_->size(); ++row) rows->set_reference(row, zeros.get());
+    }
   }
   try {
     require(recipe.name, port_.start_workers(threads, &workers_));
@@ -300,11 +304,31 @@ void PlanRun::release() {
 
 namespace {
 
+// Where pairs are judged, they share all rows.
 Status fill_with_zeros(void*, uint64_t, uint32_t, BatchSink& sink) {
   constexpr int32_t kZeros[1024] = {};
+  const int32_t* starts = sink.wants_document_start() ? kZeros : nullptr;
+  const double rows = sink.wants_pairs() ? static_cast<double>(sink.label_count() / sink.pair_count() / 2) : 0;
+  for (double first = 0; sink.pair_count() > 0; first += 2 * rows) {
+    const JudgedPair pair = {.wish = 1, .whole = first, .first = {first, first + rows}, .end = {first + rows, first + 2 * rows}, .reference = {}};
+    sink.add_pairs(&pair, 1);
+  }
   while (sink.input_bytes() > 0) sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0);
-  while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()));
+  while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()), starts);
   return ok_status();
+}
+
+// What fill_with_zeros gives in a step: all labels, or pairs and the labels of their first answers.
+BatchSource source_of_zeros(const Plan& plan) {
+  const auto pairs = [](void* state, uint64_t) { return static_cast<const Plan*>(state)->accumulate * pair_count(*static_cast<const Plan*>(state)); };
+  const auto tokens = [](void* state, uint64_t) {
+    const Plan& own = *static_cast<const Plan*>(state);
+    const Program& program = own.program(ProgramId::kMicroFirst);
+    const uint64_t count = pair_count(own);
+    return own.accumulate * count * (program.slots[program.labels].tensor.elements() / count / 2);
+  };
+  if (pair_count(plan) == 0) return {nullptr, fill_with_zeros};
+  return {const_cast<Plan*>(&plan), fill_with_zeros, pairs, tokens};
 }
 
 }  // namespace
@@ -313,7 +337,7 @@ void PlanRun::finish() const { require(plan_.name, trainer_.backend->host.synchr
 
 double PlanRun::step() {
   const double start = port_.seconds();
-  const Status status = train_step(trainer_, feed_ ? feed_->source() : BatchSource{nullptr, fill_with_zeros}, report_);
+  const Status status = train_step(trainer_, feed_ ? feed_->source() : source_of_zeros(plan_), report_);
   const double seconds = port_.seconds() - start;
   if (feed_) feed_->rethrow();
   if (status.code != Code::kNonFinite) require(plan_.name, status);

@@ -23,12 +23,12 @@ PreferenceAttribute read_loss(const JsonFields& fields) {
   fields.read("label_smoothing", loss.label_smoothing, kAtMostHalf, {"The probability that a pair stands the wrong way round; of \"dpo\""});
   fields.read("desirable_weight", loss.desirable_weight, kWeight, {"The weight of answers whose label is true; of \"kto\""});
   fields.read("undesirable_weight", loss.undesirable_weight, kWeight, {"The weight of answers whose label is false; of \"kto\""});
-  const auto refuse_of_others = [&](const char* key, PreferenceKind owner) {
-    if (kind != owner && fields.has(key)) fields.refuse(key, std::string("leave it out: it is of \"kind\": \"") + word_of(kKinds, owner) + "\"");
+  const auto refuse_of_others = [&](const char* key, PreferenceKind owner, bool is_changed) {
+    if (kind != owner && is_changed) fields.refuse(key, std::string("leave it out: it is of \"kind\": \"") + word_of(kKinds, owner) + "\"");
   };
-  refuse_of_others("label_smoothing", PreferenceKind::kDpo);
-  refuse_of_others("desirable_weight", PreferenceKind::kKto);
-  refuse_of_others("undesirable_weight", PreferenceKind::kKto);
+  refuse_of_others("label_smoothing", PreferenceKind::kDpo, loss.label_smoothing != 0);
+  refuse_of_others("desirable_weight", PreferenceKind::kKto, loss.desirable_weight != 1);
+  refuse_of_others("undesirable_weight", PreferenceKind::kKto, loss.undesirable_weight != 1);
   return loss;
 }
 

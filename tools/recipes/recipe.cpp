@@ -190,9 +190,9 @@ void check_lora(const Recipe& recipe, const RecipeRules& rules) {
 
 }  // namespace
 
-// A pair has four tokens at least, two of a prompt and two of answers.
+// A pair has four tokens at least, two of a prompt and two of answers; of kto one sample of a set may stand alone, with two.
 MicroBatch micro_batch_of(const Recipe& recipe) {
-  const int pairs_of_row = recipe.data.pack ? std::max(1, recipe.sequence / 4) : 1;
+  const int pairs_of_row = recipe.data.pack ? std::max(1, (recipe.sequence + 2) / 4) : 1;
   return {.samples = recipe.batch, .sequence = recipe.sequence, .documents = recipe.data.pack || recipe.loss, .pairs = recipe.loss ? recipe.batch * pairs_of_row : 0};
 }
 
