@@ -65,31 +65,6 @@ __device__ inline double device_log(double x) {
   return fma(static_cast<double>(n), 0x1.62e42fefa39efp-1, 2 * fma(sum * square, s, s));
 }
 
-// e^x - 1 for |x| <= 0.35, within a few ulp: the fifteenth term of the series is below 2^-60 of the first.
-__device__ inline double device_expm1_near_zero(double x) {
-  double sum = 1;
-  for (int k = 14; k >= 2; --k) sum = fma(sum, x / k, 1.0);
-  return x * sum;
-}
-
-// e^x in f64, within a few ulp. Above 709 that of 709; below -708, where the result would be denormal, 0; NaN stays NaN.
-__device__ inline double device_exp_f64(double x) {
-  constexpr double kRound = 0x1.8p52;
-  const double clamped = x > 709 ? 709 : (x < -708 ? -708 : x);
-  const double shifted = fma(clamped, 0x1.71547652b82fep+0, kRound), n = shifted - kRound;
-  const double r = fma(-n, 0x1.abc9e3b39803fp-56, fma(-n, 0x1.62e42fefa39efp-1, clamped));
-  const uint64_t exponent = std::bit_cast<uint64_t>(shifted) - std::bit_cast<uint64_t>(kRound) + 1023u;
-  const double power = (1 + device_expm1_near_zero(r)) * std::bit_cast<double>(exponent << 52);
-  return x < -708 ? 0 : power;
-}
-
-// e^x - 1 and log(1 + x), x > -1, within a few ulp; the second after Kahan.
-__device__ inline double device_expm1(double x) { return x > -0.35 && x < 0.35 ? device_expm1_near_zero(x) : device_exp_f64(x) - 1; }
-__device__ inline double device_log1p(double x) {
-  const double sum = 1 + x;
-  return sum == 1 ? x : device_log(sum) * (x / (sum - 1));
-}
-
 // base^exponent by repeated squaring: off by about `exponent` roundings.
 __device__ inline double device_power(double base, uint64_t exponent) {
   double power = 1;

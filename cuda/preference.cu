@@ -12,11 +12,33 @@ namespace {
 
 constexpr uint32_t kBlock = 256, kWarps = kBlock / kWarpLanes;
 
+// e^x - 1 for |x| <= 0.35, within a few ulp: the fifteenth term of the series is below 2^-60 of the first.
+__device__ inline double expm1_near_zero(double x) {
+  double sum = 1;
+  REPRISE_UNROLL
+  for (int k = 14; k >= 2; --k) sum = fma(sum, x * (1.0 / k), 1.0);
+  return x * sum;
+}
+
+// Of f64, within a few ulp. Here and not in device_math.h because nobody else computes in f64.
 struct DeviceMath {
-  __device__ static double exp(double x) { return device_exp_f64(x); }
-  __device__ static double expm1(double x) { return device_expm1(x); }
+  // Above 709 that of 709; below -708, where the result would be denormal, 0; NaN stays NaN.
+  __device__ static double exp(double x) {
+    constexpr double kRound = 0x1.8p52;  // as device_exp's
+    const double clamped = x > 709 ? 709 : (x < -708 ? -708 : x);
+    const double shifted = fma(clamped, 0x1.71547652b82fep+0, kRound), n = shifted - kRound;
+    const double r = fma(-n, 0x1.abc9e3b39803fp-56, fma(-n, 0x1.62e42fefa39efp-1, clamped));
+    const uint64_t exponent = std::bit_cast<uint64_t>(shifted) - std::bit_cast<uint64_t>(kRound) + 1023u;
+    const double power = (1 + expm1_near_zero(r)) * std::bit_cast<double>(exponent << 52);
+    return x < -708 ? 0 : power;
+  }
+  __device__ static double expm1(double x) { return x > -0.35 && x < 0.35 ? expm1_near_zero(x) : exp(x) - 1; }
   __device__ static double log(double x) { return x > 0 ? device_log(x) : -__builtin_inf(); }
-  __device__ static double log1p(double x) { return device_log1p(x); }
+  // After Kahan; x > -1.
+  __device__ static double log1p(double x) {
+    const double sum = 1 + x;
+    return sum == 1 ? x : device_log(sum) * (x / (sum - 1));
+  }
 };
 
 struct Pairs {
@@ -86,13 +108,11 @@ __device__ void add(Totals& totals, const Pairs& pairs, const JudgedPair& pair, 
   totals.loss += loss.loss;
   totals.correct += loss.is_right ? 1 : 0;
   if (pairs.is(PreferenceKind::kOrpo)) totals.token_loss += pairs.sum(pair.whole, pair.end[0]);
-  if (pairs.is(PreferenceKind::kKto)) {
-    const uint32_t side = pair.wish < 0 ? 1 : 0;
-    totals.rewards[side] += loss.reward[0];
-    ++totals.judged[side];
-    return;
-  }
-  for (uint32_t i = 0; i < 2; ++i) totals.rewards[i] += loss.reward[i], ++totals.judged[i];
+  const bool is_single = pairs.is(PreferenceKind::kKto), is_other = is_single && pair.wish < 0;
+  totals.rewards[0] += is_other ? 0 : loss.reward[0];  // no index that varies: arrays stay in registers
+  totals.rewards[1] += is_other ? loss.reward[0] : loss.reward[1];
+  totals.judged[0] += is_other ? 0 : 1;
+  totals.judged[1] += is_single && !is_other ? 0 : 1;
 }
 
 __device__ void add_to(StepScalars* scalars, const Totals& totals) {
@@ -106,8 +126,8 @@ __device__ void set_weights(float* weights, double first, double end, double wei
   }
 }
 
-// `noted`: where faults are noted, or null.
-__global__ void __launch_bounds__(kBlock)
+// `noted`: where faults are noted, or null. One block alone may have all registers.
+__global__ void __launch_bounds__(kBlock, 1)
     judge_for_training(float* weights, StepScalars* scalars, StepScalars* noted, uint32_t row, const Pairs pairs) {
   REPRISE_SHARED(double, doubles, kWarps);
   REPRISE_SHARED(uint64_t, counts, kWarps);
@@ -139,7 +159,7 @@ __global__ void __launch_bounds__(kBlock)
   if (!is_finite(loss)) scalars->skip = 1;
 }
 
-__global__ void __launch_bounds__(kBlock)
+__global__ void __launch_bounds__(kBlock, 1)
     judge_for_evaluation(double* log_probabilities, StepScalars* scalars, StepScalars* noted, uint32_t row, const Pairs pairs) {
   REPRISE_SHARED(double, doubles, kWarps);
   REPRISE_SHARED(uint64_t, counts, kWarps);
