@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "tools/formats/gguf.h"
@@ -36,6 +37,7 @@ std::map<std::string, SmallTokenizer> small_tokenizers() {
     const json variant = json::parse(line);
     SmallTokenizer& small = tokenizers[variant.at("variant")];
     small.json = variant.at("tokenizer");
+    if (variant.contains("model_of")) small.json["model"] = tokenizers.at(variant["model_of"]).json["model"];
     for (const char* part : {"vocab", "merges"}) {
       if (!small.json["model"].contains(part)) small.json["model"][part] = shared.at(part);
     }
@@ -65,6 +67,37 @@ void write_gguf_tokenizer(const std::string& path, const json& tokenizer, const 
   file.add("tokenizer.ggml.merges", {GgufType::kArray, GgufType::kString, merges});
   file.add("tokenizer.ggml.bos_token_id", {GgufType::kU32, GgufType::kString, tokens.size() - 1});
   file.add("tokenizer.ggml.eos_token_id", {GgufType::kU32, GgufType::kString, 5});
+  file.finish();
+}
+
+void write_gguf_characters(const std::string& path, const json& tokenizer, bool adds_space) {
+  const json& model = tokenizer.at("model");
+  size_t count = model.at("vocab").size();
+  for (const json& added : tokenizer.at("added_tokens")) count = std::max(count, added.at("id").get<size_t>() + 1);
+  std::vector<std::string> tokens(count);
+  std::vector<int> types(count, 1);
+  std::vector<float> scores(count, -1e6f);
+  for (const auto& [name, id] : model.at("vocab").items()) {
+    tokens.at(id.get<size_t>()) = name;
+    if (name.starts_with("<0x") && name.size() == 6) types.at(id.get<size_t>()) = 6;
+  }
+  for (const json& added : tokenizer.at("added_tokens")) {
+    tokens.at(added.at("id").get<size_t>()) = added.at("content");
+    types.at(added.at("id").get<size_t>()) = added.at("special") ? 3 : 4;
+  }
+  const json& merges = model.at("merges");
+  for (size_t rank = merges.size(); rank-- > 0;) {
+    const std::string result = merges[rank][0].get<std::string>() + merges[rank][1].get<std::string>();
+    scores.at(model.at("vocab").at(result).get<size_t>()) = -static_cast<float>(rank);
+  }
+  GgufWriter file(path);
+  const auto add_text = [&](const char* key, const std::string& text) { file.add(key, {GgufType::kString, GgufType::kString, text}); };
+  add_text("general.architecture", "llama");
+  add_text("tokenizer.ggml.model", "llama");
+  file.add("tokenizer.ggml.tokens", {GgufType::kArray, GgufType::kString, tokens});
+  file.add("tokenizer.ggml.scores", {GgufType::kArray, GgufType::kF32, scores});
+  file.add("tokenizer.ggml.token_type", {GgufType::kArray, GgufType::kI32, types});
+  file.add("tokenizer.ggml.add_space_prefix", {GgufType::kBool, GgufType::kString, adds_space});
   file.finish();
 }
 

@@ -28,6 +28,9 @@ std::map<std::string, SmallTokenizer> small_tokenizers();  // by the variant's n
 // The same vocabulary as a GGUF file with that pre-tokenizer; added tokens become control and user-defined ones.
 void write_gguf_tokenizer(const std::string& path, const nlohmann::json& tokenizer, const std::string& pre);
 
+// The same of a vocabulary by characters: scores in place of merges. `adds_space`: tokenizer.ggml.add_space_prefix.
+void write_gguf_characters(const std::string& path, const nlohmann::json& tokenizer, bool adds_space);
+
 void put_file(const std::string& path, const std::string& bytes);
 
 }  // namespace reprise

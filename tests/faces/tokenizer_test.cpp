@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <map>
 #include <random>
@@ -14,6 +16,7 @@
 #include "tools/formats/gguf.h"
 #include "tools/tokenizer/byte_alphabet.h"
 #include "tools/tokenizer/characters.h"
+#include "tools/tokenizer/space_mark.h"
 
 namespace reprise {
 namespace {
@@ -116,6 +119,91 @@ TEST_F(TokenizerTest, WordsOfEveryLengthAreJoinedAsTheRuleSays) {
   }
 }
 
+// SentencePiece's rule over characters: of two neighbours whose texts together are a token's, those of the highest score join, the leftmost
+// first. Scores that are equal, tokens of several lengths, and characters that are none.
+TEST_F(TokenizerTest, ScoresJoinAsTheRuleSays) {
+  std::mt19937 draw(7);
+  for (int round = 0; round < 40; ++round) {
+    TokenizerFile file;
+    file.path = "drawn";
+    file.alphabet = Alphabet::kCharacters;
+    std::map<std::string, std::pair<int32_t, float>> tokens;
+    const auto add = [&](const std::string& name, TokenKind kind, float score) {
+      if (kind == TokenKind::kNormal && !tokens.emplace(name, std::pair(static_cast<int32_t>(file.tokens.size()), score)).second) return;
+      file.tokens.push_back({name, kind});
+      file.scores.push_back(score);
+    };
+    for (int byte = 0; byte < 256; ++byte) add(name_of_byte(static_cast<uint8_t>(byte)), TokenKind::kByte, 0);
+    for (const char* name : {"a", "b", "\u00e9", "\u2581"}) add(name, TokenKind::kNormal, -100);
+    for (int n = 0; n < 60; ++n) {
+      std::string name;
+      for (size_t left = 2 + draw() % 4; left-- > 0;) name += std::array{"a", "b", "\u00e9", "\u2581"}[draw() % 4];
+      add(name, TokenKind::kNormal, -static_cast<float>(draw() % 9));
+    }
+    const Tokenizer tokenizer(file);
+    for (size_t length = 1; length < 200; length += 1 + length / 8) {
+      std::vector<std::string> symbols;
+      std::string text;
+      for (size_t n = 0; n < length; ++n) {
+        symbols.emplace_back(std::array{"a", "b", "\u00e9", " ", "c", "\u5b57"}[draw() % 6]);
+        text += symbols.back();
+        if (symbols.back() == " ") symbols.back() = "\u2581";
+      }
+      const auto score_at = [&](size_t i) {
+        const bool are_tokens = tokens.contains(symbols[i]) && tokens.contains(symbols[i + 1]);
+        const auto found = tokens.find(symbols[i] + symbols[i + 1]);
+        return are_tokens && found != tokens.end() ? found->second.second : -INFINITY;
+      };
+      for (;;) {
+        size_t best = 0;
+        for (size_t i = 0; i + 1 < symbols.size(); ++i) best = score_at(i) > score_at(best) ? i : best;
+        if (symbols.size() < 2 || score_at(best) == -INFINITY) break;
+        symbols[best] += symbols[best + 1];
+        symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(best) + 1);
+      }
+      std::vector<int32_t> ids;
+      for (const std::string& symbol : symbols) {
+        if (const auto found = tokens.find(symbol); found != tokens.end()) {
+          ids.push_back(found->second.first);
+        } else {
+          for (const char c : symbol) ids.push_back(static_cast<uint8_t>(c));
+        }
+      }
+      ASSERT_EQ(tokenizer.encode(text, false), ids) << text;
+      ASSERT_EQ(tokenizer.decode(ids), text);
+    }
+  }
+}
+
+// What a user writes is text, even where merges of the file would make a token of control of it.
+TEST_F(TokenizerTest, NoTextBecomesATokenOfControl) {
+  json tokenizer = all.at("llama2").json;
+  json& model = tokenizer["model"];
+  const auto count = model["vocab"].size();
+  for (const char* name : {"<", "s", ">", "<s"}) {
+    if (!model["vocab"].contains(name)) model["vocab"][name] = count + model["vocab"].size() - count;
+  }
+  model["merges"].push_back({"<", "s"});
+  model["merges"].push_back({"<s", ">"});
+  const auto opened = open(tokenizer);
+  const std::vector<int32_t> ids = opened->encode("a <s> b", false);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 0);
+  EXPECT_EQ(opened->decode(ids), "a <s> b");
+  EXPECT_EQ(opened->encode("<s>", true), std::vector<int32_t>({1}));
+}
+
+// Where a text goes on, nothing is put before it; behind a token a space is.
+TEST_F(TokenizerTest, ASpaceIsPutWhereTheTextBegins) {
+  const auto every = open(all.at("llama2").json), first = open(all.at("mistral").json);
+  const auto text = [](const Tokenizer& tokenizer, TextPlace place) { return tokenizer.bytes_of(tokenizer.encode("it", false, place)); };
+  EXPECT_EQ(text(*every, TextPlace::kBegins), " it");
+  EXPECT_EQ(text(*every, TextPlace::kBehindToken), " it");
+  EXPECT_EQ(text(*every, TextPlace::kGoesOn), "it");
+  EXPECT_EQ(text(*first, TextPlace::kBegins), " it");
+  EXPECT_EQ(text(*first, TextPlace::kBehindToken), "it");
+  EXPECT_EQ(text(*first, TextPlace::kGoesOn), "it");
+}
+
 TEST_F(TokenizerTest, AWordOfAMegabyteIsOneOfMany) {
   const auto tokenizer = open(all.at("gpt2").json);
   for (const char c : {'a', ' ', '='}) {
@@ -162,6 +250,7 @@ TEST_F(TokenizerTest, AnIdThatIsNoneIsRefused) {
 }
 
 TEST_F(TokenizerTest, WhatIsNotKnownIsRefusedByItsName) {
+  const json marked = all.at("llama2").json;
   const json byte_level = all.at("gpt2").json["pre_tokenizer"];
   const auto sequence = [&](const json& first) { return json{{"type", "Sequence"}, {"pretokenizers", {first, byte_level}}}; };
   const auto split = [&](const json& pattern, const char* behavior) {
@@ -195,8 +284,21 @@ TEST_F(TokenizerTest, WhatIsNotKnownIsRefusedByItsName) {
       {with("/pre_tokenizer", {{"type", "Digits"}}), {"pre_tokenizer", "ByteLevel"}},
       {with("/pre_tokenizer/add_prefix_space", true), {"pre_tokenizer.add_prefix_space"}},
       {with("/pre_tokenizer", sequence(byte_level)), {"pretokenizers[0].type", "last"}},
-      {with("/pre_tokenizer", split({{"Regex", "x"}}, "Removed")), {"pretokenizers[0].behavior", "\"Isolated\""}},
-      {with("/pre_tokenizer", split({{"String", "x"}}, "Isolated")), {"pretokenizers[0].pattern.String"}},
+      {with("/pre_tokenizer", split({{"Regex", "x"}}, "Merged")), {"pretokenizers[0].behavior", "\"Isolated\""}},
+      {with("/pre_tokenizer", split({{"Text", "x"}}, "Isolated")), {"pretokenizers[0].pattern.Text"}},
+      {with("/pre_tokenizer", split({{"String", "x"}, {"Regex", "x"}}, "Isolated")), {"pretokenizers[0].pattern.Regex"}},
+      {with("/model/vocab", json(marked["model"]["vocab"]).patch({{{"op", "remove"}, {"path", "/<0x41>"}}}), "llama2"), {"<0x41>", "256 bytes"}},
+      {with("/model/ignore_merges", true, "llama2"), {"model.ignore_merges"}},
+      {with("/normalizer", nullptr, "llama2"), {"model.byte_fallback", "U+2581"}},
+      {with("/normalizer", {{"type", "NFKC"}}, "llama2"), {"normalizer.type", "\"NFKC\"", "\"Replace\""}},
+      {with("/normalizer/normalizers/0/prepend", "_", "llama2"), {"normalizers[0].prepend", "\"_\""}},
+      {with("/normalizer/normalizers/1/content", "_", "llama2"), {"normalizers[1].content", "\"_\""}},
+      {with("/normalizer/normalizers/1/pattern", {{"Regex", " "}}, "llama2"), {"normalizers[1].pattern.String"}},
+      {with("/pre_tokenizer/replacement", "_", "mistral"), {"pre_tokenizer.replacement", "\"_\""}},
+      {with("/pre_tokenizer/prepend_scheme", "last", "mistral"), {"pre_tokenizer.prepend_scheme", "\"last\"", "\"first\""}},
+      {with("/pre_tokenizer", byte_level, "llama2"), {"model.byte_fallback", "ByteLevel"}},
+      {with("/decoder/decoders/3/start", 2, "llama2"), {"decoders[3].start"}},
+      {with("/decoder/decoders/1/type", "CTC", "llama2"), {"decoders[1].type", "\"CTC\"", "\"ByteFallback\""}},
       {with("/pre_tokenizer", split({{"Regex", "(x"}}, "Isolated")), {"regular expression", "\"(x\""}},
       {with("/post_processor", {{"type", "BertProcessing"}}), {"post_processor.type", "BertProcessing"}},
       {with("/decoder", {{"type", "WordPiece"}}), {"decoder.type", "WordPiece"}},
@@ -261,9 +363,10 @@ TEST_F(TokenizerTest, GgufFilesThatHoldNoTokenizerOfThisKindAreRefused) {
   };
   const auto set = [](json value) { return [value = std::move(value)](GgufValue& old) { old.value = value; }; };
   const std::string prefix = "tokenizer.ggml.";
-  refuses(prefix + "model", set("llama"), {"tokenizer.ggml.model", "\"llama\"", "gpt2"});
+  refuses(prefix + "model", set("t5"), {"tokenizer.ggml.model", "\"t5\"", "gpt2", "llama"});
+  refuses(prefix + "model", set("llama"), {"tokenizer.ggml.scores", "missing"});
   refuses(prefix + "model", nullptr, {"tokenizer.ggml.model", "missing"});
-  refuses(prefix + "pre", set("tekken"), {"tokenizer.ggml.pre", "\"tekken\"", "qwen2"});
+  refuses(prefix + "pre", set("kimi-k2"), {"tokenizer.ggml.pre", "\"kimi-k2\"", "qwen2"});
   refuses(prefix + "pre", nullptr, {"tokenizer.ggml.pre", "missing"});
   refuses(prefix + "tokens", nullptr, {"tokenizer.ggml.tokens", "missing"});
   refuses(prefix + "token_type", nullptr, {"tokenizer.ggml.token_type", "missing"});
@@ -273,6 +376,30 @@ TEST_F(TokenizerTest, GgufFilesThatHoldNoTokenizerOfThisKindAreRefused) {
   refuses(prefix + "merges", [](GgufValue& merges) { merges.value[2] = "abc"; }, {"tokenizer.ggml.merges[2]", "\"abc\""});
   refuses(prefix + "merges", [](GgufValue& merges) { merges.value[2] = "a nothing"; }, {"tokenizer.ggml.merges[2]", "\"nothing\""});
   refuses(prefix + "eos_token_id", set(800), {"tokenizer.ggml.eos_token_id", "800"});
+}
+
+TEST_F(TokenizerTest, GgufFilesWithoutGoodScoresAreRefused) {
+  write_gguf_characters(folder.file("good.gguf"), all.at("llama2").json, true);
+  const GgufFile file(folder.file("good.gguf"));
+  const auto refuses = [&](const std::string& key, const std::function<void(GgufValue&)>& change, std::initializer_list<std::string> named) {
+    {
+      GgufWriter writer(folder.file("bad.gguf"));
+      for (const auto& [name, value] : file.metadata()) {
+        GgufValue changed = value;
+        if (name == key) change(changed);
+        writer.add(name, changed);
+      }
+      writer.finish();
+    }
+    expect_user_error([&] { Tokenizer::open(folder.file("bad.gguf")); }, named);
+  };
+  const std::string prefix = "tokenizer.ggml.";
+  refuses(prefix + "scores", [](GgufValue& scores) { scores.value.erase(scores.value.begin()); }, {"tokenizer.ggml.scores", "as many as tokens"});
+  refuses(prefix + "scores", [](GgufValue& scores) { scores.value[3] = NAN; }, {"tokenizer.ggml.scores[3]", "finite"});
+  refuses(prefix + "token_type", [](GgufValue& types) { types.value[0] = 6; }, {"tokenizer.ggml.tokens[0]", "a byte"});
+  refuses(prefix + "token_type", [](GgufValue& types) { types.value[7] = 1; }, {"<0x04>", "256 bytes"});
+  refuses(prefix + "token_type", [](GgufValue& types) { types.value[7] = 7; }, {"tokenizer.ggml.token_type[7]", "1 to 6"});
+  refuses(prefix + "tokens", [](GgufValue& tokens) { tokens.value[300] = "\xff"; }, {"token 300", "UTF-8"});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "tests/fuzz/fuzz.h"
 #include "tools/tokenizer/byte_alphabet.h"
+#include "tools/tokenizer/space_mark.h"
 #include "tools/tokenizer/tokenizer.h"
 
 namespace {
@@ -31,18 +32,60 @@ std::unique_ptr<Tokenizer> make(const std::vector<CutStep>& cuts) {
   return std::make_unique<Tokenizer>(file);
 }
 
+// Characters with scores, where a space is put before the text or nowhere.
+std::unique_ptr<Tokenizer> make_of_characters(SpaceBefore before) {
+  TokenizerFile file;
+  file.path = "fuzz";
+  file.alphabet = Alphabet::kCharacters;
+  file.space_before = before;
+  file.drops_first_space = before != SpaceBefore::kNothing;
+  file.marks_before_added = before == SpaceBefore::kNothing;
+  for (int byte = 0; byte < 256; ++byte) file.tokens.push_back({name_of_byte(static_cast<uint8_t>(byte)), TokenKind::kByte});
+  file.scores.assign(256, 0);
+  const std::string mark(kSpaceMark);
+  for (const std::string& name : {mark, std::string("a"), std::string("b"), std::string("\u00e9"), mark + mark, std::string("ab"), mark + "a", std::string("aba"),
+                                  mark + mark + mark + mark, "\u00e9" + std::string("a")}) {
+    file.tokens.push_back({name, TokenKind::kNormal});
+    file.scores.push_back(-static_cast<float>(file.tokens.size() / 2));
+  }
+  for (const char* text : {"<|", "<|a|>", "ab!"}) {
+    file.added.push_back({.id = static_cast<int32_t>(file.tokens.size()), .normalized = text[0] == 'a'});
+    file.tokens.push_back({text, text[0] == '<' ? TokenKind::kControl : TokenKind::kAdded});
+    file.scores.push_back(0);
+  }
+  return std::make_unique<Tokenizer>(file);
+}
+
+// A mark in a text is a space in what comes back.
+std::string without_marks(std::string_view text) {
+  std::string plain;
+  for (size_t at = 0; at < text.size();) {
+    const bool is_mark = text.substr(at).starts_with(kSpaceMark);
+    plain += is_mark ? ' ' : text[at];
+    at += is_mark ? kSpaceMark.size() : 1;
+  }
+  return plain;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::unique_ptr<Tokenizer> tokenizers[] = {make({{Cut::kGpt2}}),      make({{Cut::kEachDigit}, {Cut::kGpt2}}), make({{Cut::kLlama3}}),
                                                           make({{Cut::kQwen2}}),     make({{Cut::kDigitRuns}}),
                                                           make({{Cut::kPattern, "\\p{L}+|(?<=1)\\s*|[^\\p{L}]?"}})};
+  static const std::unique_ptr<Tokenizer> plain = make_of_characters(SpaceBefore::kNothing), spaced = make_of_characters(SpaceBefore::kTextWithoutSpace);
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   fuzz::answers_or_refuses([&] {
     for (const auto& tokenizer : tokenizers) {
       for (const bool parse_special : {false, true}) {
         fuzz::require(tokenizer->decode(tokenizer->encode(text, parse_special)) == text, "a text comes back from its ids");
       }
+    }
+    for (const bool parse_special : {false, true}) {
+      const std::string expected = without_marks(text);
+      fuzz::require(plain->decode(plain->encode(text, parse_special)) == expected, "a text comes back from its ids, without marks");
+      const size_t lost = expected.starts_with(' ');
+      fuzz::require(spaced->decode(spaced->encode(text, parse_special)) == expected.substr(lost), "a text comes back but for a space at its beginning");
     }
   });
   return 0;

@@ -32,6 +32,8 @@ kPieces = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\r", "\v", "\f", "\
 # Marks and vowels that are younger than Unicode 9, which the library's normal forms do not know.
 kYoungMarks = ["q\u0307\u0323\u0d3b", "a\u0d3b\u0301", "\U00011935\U00011930"]
 kAddedPieces = ["<|a|>", "<|a|>b", "<|a", "~~", "~~~", "[L]", "[R]", "[B]", "wort", "wort_", "Wort", "é", "e\u0301", "ö", "o\u0308", " ", "  ", "\n", "\u3000", "x", "1"]
+# Of SentencePiece: its mark of a space, names of bytes, and texts of control tokens.
+kMarkedPieces = kPieces + ["▁", "▁▁", "<0x41>", "<s>", "</s>", "<unk>", "<end>", "\n\n\n", "   ", "     "]
 
 
 def hard_texts(seed, count, pieces):
@@ -68,6 +70,46 @@ def small_tokenizer(vocabulary, merges, cuts, normalizer=None, **settings):
   return tokenizer
 
 
+def marked_vocabulary():
+  """SentencePiece's: <unk>, <s>, </s>, 256 bytes, then characters and what merges make of them; some characters are none, and fall back to bytes."""
+  draw = random.Random(4)
+  lines = ["▁" + "▁".join(draw.choice(["the", "and", "of", "ing", "it's", "a", "12", "3456", "\n", "x = y;", "été", "漢字", "한국", "Привет", "Hello", "world", "", "", "("])
+                           for _ in range(40)) for _ in range(400)]
+  tokenizer = Tokenizer(models.BPE())
+  tokenizer.pre_tokenizer = pre.Split("▁", "merged_with_next")
+  trainer = trainers.BpeTrainer(vocab_size=330, limit_alphabet=60, show_progress=False, special_tokens=["<unk>", "<s>", "</s>"] + [f"<0x{n:02X}>" for n in range(256)])
+  tokenizer.train_from_iterator(lines + ["▁▁▁▁▁▁▁▁"] * 90, trainer)
+  model = json.loads(tokenizer.to_str())["model"]
+  vocabulary, merges = model["vocab"], [tuple(pair) for pair in model["merges"]]
+  for left, right in [("▁", "▁"), ("▁▁", "▁▁"), ("▁▁", "▁"), ("▁", "▁▁")]:
+    vocabulary.setdefault(left + right, len(vocabulary))
+    merges.append((left, right))
+  return vocabulary, merges
+
+
+def marked_variants():
+  """As the models' tokenizer.json have them, by whom is in the names."""
+  vocabulary, merges = marked_vocabulary()
+  replace, back = normalizers.Replace(" ", "▁"), decoders.Replace("▁", " ")
+  def make(normalizer, cuts, strips, special=()):
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    if normalizer:
+      tokenizer.normalizer = normalizer
+    if cuts:
+      tokenizer.pre_tokenizer = cuts
+    tokenizer.decoder = decoders.Sequence([back, decoders.ByteFallback(), decoders.Fuse()] + ([decoders.Strip(" ", 1, 0)] if strips else []))
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>", *special])
+    return tokenizer
+  before = normalizers.Sequence([normalizers.Prepend("▁"), replace])
+  yield "llama2", make(before, None, True), kMarkedPieces
+  yield "phi3", make(before, None, True, [AddedToken("<end>", rstrip=True, normalized=False)]), kMarkedPieces
+  yield "mistral", make(None, pre.Metaspace("▁", "first", False), True), kMarkedPieces
+  yield "metaspace", make(None, pre.Metaspace("▁", "always", True), True), kMarkedPieces
+  gemma = make(replace, pre.Split(" ", "merged_with_previous"), False, ["<end>"])
+  gemma.add_tokens([AddedToken("\n\n", normalized=False), AddedToken("▁▁▁▁", normalized=False), AddedToken("wort", normalized=True)])
+  yield "gemma", gemma, kMarkedPieces + ["wort", " wort"]
+
+
 def variants():
   """(name, tokenizer, pieces of its texts)"""
   vocabulary, merges = small_vocabulary()
@@ -92,11 +134,22 @@ def variants():
   kept = [pair for pair in merges if all(name in lacks for name in (*pair, "".join(pair)))]
   yield "lacks_bytes", small_tokenizer(lacks, kept, byte_level(True)), kPieces
   yield "unknown", small_tokenizer(lacks, kept, byte_level(True), unk_token="a"), kPieces
+  cut = lambda pattern, behavior, invert=False: make(pre.Sequence([pre.Split(pattern, behavior, invert), byte_level()]))
+  yield "split_previous", cut(Regex(r"\s|-"), "merged_with_previous"), kPieces
+  yield "split_next", cut(" ", "merged_with_next"), kPieces
+  yield "split_contiguous", cut(Regex(r"\d|\s"), "contiguous"), kPieces
+  yield "split_inverted", cut(Regex(kQwen2), "removed", True), kPieces
+  yield "split_removed", cut(".", "removed"), kPieces
+  yield "punctuation", make(pre.Sequence([pre.Punctuation("contiguous"), byte_level(True)])), kPieces
+  yield from marked_variants()
+
+
+kLong = ("gpt2", "smollm", "digit_runs", "llama3", "qwen2", "other_pattern", "added", "lacks_bytes", "unknown")
 
 
 def write_small(path):
   """One JSON value a line: a variant's tokenizer without what all share, then its texts and their ids, also with control tokens where they differ."""
-  shared = None
+  shared, first_with = None, {}
   with open(path, "w", encoding="ascii") as file:
     for name, tokenizer, pieces in variants():
       whole = json.loads(tokenizer.to_str())
@@ -105,8 +158,13 @@ def write_small(path):
         file.write(json.dumps(shared) + "\n")
       if whole["model"]["merges"] == shared["merges"]:
         del whole["model"]["vocab"], whole["model"]["merges"]
-      file.write(json.dumps({"variant": name, "tokenizer": whole}) + "\n")
-      for text in hard_texts(name, 60, pieces) + (kYoungMarks if name == "qwen2" else []):
+      line = {"variant": name, "tokenizer": whole}
+      same = first_with.setdefault(json.dumps(whole["model"]), name)
+      if same != name and "vocab" in whole["model"]:
+        line = {"variant": name, "model_of": same, "tokenizer": whole}
+        del whole["model"]
+      file.write(json.dumps(line) + "\n")
+      for text in hard_texts(name, 60 if name in kLong else 40, pieces) + (kYoungMarks if name == "qwen2" else []):
         case = [text]
         for as_text in (True, False):
           tokenizer.encode_special_tokens = as_text
@@ -114,10 +172,27 @@ def write_small(path):
         file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
 
 
+def from_scores(field, name):
+  """SentencePiece's vocabulary with scores, as transformers' converters make merges of them."""
+  tokens, scores, types = field("tokens"), field("scores"), field("token_type")
+  ids = {name: id for id, name in enumerate(tokens)}
+  joined = {name: id for name, id in ids.items() if types[id] not in (2, 3, 6)}
+  merges = [(scores[id], name[:at], name[at:]) for name, id in joined.items() for at in range(1, len(name)) if name[:at] in joined and name[at:] in joined]
+  merges.sort(key=lambda merge: (-merge[0], ids[merge[1]], ids[merge[2]]))
+  tokenizer = Tokenizer(models.BPE(vocab=ids, merges=[merge[1:] for merge in merges], byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+  tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+  tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name, type in zip(tokens, types) if type in (2, 3)])
+  takes_space = lambda token: "phi3" in name.lower() and token not in ("<unk>", "<s>", "<|endoftext|>")
+  tokenizer.add_tokens([AddedToken(token, normalized=False, rstrip=takes_space(token)) for token, type in zip(tokens, types) if type == 4])
+  return tokenizer
+
+
 def from_gguf(path):
   import gguf
   fields = gguf.GGUFReader(path).fields
   field = lambda name: fields["tokenizer.ggml." + name].contents()
+  if field("model") == "llama":
+    return from_scores(field, fields["general.name"].contents())
   kind = field("pre")
   cuts = {"gpt-2": lambda: byte_level(True), "llama-bpe": lambda: split(kLlama3), "qwen2": lambda: split(kQwen2),
           "smollm": lambda: pre.Sequence([pre.Digits(individual_digits=True), byte_level(True)])}

@@ -35,15 +35,14 @@ class LabelledTokens {
   // Text without control tokens.
   void add_text(size_t begin, size_t end) {
     if (begin == end) return;
-    const std::vector<int32_t> ids = tokenizer_.encode(std::string_view(text_).substr(begin, end - begin), false);
-    size_t bytes = 0;
-    for (const int32_t id : ids) bytes += tokenizer_.token(id).size();
-    // Where the tokenizer has changed the text (NFC), a place is where the tokens of what lies before it end.
+    const std::vector<int32_t> ids = ids_of(begin, end);
+    const size_t bytes = tokenizer_.bytes_of(ids).size();
+    // Where the tokenizer has changed the text (NFC, a space before it), a place is where the tokens of what lies before it end.
     const auto place = [&](size_t at) -> size_t {
       if (at <= begin) return 0;
       if (at >= end) return bytes;
       if (bytes == end - begin) return at - begin;
-      return tokenizer_.decode(tokenizer_.encode(std::string_view(text_).substr(begin, at - begin), false)).size();
+      return tokenizer_.bytes_of(ids_of(begin, at)).size();
     };
     Ranges learned;
     for (const ByteRange& range : learned_) {
@@ -60,6 +59,10 @@ class LabelledTokens {
   ChatTokens take() && { return {text_, std::move(ids_), std::move(labels_)}; }
 
  private:
+  std::vector<int32_t> ids_of(size_t begin, size_t end) const {
+    return tokenizer_.encode(std::string_view(text_).substr(begin, end - begin), false, begin == 0 ? TextPlace::kBegins : TextPlace::kBehindToken);
+  }
+
   void add(int32_t id, bool is_learned) {
     ids_.push_back(id);
     labels_.push_back(is_learned ? id : kIgnoredLabel);

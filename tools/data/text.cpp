@@ -117,7 +117,7 @@ class TextDataset : public Dataset {
                                         uint32_t vocabulary) {
     std::vector<int32_t> tokens;
     try {
-      tokens = tokenizer.encode(piece, false);
+      tokens = tokenizer.encode(piece, false, begin == 0 ? TextPlace::kBegins : TextPlace::kGoesOn);
     } catch (const UserError& error) {
       throw UserError(path + ": in the text from byte " + std::to_string(begin) + " on: " + error.what());
     }

@@ -51,7 +51,7 @@ std::vector<int32_t> Answerer::tokens_of(const std::string& prompt) const {
 }
 
 std::string Answerer::text_of(const std::vector<int32_t>& tokens) const {
-  if (model_ != nullptr) return model_->tokenizer().decode(tokens);
+  if (model_ != nullptr) return model_->tokenizer().bytes_of(tokens);
   return std::string(tokens.begin(), tokens.end());
 }
 

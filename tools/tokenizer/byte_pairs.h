@@ -1,5 +1,5 @@
-// Byte-pair encoding (Sennrich et al. 2016, over bytes as in GPT-2): of a word's neighbours that some merge joins, those of the first
-// merge are joined, the leftmost of them first, until none is left.
+// Byte-pair encoding (Sennrich et al. 2016; over bytes as in GPT-2, or over characters as in SentencePiece): of a word's neighbours that
+// some merge joins, those of the first merge are joined, the leftmost of them first, until none is left.
 // Here because this is the part that decides the ids; what comes before it only says where words end.
 #pragma once
 
@@ -30,15 +30,23 @@ class BytePairs {
   };
   static constexpr uint32_t kNoRank = UINT32_MAX;
 
+  void take_bytes(const TokenizerFile& file, const std::unordered_map<std::string_view, int32_t>& id_of_name);
+  void take_characters(const TokenizerFile& file);
   void add_merges(const TokenizerFile& file, const std::unordered_map<std::string_view, int32_t>& id_of_name);
+  void add_scored_merges(const TokenizerFile& file);
+  void reserve(size_t merges);
+  Merge& place_for(uint64_t pair);  // where it stands or may stand
   uint64_t place_of(uint64_t pair) const;
   const Merge& find(int32_t left, int32_t right) const;  // rank kNoRank: nothing joins them
   void encode_short(std::string_view word, std::vector<int32_t>& ids) const;
   void encode_long(std::string_view word, std::vector<int32_t>& ids) const;
-  void append_bytes(std::string_view word, std::vector<int32_t>& ids) const;
+  void append_symbols(std::string_view word, std::vector<int32_t>& ids) const;  // what the merges begin with, at most one for each byte
 
-  std::array<int32_t, 256> id_of_byte_;  // kLeftOut: no token stands for it
-  std::vector<Merge> table_;             // open addressing; a power of two, at most half full
+  bool by_characters_;
+  std::array<int32_t, 256> id_of_byte_;                      // kLeftOut: no token stands for it
+  std::array<int32_t, 128> id_of_ascii_;                     // by_characters_: kLeftOut where the character is no token
+  std::unordered_map<uint32_t, int32_t> id_of_character_;    // the others
+  std::vector<Merge> table_;                                 // open addressing; a power of two, at most half full
   int shift_ = 0;                        // of 64 bits to a place of the table
   std::unordered_map<std::string_view, int32_t> id_of_word_;  // where whole words are taken
 };

@@ -2,7 +2,11 @@
 // Each comment cites the alternative of the expression that its line is.
 #include "tools/tokenizer/cut.h"
 
+#include <algorithm>
+
 #include "tools/tokenizer/characters.h"
+#include "tools/tokenizer/scored_merges.h"
+#include "tools/tokenizer/space_mark.h"
 
 namespace reprise {
 namespace {
@@ -60,6 +64,12 @@ size_t end_of_gpt2_piece(std::string_view text, size_t begin) {
   return end_of_space(text, begin, end_of_run(text, begin, kSpace));
 }
 
+size_t end_of_marked_word(std::string_view text, size_t begin) {
+  size_t at = begin;
+  while (text.substr(at).starts_with(kSpaceMark)) at += kSpaceMark.size();
+  return std::min(text.find(kSpaceMark, at), text.size());
+}
+
 size_t end_of_digits(std::string_view text, size_t at, int most) {
   for (int count = 0; count < most && at < text.size(); ++count) {
     const Character next = character_at(text, at);
@@ -107,6 +117,7 @@ size_t end_of_piece(Cut cut, std::string_view text, size_t begin) {
   if (cut == Cut::kGpt2) return end_of_gpt2_piece(text, begin);
   if (cut == Cut::kLlama3) return end_of_llama3_piece(text, begin, 3);
   if (cut == Cut::kQwen2) return end_of_llama3_piece(text, begin, 1);
+  if (cut == Cut::kMarkedWords) return end_of_marked_word(text, begin);
   const Character first = character_at(text, begin);
   size_t at = begin + first.bytes;
   if (first.kind == kNumber) return cut == Cut::kEachDigit ? at : end_of_run(text, at, kNumber);
@@ -118,10 +129,38 @@ size_t end_of_piece(Cut cut, std::string_view text, size_t begin) {
   return at;
 }
 
+namespace {
+
+// Whether some token has a space's mark behind another character, so that merges may reach over the beginning of a word.
+bool joins_words(const TokenizerFile& file) {
+  for (const auto& [name, kind] : file.tokens) {
+    if (!is_joined(kind)) continue;
+    for (size_t at = name.find(kSpaceMark); at != std::string::npos; at = name.find(kSpaceMark, at + 1)) {
+      if (at > 0 && !std::string_view(name).substr(0, at).ends_with(kSpaceMark)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool Cutter::belongs_to_previous(SplitBehavior behavior, bool previous_is_match, bool is_match) {
+  switch (behavior) {
+    case SplitBehavior::kContiguous: return previous_is_match == is_match;
+    case SplitBehavior::kWithPrevious: return is_match && !previous_is_match;
+    case SplitBehavior::kWithNext: return previous_is_match && !is_match;
+    case SplitBehavior::kIsolated:
+    case SplitBehavior::kRemoved: return false;
+  }
+  return false;
+}
+
 Cutter::Cutter(const TokenizerFile& file) {
   for (const CutStep& step : file.cuts) {
-    steps_.push_back({step.cut, step.cut == Cut::kPattern ? std::make_unique<SplitPattern>(step.pattern, file.path) : nullptr});
+    const bool has_pattern = step.cut == Cut::kPattern;
+    steps_.push_back({step.cut, has_pattern ? std::make_unique<SplitPattern>(step.pattern, file.path) : nullptr, step.behavior, step.inverts});
   }
+  if (file.alphabet == Alphabet::kCharacters && !joins_words(file)) steps_.push_back({Cut::kMarkedWords});
 }
 
 }  // namespace reprise

@@ -33,8 +33,11 @@ class Cutter {
  private:
   struct Step {
     Cut cut;
-    std::unique_ptr<SplitPattern> pattern;
+    std::unique_ptr<SplitPattern> pattern = {};
+    SplitBehavior behavior = {};
+    bool inverts = false;
   };
+  static bool belongs_to_previous(SplitBehavior behavior, bool previous_is_match, bool is_match);
   template <typename F>
   void cut_from(size_t n, std::string_view text, const F& word) const {
     if (n == steps_.size()) {
@@ -42,11 +45,30 @@ class Cutter {
       return;
     }
     const Step& step = steps_[n];
+    if (step.pattern) return cut_by_pattern(n, text, word);
     for (size_t begin = 0; begin < text.size();) {
-      const size_t end = step.pattern ? step.pattern->end_of_piece(text, begin) : end_of_piece(step.cut, text, begin);
+      const size_t end = end_of_piece(step.cut, text, begin);
       cut_from(n + 1, text.substr(begin, end - begin), word);
       begin = end;
     }
+  }
+  template <typename F>
+  void cut_by_pattern(size_t n, std::string_view text, const F& word) const {
+    const Step& step = steps_[n];
+    size_t held = 0;  // the piece [held, begin) may grow
+    bool held_is_match = false;
+    const auto pass_on = [&](size_t end) {
+      if (end > held && !(held_is_match && step.behavior == SplitBehavior::kRemoved)) cut_from(n + 1, text.substr(held, end - held), word);
+      held = end;
+    };
+    for (size_t begin = 0; begin < text.size();) {
+      const SplitPattern::Piece piece = step.pattern->piece_at(text, begin);
+      const bool is_match = piece.is_match != step.inverts;
+      if (!belongs_to_previous(step.behavior, held_is_match, is_match)) pass_on(begin);
+      held_is_match = is_match;
+      begin = piece.end;
+    }
+    pass_on(text.size());
   }
   std::vector<Step> steps_;
 };

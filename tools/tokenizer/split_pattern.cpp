@@ -4,6 +4,7 @@
 #define ONIG_ESCAPE_UCHAR_COLLISION 1  // ICU has a UChar too
 #include <oniguruma.h>
 
+#include <cctype>
 #include <new>
 
 #include "tools/formats/error.h"
@@ -22,6 +23,15 @@ std::string reason_of(int error, OnigErrorInfo* info) {
 }
 
 }  // namespace
+
+std::string pattern_of_text(const std::string& text) {
+  std::string pattern;
+  for (const char c : text) {
+    if (c > ' ' && c < '\x7f' && !std::isalnum(static_cast<unsigned char>(c))) pattern += '\\';
+    pattern += c;
+  }
+  return pattern;
+}
 
 void SplitPattern::FreePattern::operator()(re_pattern_buffer* pattern) const { onig_free(pattern); }
 void SplitPattern::FreeLimits::operator()(OnigMatchParamStruct* limits) const { onig_free_match_param(limits); }
@@ -59,10 +69,10 @@ SplitPattern::Match SplitPattern::next_match(std::string_view text, size_t from)
   return {static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
 }
 
-size_t SplitPattern::end_of_piece(std::string_view text, size_t begin) const {
+SplitPattern::Piece SplitPattern::piece_at(std::string_view text, size_t begin) const {
   Match match = next_match(text, begin);
   if (match.begin == begin && match.end == begin) match = next_match(text, begin + character_at(text, begin).bytes);  // of nothing
-  return match.begin > begin ? match.begin : match.end;
+  return match.begin > begin ? Piece{match.begin, false} : Piece{match.end, true};
 }
 
 }  // namespace reprise

@@ -12,14 +12,21 @@ struct OnigMatchParamStruct;
 
 namespace reprise {
 
+// The pattern that finds just this text.
+std::string pattern_of_text(const std::string& text);
+
 class SplitPattern {
  public:
   // Throws UserError with the file's name where the pattern is none.
   SplitPattern(const std::string& pattern, const std::string& path);
 
-  // The end of the piece that begins at `begin`: of a match that begins there, else of what lies before the next one. The text is UTF-8.
+  // The piece that begins at `begin`: a match that begins there, else what lies before the next one. The text is UTF-8.
   // Throws UserError where the pattern goes back and forth without an end in sight.
-  size_t end_of_piece(std::string_view text, size_t begin) const;
+  struct Piece {
+    size_t end;
+    bool is_match;
+  };
+  Piece piece_at(std::string_view text, size_t begin) const;
 
  private:
   struct Match {

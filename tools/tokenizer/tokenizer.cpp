@@ -9,6 +9,7 @@
 #include "tools/formats/input_file.h"
 #include "tools/tokenizer/byte_alphabet.h"
 #include "tools/tokenizer/characters.h"
+#include "tools/tokenizer/space_mark.h"
 
 namespace reprise {
 namespace {
@@ -16,7 +17,15 @@ namespace {
 std::vector<std::string> bytes_of_tokens(const TokenizerFile& file) {
   std::vector<std::string> bytes;
   bytes.reserve(file.tokens.size());
-  for (const FileToken& token : file.tokens) bytes.push_back(token.kind == TokenKind::kNormal ? bytes_of_name(token.name) : token.name);
+  for (size_t id = 0; id < file.tokens.size(); ++id) {
+    const FileToken& token = file.tokens[id];
+    if (file.alphabet == Alphabet::kBytes) {
+      bytes.push_back(token.kind == TokenKind::kNormal ? bytes_of_name(token.name) : token.name);
+      continue;
+    }
+    if (first_byte_not_utf8(token.name) != std::string::npos) throw UserError(file.path + ": the token " + std::to_string(id) + " is not UTF-8");
+    bytes.push_back(bytes_of_marked(token));
+  }
   return bytes;
 }
 
@@ -27,16 +36,16 @@ bool is_gguf(const std::string& path) {
   return std::memcmp(magic, "GGUF", sizeof magic) == 0;
 }
 
-// Cuts the matches out of the text; `between` gets the text around them.
+// Cuts the matches out of the text; `between` gets the text around them, and whether the text begins with it.
 template <typename Between>
 void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control, std::vector<int32_t>& ids, const Between& between) {
   size_t at = 0;
   while (const auto match = tokens.find(text, at, with_control)) {
-    if (match->begin > at) between(text.substr(at, match->begin - at));
+    if (match->begin > at) between(text.substr(at, match->begin - at), at == 0);
     ids.push_back(match->id);
     at = match->end;
   }
-  if (at < text.size()) between(text.substr(at));
+  if (at < text.size()) between(text.substr(at), at == 0);
 }
 
 }  // namespace
@@ -53,6 +62,10 @@ std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& path) {
 
 Tokenizer::Tokenizer(const TokenizerFile& file)
     : path_(file.path),
+      alphabet_(file.alphabet),
+      space_before_(file.space_before),
+      marks_before_added_(file.marks_before_added),
+      drops_first_space_(file.drops_first_space),
       bytes_(bytes_of_tokens(file)),
       composes_(file.composes),
       adds_bos_(file.adds_bos),
@@ -64,14 +77,27 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
   for (const FileToken& token : file.tokens) kinds_.push_back(token.kind);
   for (const AddedToken& added : file.added) {
     const auto id = static_cast<size_t>(added.id);
-    if (first_byte_not_utf8(bytes_[id]) != std::string::npos) throw UserError(path_ + ": the added token " + std::to_string(added.id) + " is not UTF-8");
+    const std::string& name = file.tokens[id].name;
+    if (first_byte_not_utf8(name) != std::string::npos) throw UserError(path_ + ": the added token " + std::to_string(added.id) + " is not UTF-8");
     std::string buffer;
-    const std::string_view text = added.normalized && composes_ ? composed(bytes_[id], buffer) : bytes_[id];
-    (added.normalized ? in_normalised_text_ : in_text_).add(added, text, kinds_[id] == TokenKind::kControl);
+    // A token of control is looked for as templates write it, though with the marks of spaces only one behind a space would be found.
+    const bool is_control = kinds_[id] == TokenKind::kControl, is_normalised = added.normalized && !(is_control && marks_before_added_);
+    const std::string_view text = is_normalised && !name.empty() ? normalised(name, TextPlace::kBegins, buffer) : name;
+    (is_normalised ? in_normalised_text_ : in_text_).add(added, text, is_control);
   }
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special) const {
+// The steps that stand before the normalised added tokens.
+std::string_view Tokenizer::normalised(std::string_view text, TextPlace place, std::string& buffer) const {
+  const std::string_view form = composes_ ? composed(text, buffer) : text;
+  if (alphabet_ == Alphabet::kBytes || !marks_before_added_) return form;
+  std::string marked;
+  marked_spaces(form, space_before_, place, marked);
+  buffer = std::move(marked);
+  return buffer;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special, TextPlace place) const {
   constexpr size_t kLongest = INT32_MAX;
   if (text.size() > kLongest) throw UserError("text: " + std::to_string(text.size()) + " bytes at once; at most " + std::to_string(kLongest) + " can be tokenised");
   const size_t fault = first_byte_not_utf8(text);
@@ -82,18 +108,21 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, bool parse_special
   }
   const std::lock_guard one_at_a_time(cache_in_use_);
   std::vector<int32_t> ids;
-  cut_out(in_text_, text, parse_special, ids, [&](std::string_view piece) {
+  cut_out(in_text_, text, parse_special, ids, [&](std::string_view piece, bool begins) {
     std::string buffer;
-    encode_normalised(composes_ ? composed(piece, buffer) : piece, parse_special, ids);
+    const TextPlace here = begins ? place : TextPlace::kBehindToken;
+    encode_normalised(normalised(piece, here, buffer), parse_special, here, ids);
   });
   return ids;
 }
 
-void Tokenizer::encode_normalised(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const {
-  cut_out(in_normalised_text_, text, parse_special, ids, [&](std::string_view piece) { encode_words(piece, ids); });
+void Tokenizer::encode_normalised(std::string_view text, bool parse_special, TextPlace place, std::vector<int32_t>& ids) const {
+  cut_out(in_normalised_text_, text, parse_special, ids, [&](std::string_view piece, bool begins) { encode_words(piece, begins ? place : TextPlace::kBehindToken, ids); });
 }
 
-void Tokenizer::encode_words(std::string_view text, std::vector<int32_t>& ids) const {
+void Tokenizer::encode_words(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const {
+  std::string buffer;
+  if (alphabet_ == Alphabet::kCharacters && !marks_before_added_) text = marked_spaces(text, space_before_, place, buffer);
   cutter_.cut(text, [&](std::string_view word) { cache_.encode(pairs_, word, ids); });
 }
 
@@ -114,6 +143,12 @@ std::vector<Tokenizer::Place> Tokenizer::find_control(std::string_view text) con
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  std::string text = bytes_of(ids);
+  if (drops_first_space_ && text.starts_with(' ')) text.erase(0, 1);
+  return text;
+}
+
+std::string Tokenizer::bytes_of(std::span<const int32_t> ids) const {
   std::string text;
   for (const int32_t id : ids) text += bytes_[index_of(id)];
   return text;

@@ -1,4 +1,5 @@
-// Text to token ids and back, as the model's own tokenizer has it: byte-level byte-pair encoding, from tokenizer.json or a GGUF file.
+// Text to token ids and back, as the model's own tokenizer has it: byte-pair encoding over bytes or over SentencePiece's characters, from
+// tokenizer.json or a GGUF file.
 // Here because a model can only be trained and asked in the ids that it knows.
 #pragma once
 
@@ -30,8 +31,9 @@ class Tokenizer {
 
   // The ids of a text of fewer than 2^31 bytes; nothing is put before or behind it. Control tokens are read out of the text only with
   // `parse_special`. A byte for which the vocabulary has neither a token nor an unknown one is left out, as the libraries do that write
-  // such files. Throws UserError that names the byte where the text is not UTF-8. From any thread, one at a time.
-  std::vector<int32_t> encode(std::string_view text, bool parse_special) const;
+  // such files. Throws UserError that names the byte where the text is not UTF-8. From any thread, one at a time. What stands
+  // before the text matters to a tokenizer that puts a space before it.
+  std::vector<int32_t> encode(std::string_view text, bool parse_special, TextPlace place = TextPlace::kBegins) const;
 
   // The control tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
   // Those that are looked for in the normalised text only are found where the text is normal as it is.
@@ -41,8 +43,12 @@ class Tokenizer {
   };
   std::vector<Place> find_control(std::string_view text) const;
 
-  // The bytes of these tokens, control tokens as their text; a character may be incomplete. Throws UserError for an id that is none.
+  // The text of these tokens, control tokens as their text; a character may be incomplete. A space that encode() has put before the text is
+  // left out again. Throws UserError for an id that is none.
   std::string decode(std::span<const int32_t> ids) const;
+
+  // The bytes of these tokens, which go on behind others.
+  std::string bytes_of(std::span<const int32_t> ids) const;
 
   uint32_t vocabulary() const { return static_cast<uint32_t>(bytes_.size()); }  // the largest id and one
   std::optional<int32_t> bos() const { return bos_; }
@@ -55,10 +61,14 @@ class Tokenizer {
 
  private:
   size_t index_of(int32_t id) const;
-  void encode_normalised(std::string_view text, bool parse_special, std::vector<int32_t>& ids) const;
-  void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
+  std::string_view normalised(std::string_view text, TextPlace place, std::string& buffer) const;
+  void encode_normalised(std::string_view text, bool parse_special, TextPlace place, std::vector<int32_t>& ids) const;
+  void encode_words(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const;
 
   std::string path_;
+  Alphabet alphabet_;
+  SpaceBefore space_before_;
+  bool marks_before_added_, drops_first_space_;
   std::vector<std::string> bytes_;  // of each token
   std::vector<TokenKind> kinds_;
   AddedTokens in_text_, in_normalised_text_;

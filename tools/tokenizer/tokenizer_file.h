@@ -15,10 +15,32 @@ enum class TokenKind : uint8_t {
   kNormal,   // made by merges
   kAdded,    // cut out of every text
   kControl,  // cut out only where the caller says that control tokens may stand in the text
+  kByte,     // one byte of a character that is no token, where the alphabet is characters
+};
+
+// What merges begin with, and how the names of normal tokens spell their bytes.
+enum class Alphabet : uint8_t {
+  kBytes,       // bytes, each of them a character of byte_alphabet.h
+  kCharacters,  // characters, of which one that is no token falls back to its bytes; a space is \u2581, as in SentencePiece
+};
+
+// Where a text stands that is tokenised.
+enum class TextPlace : uint8_t {
+  kBegins,       // nothing stands before it
+  kBehindToken,  // an added token does
+  kGoesOn,       // other text does
+};
+
+// Where a space is put that the text has not, so that its first word is the word that it is behind a space.
+enum class SpaceBefore : uint8_t {
+  kNothing,
+  kEveryPiece,         // before the text, and behind each added token
+  kPieceWithoutSpace,  // the same, but where a space stands there
+  kTextWithoutSpace,   // before the text alone, but where it begins with a space
 };
 
 struct FileToken {
-  std::string name;  // in the byte alphabet where it is normal, else its text
+  std::string name;  // in the alphabet's spelling where it is normal, else its text
   TokenKind kind = TokenKind::kAbsent;
 };
 
@@ -38,12 +60,18 @@ enum class Cut : uint8_t {
   kQwen2,       // the same, each digit alone
   kEachDigit,   // each \p{N} alone
   kDigitRuns,   // runs of \p{N} apart from the rest
+  kMarkedWords,  // marks of spaces and what follows them; never in a file: it shortens the words of a vocabulary that joins no two
   kPattern,     // a regular expression: what it matches, and what lies between
 };
 
+// What becomes of the matches of a pattern: they are pieces, are left out, belong to what stands before or behind, or to matches beside them.
+enum class SplitBehavior : uint8_t { kIsolated, kRemoved, kWithPrevious, kWithNext, kContiguous };
+
 struct CutStep {
   Cut cut = Cut::kGpt2;
-  std::string pattern = {};  // of kPattern
+  std::string pattern = {};  // of kPattern, and the next two
+  SplitBehavior behavior = SplitBehavior::kIsolated;
+  bool inverts = false;  // what lies between the matches counts as a match, and a match as what lies between
 };
 
 struct TokenizerFile {
@@ -51,9 +79,14 @@ struct TokenizerFile {
   std::vector<FileToken> tokens;  // by id
   std::vector<std::pair<std::string, std::string>> merges;  // of names, the first goes first
   std::string merges_field;                                 // as messages name it
+  std::vector<float> scores;  // of each token, in place of merges: any two tokens that make a third may join, those of the highest score first
   std::vector<AddedToken> added;
   std::vector<CutStep> cuts;  // each cuts the pieces of the one before
   bool composes = false;      // text is brought into normal form C
+  Alphabet alphabet = Alphabet::kBytes;
+  SpaceBefore space_before = SpaceBefore::kNothing;
+  bool marks_before_added = false;  // \u2581 stands in the normalised text already, in which some added tokens are looked for
+  bool drops_first_space = false;   // from tokens to text, the space is left out that space_before has put
   bool takes_whole_words = false;       // a piece that is a token is that token, whatever the merges say
   std::optional<int32_t> unknown = {};  // stands for a byte that is no token; none: such a byte is left out
   std::optional<int32_t> bos = {}, eos = {}, pad = {};

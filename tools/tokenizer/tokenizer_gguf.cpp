@@ -1,8 +1,13 @@
-// The tokenizer in a GGUF file's metadata, tokenizer.ggml.*: byte-level vocabularies ("gpt2") with one of four pre-tokenizers.
-// The words for those are llama.cpp's (src/llama-vocab.cpp), as are the defaults that depend on them.
+// The tokenizer in a GGUF file's metadata, tokenizer.ggml.*: vocabularies by bytes ("gpt2") with the pre-tokenizer that they name, and by
+// characters with scores, as SentencePiece has them ("llama"). The words are llama.cpp's (src/llama-vocab.cpp), as are the defaults.
+#include <cctype>
+#include <cmath>
+
 #include "tools/formats/error.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/json_text.h"
+#include "tools/tokenizer/pre_tokenizers.h"
+#include "tools/tokenizer/space_mark.h"
 #include "tools/tokenizer/tokenizer_file.h"
 
 namespace reprise {
@@ -11,6 +16,7 @@ namespace {
 constexpr char kTokens[] = "tokenizer.ggml.tokens";
 constexpr char kTypes[] = "tokenizer.ggml.token_type";
 constexpr char kMerges[] = "tokenizer.ggml.merges";
+constexpr char kScores[] = "tokenizer.ggml.scores";
 constexpr char kPre[] = "tokenizer.ggml.pre";
 
 [[noreturn]] void refuse(const GgufFile& file, const std::string& key, const std::string& reason) {
@@ -19,30 +25,20 @@ constexpr char kPre[] = "tokenizer.ggml.pre";
 
 void read_pre_tokenizer(const GgufFile& file, TokenizerFile& to) {
   const std::string word = file.text(kPre).value_or("");
-  const auto is_one_of = [&](std::initializer_list<const char*> words) {
-    for (const char* each : words) {
-      if (word == each) return true;
-    }
-    return false;
-  };
-  if (is_one_of({"gpt-2", "phi-2", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de"})) {
-    to.cuts = {{Cut::kGpt2}};
-  } else if (is_one_of({"smollm", "starcoder", "refact", "codeshell"})) {
-    to.cuts = {{Cut::kEachDigit}, {Cut::kGpt2}};
-  } else if (is_one_of({"llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"})) {
-    to.cuts = {{Cut::kLlama3}};
-    to.takes_whole_words = to.adds_bos = true;
-  } else if (is_one_of({"qwen2", "deepseek-r1-qwen"})) {
-    to.cuts = {{Cut::kQwen2}};
-    to.composes = true;
-  } else {
-    refuse(file, kPre, (file.find_value(kPre) == nullptr ? "missing" : json_shown(word) + " is not supported") +
-                           "; must be \"gpt-2\", \"smollm\", \"starcoder\", \"llama-bpe\" or \"qwen2\"");
+  const PreTokenizer* const known = find_pre_tokenizer(word);
+  if (known == nullptr) {
+    refuse(file, kPre, (file.find_value(kPre) == nullptr ? "missing" : json_shown(word) + " is not supported") + "; must be " + either_of(pre_tokenizer_words()) +
+                           ", or a word for the same");
   }
+  to.cuts = known->cuts;
+  to.composes = known->composes;
+  to.takes_whole_words = known->takes_whole_words;
+  to.adds_bos = known->adds_bos;
 }
 
 void read_tokens(const GgufFile& file, TokenizerFile& to) {
-  enum { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused };
+  enum { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
+  const bool by_characters = to.alphabet == Alphabet::kCharacters;
   const nlohmann::json *tokens = file.strings(kTokens), *types = file.integers(kTypes);
   if (tokens == nullptr || tokens->empty()) refuse(file, kTokens, "missing or empty");
   if (tokens->size() > kMostTokens) refuse(file, kTokens, std::to_string(tokens->size()) + " tokens; at most " + std::to_string(kMostTokens) + " are taken");
@@ -57,14 +53,17 @@ void read_tokens(const GgufFile& file, TokenizerFile& to) {
       kind = TokenKind::kControl;
     } else if (type == kUserDefined || type == kUnused) {
       kind = TokenKind::kAdded;
+    } else if (type == kByte && by_characters) {
+      kind = TokenKind::kByte;
     } else if (type != kNormal) {
-      refuse(file, std::string(kTypes) + "[" + std::to_string(id) + "]", std::to_string(type) + " is not supported; must be 1 to 5");
+      refuse(file, std::string(kTypes) + "[" + std::to_string(id) + "]", std::to_string(type) + " is not supported; must be 1 to " + (by_characters ? "6" : "5"));
     }
     to.tokens.push_back({(*tokens)[id].get<std::string>(), kind});
-    if (kind == TokenKind::kNormal || type == kUnused) continue;  // an unused one stands in no text
-    AddedToken added;
-    added.id = static_cast<int32_t>(id);
-    to.added.push_back(added);
+    if (kind == TokenKind::kByte && !byte_of_name(to.tokens[id].name)) {
+      refuse(file, std::string(kTokens) + "[" + std::to_string(id) + "]", json_shown(to.tokens[id].name) + " is a byte by its type; must be \"<0x00>\" to \"<0xFF>\"");
+    }
+    const bool stands_in_text = (kind == TokenKind::kControl || kind == TokenKind::kAdded) && type != kUnused;
+    if (stands_in_text) to.added.push_back({.id = static_cast<int32_t>(id)});
   }
 }
 
@@ -82,6 +81,34 @@ void read_merges(const GgufFile& file, TokenizerFile& to) {
   }
 }
 
+// The defaults of a vocabulary by characters, and its scores.
+void read_scores(const GgufFile& file, TokenizerFile& to) {
+  const nlohmann::json* scores = file.numbers(kScores);
+  if (scores == nullptr) refuse(file, kScores, "missing");
+  if (scores->size() != to.tokens.size()) {
+    refuse(file, kScores, "must have as many as tokens, " + std::to_string(to.tokens.size()) + ", not " + std::to_string(scores->size()));
+  }
+  for (const nlohmann::json& score : *scores) {
+    const auto value = score.is_number() ? score.get<float>() : NAN;
+    if (!std::isfinite(value)) refuse(file, std::string(kScores) + "[" + std::to_string(to.scores.size()) + "]", "is not finite");
+    to.scores.push_back(value);
+  }
+  to.adds_bos = to.marks_before_added = true;
+  to.drops_first_space = file.boolean("tokenizer.ggml.add_space_prefix").value_or(true);
+  if (to.drops_first_space) to.space_before = SpaceBefore::kEveryPiece;
+}
+
+// What llama.cpp does for the tokens of Phi-3, whose file does not say it: white space behind them belongs to them.
+void take_space_behind(const GgufFile& file, TokenizerFile& to) {
+  std::string name = file.text("general.name").value_or("");
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return;
+  for (AddedToken& added : to.added) {
+    const std::string& token = to.tokens[static_cast<size_t>(added.id)].name;
+    added.rstrip = token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
+  }
+}
+
 std::optional<int32_t> read_id(const GgufFile& file, const char* key, const TokenizerFile& to) {
   const auto id = file.unsigned_integer(key);
   if (!id) return std::nullopt;
@@ -96,15 +123,27 @@ TokenizerFile read_tokenizer_gguf(const std::string& path) {
   TokenizerFile to;
   to.path = path;
   const auto model = file.text("tokenizer.ggml.model");
-  if (model != "gpt2") {
-    refuse(file, "tokenizer.ggml.model", (model ? json_shown(*model) + " is not supported" : std::string("missing")) + "; must be \"gpt2\", byte-level byte-pair encoding");
+  if (model == "gpt2") {
+    read_pre_tokenizer(file, to);
+    read_tokens(file, to);
+    read_merges(file, to);
+  } else if (model == "llama") {
+    to.alphabet = Alphabet::kCharacters;
+    read_tokens(file, to);
+    read_scores(file, to);
+    take_space_behind(file, to);
+  } else {
+    refuse(file, "tokenizer.ggml.model", (model ? json_shown(*model) + " is not supported" : std::string("missing")) +
+                                             "; must be \"gpt2\", byte-pair encoding of bytes, or \"llama\", of characters");
   }
-  read_pre_tokenizer(file, to);
-  read_tokens(file, to);
-  read_merges(file, to);
   to.bos = read_id(file, "tokenizer.ggml.bos_token_id", to);
   to.eos = read_id(file, "tokenizer.ggml.eos_token_id", to);
   to.pad = read_id(file, "tokenizer.ggml.padding_token_id", to);
+  if (to.alphabet == Alphabet::kCharacters && to.tokens.size() > 2) {  // llama.cpp's defaults of such a vocabulary
+    to.unknown = read_id(file, "tokenizer.ggml.unknown_token_id", to).value_or(0);
+    to.bos = to.bos.value_or(1);
+    to.eos = to.eos.value_or(2);
+  }
   to.adds_bos = file.boolean("tokenizer.ggml.add_bos_token").value_or(to.adds_bos);
   if (to.adds_bos && !to.bos) refuse(file, "tokenizer.ggml.bos_token_id", "missing, though texts begin with it");
   return to;

@@ -8,6 +8,7 @@
 #include "tools/formats/input_file.h"
 #include "tools/formats/json_fields.h"
 #include "tools/tokenizer/cut.h"
+#include "tools/tokenizer/space_mark.h"
 #include "tools/tokenizer/tokenizer_file.h"
 
 namespace reprise {
@@ -24,6 +25,12 @@ std::string text_of_file(const std::string& path) {
   return text;
 }
 
+constexpr Word<SplitBehavior> kSplitBehaviors[] = {{"Isolated", SplitBehavior::kIsolated},
+                                                   {"Removed", SplitBehavior::kRemoved},
+                                                   {"MergedWithPrevious", SplitBehavior::kWithPrevious},
+                                                   {"MergedWithNext", SplitBehavior::kWithNext},
+                                                   {"Contiguous", SplitBehavior::kContiguous}};
+
 class Reader {
  public:
   explicit Reader(const std::string& path) : json_(parse_json(text_of_file(path), path)), root_(json_, {path}, "") { file_.path = path; }
@@ -33,9 +40,8 @@ class Reader {
     read_model(root_.object("model"));
     read_added_tokens();
     if (root_.has_value("normalizer")) read_normalizer(root_.object("normalizer"));
-    root_.require("pre_tokenizer", "give one that ends with ByteLevel");
-    read_pre_tokenizer(root_.object("pre_tokenizer"), true);
-    if (!ends_with_bytes_) root_.refuse("pre_tokenizer", "must end with ByteLevel: only byte-level vocabularies are known here");
+    if (root_.has_value("pre_tokenizer")) read_pre_tokenizer(root_.object("pre_tokenizer"), true);
+    check_alphabet();
     if (root_.has_value("post_processor")) read_post_processor(root_.object("post_processor"));
     if (root_.has_value("decoder")) read_decoder(root_.object("decoder"));
     read_config();
@@ -82,13 +88,16 @@ class Reader {
     model.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
                       "vocab", "merges"});
     if (model.has("type") && type_of(model) != "BPE") refuse_type(model, type_of(model), {"BPE"});
-    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"}) require_off(model, key);
+    for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) require_off(model, key);
     model.read("ignore_merges", file_.takes_whole_words);
+    bool falls_back = false;
+    model.read("byte_fallback", falls_back);
+    if (falls_back) file_.alphabet = Alphabet::kCharacters;
     model.require("vocab", "give the tokens and their ids");
     model.require("merges", "give the pairs in the order in which they are joined");
     read_vocabulary(model);
     if (model.has_value("unk_token")) {
-      require_off(model, "fuse_unk");
+      if (!is_by_characters()) require_off(model, "fuse_unk");  // else all 256 bytes are tokens, and nothing is unknown
       std::string name;
       model.read("unk_token", name);
       unknown_ = name;
@@ -105,7 +114,7 @@ class Reader {
       if (token.kind != TokenKind::kAbsent) {
         model.refuse("vocab", json_shown(name) + " has the id " + std::to_string(id) + ", which " + json_shown(token.name) + " has too");
       }
-      token = {name, TokenKind::kNormal};
+      token = {name, is_by_characters() && byte_of_name(name) ? TokenKind::kByte : TokenKind::kNormal};
       id_of_name_.emplace(name, id);
     }
   }
@@ -157,15 +166,51 @@ class Reader {
     file_.added.push_back(added);
   }
 
+  bool is_by_characters() const { return file_.alphabet == Alphabet::kCharacters; }
+
+  // The steps before a vocabulary by characters put marks in place of spaces; one by bytes needs the byte alphabet.
+  void check_alphabet() const {
+    const JsonFields model = root_.object("model");
+    if (!is_by_characters()) {
+      if (!ends_with_bytes_) root_.refuse("pre_tokenizer", "must end with ByteLevel, or model.byte_fallback be true: other vocabularies are not known here");
+      return;
+    }
+    if (ends_with_bytes_) model.refuse("byte_fallback", "must be false where pre_tokenizer ends with ByteLevel: every byte is a token already");
+    if (file_.takes_whole_words) model.refuse("ignore_merges", "true is not supported beside byte_fallback");
+    if (!marks_spaces_) model.refuse("byte_fallback", "true needs a normalizer (Replace) or pre_tokenizer (Metaspace) that puts U+2581 in place of spaces");
+  }
+
   void read_normalizer(const JsonFields& normalizer) {
     const std::string type = type_of(normalizer);
-    if (type == "NFC") {
-      file_.composes = true;
-    } else if (type == "Sequence") {
+    if (type == "Sequence") {
       for (size_t n = 0; n < normalizer.list_at("normalizers").size(); ++n) read_normalizer(normalizer.element("normalizers", n));
+    } else if (type == "NFC") {
+      if (marks_spaces_ || file_.space_before != SpaceBefore::kNothing) normalizer.refuse("type", "\"NFC\" must stand before Prepend and Replace");
+      file_.composes = true;
+    } else if (is_by_characters() && type == "Prepend") {
+      require_text(normalizer, "prepend", kSpaceMark);
+      file_.space_before = SpaceBefore::kEveryPiece;
+    } else if (is_by_characters() && type == "Replace") {
+      read_replace(normalizer, " ", kSpaceMark);
+      marks_spaces_ = file_.marks_before_added = true;
     } else {
-      refuse_type(normalizer, type, {"NFC", "Sequence"});
+      refuse_type(normalizer, type, is_by_characters() ? std::vector<std::string>{"NFC", "Prepend", "Replace", "Sequence"} : std::vector<std::string>{"NFC", "Sequence"});
     }
+  }
+
+  static void require_text(const JsonFields& fields, const std::string& key, std::string_view wanted) {
+    const std::string shown = json_shown(std::string(wanted));
+    std::string text;
+    fields.require(key, "must be " + shown);
+    fields.read(key, text);
+    if (text != wanted) fields.refuse(key, json_shown(text) + " is not supported; must be " + shown);
+  }
+
+  // {"pattern": {"String": from}, "content": to}
+  static void read_replace(const JsonFields& fields, std::string_view from, std::string_view to) {
+    fields.require("pattern", "give {\"String\": " + json_shown(std::string(from)) + "}");
+    require_text(fields.object("pattern"), "String", from);
+    require_text(fields, "content", to);
   }
 
   void read_pre_tokenizer(const JsonFields& fields, bool is_last) {
@@ -178,14 +223,43 @@ class Reader {
       read_byte_level(fields, is_last);
     } else if (type == "Split") {
       read_split(fields);
+    } else if (type == "Punctuation") {
+      read_punctuation(fields);
+    } else if (type == "Metaspace" && is_by_characters()) {
+      read_metaspace(fields);
     } else if (type == "Digits") {
       bool each = false;
       fields.allow_only({"type", "individual_digits"});
       fields.read("individual_digits", each);
       file_.cuts.push_back({each ? Cut::kEachDigit : Cut::kDigitRuns});
     } else {
-      refuse_type(fields, type, {"ByteLevel", "Split", "Digits", "Sequence"});
+      refuse_type(fields, type, {is_by_characters() ? "Metaspace" : "ByteLevel", "Split", "Digits", "Punctuation", "Sequence"});
     }
+  }
+
+  // Older files say add_prefix_space where newer ones have prepend_scheme.
+  void read_metaspace(const JsonFields& fields) {
+    fields.allow_only({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
+    require_text(fields, "replacement", kSpaceMark);
+    if (marks_spaces_) fields.refuse("type", "\"Metaspace\" beside a normalizer that puts U+2581 in place of spaces is not supported");
+    if (!file_.cuts.empty()) fields.refuse("type", "\"Metaspace\" must be the first: what stands before it would see spaces");
+    file_.space_before = read_scheme(fields);
+    bool cuts = true;
+    fields.read("split", cuts);
+    if (cuts) file_.cuts.push_back({Cut::kPattern, "\u2581[^\u2581]*"});
+    marks_spaces_ = true;
+  }
+
+  static SpaceBefore read_scheme(const JsonFields& fields) {
+    bool adds = true;
+    fields.read("add_prefix_space", adds);
+    std::string scheme = adds ? "always" : "never";
+    if (fields.has_value("prepend_scheme")) {
+      fields.require_one_of("prepend_scheme", {"always", "never", "first"});
+      fields.read("prepend_scheme", scheme);
+    }
+    if (scheme == "never") return SpaceBefore::kNothing;
+    return scheme == "first" ? SpaceBefore::kTextWithoutSpace : SpaceBefore::kPieceWithoutSpace;
   }
 
   void read_byte_level(const JsonFields& fields, bool is_last) {
@@ -201,16 +275,29 @@ class Reader {
 
   void read_split(const JsonFields& fields) {
     fields.allow_only({"type", "pattern", "behavior", "invert"});
-    fields.require("pattern", "give {\"Regex\": ...}");
-    fields.require_one_of("behavior", {"Isolated"});
-    require_off(fields, "invert");
-    const JsonFields pattern = fields.object("pattern");
-    pattern.allow_only({"Regex"});
-    pattern.require("Regex", "give the regular expression");
+    fields.require("pattern", "give {\"Regex\": ...} or {\"String\": ...}");
+    CutStep step{.cut = Cut::kPattern, .pattern = read_pattern(fields.object("pattern"))};
+    fields.read("invert", step.inverts);
+    fields.read_required_choice("behavior", step.behavior, kSplitBehaviors);
+    const auto known = known_cut(step.pattern);
+    if (known && step.behavior == SplitBehavior::kIsolated) step = {.cut = *known};
+    file_.cuts.push_back(step);
+  }
+
+  static std::string read_pattern(const JsonFields& pattern) {
+    pattern.allow_only({"Regex", "String"});
+    const bool is_text = pattern.has("String");
+    if (is_text == pattern.has("Regex")) pattern.refuse("Regex", "must be given, or \"String\" in its place");
     std::string text;
-    pattern.read("Regex", text);
-    const auto known = known_cut(text);
-    file_.cuts.push_back({known.value_or(Cut::kPattern), known ? "" : text});
+    pattern.read(is_text ? "String" : "Regex", text);
+    return is_text ? pattern_of_text(text) : text;
+  }
+
+  void read_punctuation(const JsonFields& fields) {
+    fields.allow_only({"type", "behavior"});
+    CutStep step{.cut = Cut::kPattern, .pattern = "[\\p{P}\\$+<=>^`|~]"};
+    fields.read_choice("behavior", step.behavior, kSplitBehaviors);
+    file_.cuts.push_back(step);
   }
 
   void read_post_processor(const JsonFields& fields) {
@@ -235,9 +322,25 @@ class Reader {
     const std::string type = type_of(fields);
     if (type == "Sequence") {
       for (size_t n = 0; n < fields.list_at("decoders").size(); ++n) read_decoder(fields.element("decoders", n));
-    } else if (type != "ByteLevel") {
-      refuse_type(fields, type, {"ByteLevel", "Sequence"});
+    } else if (!is_by_characters()) {
+      if (type != "ByteLevel") refuse_type(fields, type, {"ByteLevel", "Sequence"});
+    } else if (type == "Replace") {
+      read_replace(fields, kSpaceMark, " ");
+    } else if (type == "Strip") {
+      read_strip(fields);
+    } else if (type == "Metaspace") {
+      file_.drops_first_space = read_scheme(fields) != SpaceBefore::kNothing;
+    } else if (type != "ByteFallback" && type != "Fuse") {
+      refuse_type(fields, type, {"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace", "Sequence"});
     }
+  }
+
+  void read_strip(const JsonFields& fields) {
+    require_text(fields, "content", " ");
+    int start = 0, stop = 0;
+    fields.read("start", start, 0, 1);
+    fields.read("stop", stop, 0, 0);
+    file_.drops_first_space = start == 1;
   }
 
   void read_config() {
@@ -271,7 +374,7 @@ class Reader {
   TokenizerFile file_;
   std::unordered_map<std::string, int32_t> id_of_name_;
   std::optional<std::string> unknown_;
-  bool ends_with_bytes_ = false;
+  bool ends_with_bytes_ = false, marks_spaces_ = false;
 };
 
 }  // namespace

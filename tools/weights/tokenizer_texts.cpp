@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/tokenizer/scored_merges.h"
+#include "tools/tokenizer/space_mark.h"
 
 namespace reprise {
 namespace {
@@ -24,8 +26,29 @@ ordered_json split(const std::string& pattern) {
   return {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
 }
 
+ordered_json replace(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+bool is_by_characters(const TokenizerFile& tokenizer) { return tokenizer.alphabet == Alphabet::kCharacters; }
+
+ordered_json normalizer(const TokenizerFile& tokenizer) {
+  if (!is_by_characters(tokenizer)) return tokenizer.composes ? ordered_json{{"type", "NFC"}} : ordered_json();
+  const std::string mark(kSpaceMark);
+  if (tokenizer.space_before == SpaceBefore::kNothing) return replace(" ", mark);
+  return {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", mark}}, replace(" ", mark)}}};
+}
+
+ordered_json decoder(const TokenizerFile& tokenizer) {
+  if (!is_by_characters(tokenizer)) return byte_level(true);
+  ordered_json steps = {replace(std::string(kSpaceMark), " "), {{"type", "ByteFallback"}}, {{"type", "Fuse"}}};
+  if (tokenizer.drops_first_space) steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  return {{"type", "Sequence"}, {"decoders", steps}};
+}
+
 // The steps of the cut; the last of them turns bytes into the byte alphabet, and cuts as GPT-2 does where that is the last cut.
 ordered_json pre_tokenizer(const TokenizerFile& tokenizer) {
+  if (is_by_characters(tokenizer)) return nullptr;
   ordered_json steps = ordered_json::array();
   bool cuts = false;
   for (const CutStep& step : tokenizer.cuts) {
@@ -36,6 +59,7 @@ ordered_json pre_tokenizer(const TokenizerFile& tokenizer) {
       case Cut::kQwen2: steps.push_back(split(kQwen2)); break;
       case Cut::kEachDigit: steps.push_back({{"type", "Digits"}, {"individual_digits", true}}); break;
       case Cut::kDigitRuns: steps.push_back({{"type", "Digits"}, {"individual_digits", false}}); break;
+      case Cut::kMarkedWords: break;
       case Cut::kPattern: steps.push_back(split(step.pattern)); break;
     }
   }
@@ -72,6 +96,12 @@ ordered_json added_tokens(const TokenizerFile& tokenizer) {
   return list;
 }
 
+// A vocabulary by characters names one, though its bytes leave nothing unknown.
+ordered_json unknown_token(const TokenizerFile& tokenizer) {
+  if (!is_by_characters(tokenizer) || !tokenizer.unknown) return nullptr;
+  return name_of(tokenizer, *tokenizer.unknown);
+}
+
 ordered_json pairs_model(const TokenizerFile& tokenizer) {
   ordered_json vocabulary = ordered_json::object(), merges = ordered_json::array();
   auto& entries = vocabulary.get_ref<ordered_json::object_t&>();
@@ -79,13 +109,16 @@ ordered_json pairs_model(const TokenizerFile& tokenizer) {
     if (tokenizer.tokens[id].kind != TokenKind::kAbsent) entries.push_back({tokenizer.tokens[id].name, id});  // no search for an equal name, which is quadratic
   }
   for (const auto& [first, second] : tokenizer.merges) merges.push_back(first + " " + second);
+  if (is_by_characters(tokenizer)) {  // as pairs, because a token may hold a space
+    for (const ScoredMerge& merge : merges_by_score(tokenizer)) merges.push_back({name_of(tokenizer, merge.left), name_of(tokenizer, merge.right)});
+  }
   return {{"type", "BPE"},
           {"dropout", nullptr},
-          {"unk_token", nullptr},
+          {"unk_token", unknown_token(tokenizer)},
           {"continuing_subword_prefix", nullptr},
           {"end_of_word_suffix", nullptr},
-          {"fuse_unk", false},
-          {"byte_fallback", false},
+          {"fuse_unk", is_by_characters(tokenizer)},
+          {"byte_fallback", is_by_characters(tokenizer)},
           {"ignore_merges", tokenizer.takes_whole_words},
           {"vocab", std::move(vocabulary)},
           {"merges", std::move(merges)}};
@@ -100,10 +133,10 @@ TokenizerTexts tokenizer_texts(const TokenizerFile& tokenizer, const std::string
                              {"truncation", nullptr},
                              {"padding", nullptr},
                              {"added_tokens", added_tokens(tokenizer)},
-                             {"normalizer", tokenizer.composes ? ordered_json{{"type", "NFC"}} : ordered_json()},
+                             {"normalizer", normalizer(tokenizer)},
                              {"pre_tokenizer", pre_tokenizer(tokenizer)},
                              {"post_processor", post_processor(tokenizer)},
-                             {"decoder", byte_level(true)},
+                             {"decoder", decoder(tokenizer)},
                              {"model", pairs_model(tokenizer)}};
   ordered_json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}, {"add_bos_token", tokenizer.adds_bos}};
   if (tokenizer.bos) config["bos_token"] = name_of(tokenizer, *tokenizer.bos);
