@@ -178,6 +178,39 @@ TEST_F(Chat, EveryReplyIsLearnedWhereEarlierOnesAreWrittenOtherwise) {
   expect_user_error([&] { tokens_of(unsaid); }, {"x: ", "first 3 of 7 messages"});  // nothing of it is there to be found
 }
 
+// As Phi-3's: a last token behind what does not ask. It begins with the bytes of what asks, and belongs to the last reply alone.
+TEST_F(Chat, ALastTokenBehindAllBelongsToTheLastReply) {
+  put_file(folder.file("chat_template.jinja"),
+           "{% for m in messages %}{{ '<|s|>' + m.role + '\\n' + m.content + '<|e|>\\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<|s|>assistant\\n' }}{% else %}{{ eos_token }}{% endif %}");
+  EXPECT_EQ(learned(chat_of({message("user", "a"), message("assistant", "b")})), "b<|e|>\n<|e|>");
+  const Json two = chat_of({message("system", "s"), message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "")});
+  EXPECT_EQ(learned(two), "b<|e|>\n|<|e|>\n<|e|>");
+}
+
+// As Llama-2's, Mistral's and Gemma's, over SentencePiece's characters: a space that the tokenizer puts before a text moves no label.
+TEST_F(Chat, LabelsOfCharactersAreOfTheReplies) {
+  const auto all = small_tokenizers();
+  const Json two = chat_of({message("user", "it's"), message("assistant", "of the world"), message("user", " 12"), message("assistant", "\u5b57 a")});
+  put_file(folder.file("tokenizer_config.json"), R"({"bos_token": "<s>", "eos_token": "</s>"})");
+  put_file(folder.file("chat_template.jinja"),
+           "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}{{ '[INST] ' + m.content.strip() + ' [/INST]' }}{% else %}"
+           "{{ ' ' + m.content + ' ' + eos_token }}{% endif %}{% endfor %}");
+  for (const char* name : {"llama2", "phi3", "mistral", "gemma"}) {
+    SCOPED_TRACE(name);
+    put_file(folder.file("tokenizer.json"), all.at(name).json.dump());
+    EXPECT_EQ(learned(two), " of the world </s>| \u5b57 a </s>");
+    const ChatTokens tokens = tokens_of(two);
+    EXPECT_EQ(tokens.text, "<s>[INST] it's [/INST] of the world </s>[INST] 12 [/INST] \u5b57 a </s>");
+    EXPECT_EQ(tokens.ids.front(), 1);
+  }
+  // Gemma's roles; the reply's first bytes stand behind a newline, not behind a token of control.
+  put_file(folder.file("chat_template.jinja"),
+           "{{ bos_token }}{% for m in messages %}{{ '<s>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content | trim + '<end>\\n' }}{% endfor %}"
+           "{% if add_generation_prompt %}{{ '<s>model\\n' }}{% endif %}");
+  EXPECT_EQ(learned(two), "of the world<end>\n|\u5b57 a<end>\n");
+}
+
 TEST_F(Chat, PartsOfTextAreOneText) {
   const Json parts = {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}};
   Json sample = chat_of({message("user", ""), message("assistant", "c")});

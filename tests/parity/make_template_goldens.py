@@ -67,6 +67,12 @@ def case(name, template, conversation, add_generation_prompt=False, today=kToday
   return {**one, "text": plain, "generated": marks}
 
 
+def undated_case(name, template, conversation, add_generation_prompt=False):
+  """Without a day strftime_now is not defined, and a template that calls it all the same gets a fixed one."""
+  calls = "strftime_now(" in template and "strftime_now is defined" not in template
+  return {**case(name, template, conversation, add_generation_prompt, today="2024-07-26" if calls else None), "today": None}
+
+
 # ---- templates of our own: one or two things of the language each
 
 kChat = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  Hé, wörld \n"},
@@ -248,7 +254,12 @@ def own_cases():
   for prompt in (False, True):
     yield case("thinking", thinking, kChat, prompt)
   yield case("no date", "{{ strftime_now is defined }}{% if not date is defined %}{% set date = '26 Jul' %}{% endif %}{{ date }}", kChat, today=None)
-  yield case("no date, asked", "{{ strftime_now('%d') }}", kChat, today=None)
+  yield undated_case("no date, asked", "{{ strftime_now('%d %B %Y, %A %j') }}", kChat)
+  by_attribute = ("{% set asked = messages | selectattr('role', 'equalto', 'user') | list %}{{ asked | length }}{{ asked[-1].content }}"
+                  "{{ messages | rejectattr('role', 'in', ['user', 'system']) | list | length }}{{ messages | selectattr('tool_calls') | list | length }}"
+                  "{{ messages | selectattr('tool_calls', 'defined') | list | length }}{{ tools | tojson(ensure_ascii=False, indent=2) }}")
+  yield case("by attribute", by_attribute, kChat)
+  yield case("by attribute", by_attribute, kTools)
 
 
 # ---- conversations for other people's templates
@@ -299,7 +310,8 @@ def real_cases(files, count=150):
       template = stream.read()
     draw = random.Random(os.path.basename(file))
     for n in range(count):
-      yield case(f"{os.path.basename(file)} {n}", template, random_conversation(draw), draw.random() < 0.5, draw.choice([kToday, None]))
+      make = draw.choice([case, undated_case])
+      yield make(f"{os.path.basename(file)} {n}", template, random_conversation(draw), draw.random() < 0.5)
 
 
 def write(path, cases):

@@ -26,8 +26,8 @@ class ChatTemplate {
   };
 
   // `name` is what messages call the template. Throws UserError where the source is not UTF-8, no template, or beyond the language
-  // (template_syntax.h). `today`: what strftime_now tells; without it the function is not defined, and templates take the date that they
-  // have for that case, so that a training does not depend on the day.
+  // (template_syntax.h). `today`: what strftime_now tells. Without it the function is not defined, and templates that ask take the date
+  // that they have for that case; one that calls it all the same gets 26 July 2024, so that a training does not depend on the day.
   ChatTemplate(const std::string& source, std::string name, SpecialTexts specials, std::optional<std::tm> today = std::nullopt);
 
   // Whether the template itself marks what the assistant says.

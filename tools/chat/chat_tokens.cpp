@@ -97,8 +97,8 @@ ChatTokens tokenize_rendered(const Tokenizer& tokenizer, const MarkedText& text,
 // Finds what the assistant says in a rendered conversation.
 class AssistantFinder {
  public:
-  AssistantFinder(const ChatTemplate& chat, const Conversation& conversation, const RenderedChat& whole)
-      : chat_(chat), variables_(conversation.variables), prompt_messages_(conversation.prompt_messages), whole_(whole) {}
+  AssistantFinder(const ChatTemplate& chat, const Tokenizer& tokenizer, const Conversation& conversation, const RenderedChat& whole)
+      : chat_(chat), tokenizer_(tokenizer), variables_(conversation.variables), prompt_messages_(conversation.prompt_messages), whole_(whole) {}
 
   Ranges find() const { return chat_.marks_generation() ? marked() : between_prefixes(); }
   // All behind the prompt.
@@ -149,16 +149,29 @@ class AssistantFinder {
     return end + asks.size();
   }
 
-  // Where message i ends. Some templates (Qwen3's) leave thoughts out of a reply once others follow. Then what the template writes behind
+  // Where message i ends. Some templates (Phi-3's) write a last token behind every conversation that does not ask: then it ends where they
+  // begin to write it or to ask, which is no place inside of a token of control. Some templates (Qwen3's) leave thoughts out of a reply once others follow. Then what the template writes behind
   // the message's last byte, where nothing follows, must stand behind it in the whole too.
   size_t end_of(size_t i) const {
     const Json first = first_messages(i + 1);
     const std::string text = chat_.render(first, false).text.bytes;
     if (begins_whole(text)) return text.size();
+    if (const size_t end = end_before_last(first, text); end > 0) return end;
     const size_t end_in_whole = end_of_marks(chat_.render(variables_, false, i).text), end_in_first = end_of_marks(chat_.render(first, false, i).text);
     const std::string behind = text.substr(end_in_first);
     if (end_in_whole == 0 || end_in_first == 0 || whole_.text.bytes.compare(end_in_whole, behind.size(), behind) != 0) refuse_prefix(i + 1);
     return end_in_whole + behind.size();
+  }
+
+  // Up to where a text is the same whether it ends or asks for more; 0 where that does not begin the whole, or lacks a byte of the message.
+  size_t end_before_last(const Json& first, const std::string& text) const {
+    const std::string asked = chat_.render(first, true).text.bytes;
+    size_t end = static_cast<size_t>(std::mismatch(text.begin(), text.end(), asked.begin(), asked.end()).first - text.begin());
+    for (const Tokenizer::Place& control : tokenizer_.find_control(text)) {
+      if (control.begin < end && control.end > end) end = control.begin;
+    }
+    const size_t last = first["messages"].size() - 1;
+    return end >= end_of_marks(chat_.render(first, false, last).text) && begins_whole(text.substr(0, end)) ? end : 0;
   }
 
   static size_t end_of_marks(const MarkedText& text) { return text.origins.rfind(static_cast<char>(TextOrigin::kMarked)) + 1; }
@@ -170,6 +183,7 @@ class AssistantFinder {
   }
 
   const ChatTemplate& chat_;
+  const Tokenizer& tokenizer_;
   const Json& variables_;
   const size_t prompt_messages_;
   const RenderedChat& whole_;
@@ -213,7 +227,7 @@ ChatTokens ChatModel::tokens_of(const Json& sample, TrainOn train_on, const std:
     if (!template_) throw UserError(path_ + " has no chat template; its conversations would need one in chat_template.jinja");
     if (!template_->takes_parts()) join_text_parts(conversation.variables["messages"]);
     const RenderedChat whole = template_->render(conversation.variables, false);
-    const Ranges learned = train_on == TrainOn::kAll ? Ranges{{0, whole.text.size()}} : AssistantFinder(*template_, conversation, whole).find();
+    const Ranges learned = train_on == TrainOn::kAll ? Ranges{{0, whole.text.size()}} : AssistantFinder(*template_, *tokenizer_, conversation, whole).find();
     ChatTokens tokens = tokenize_rendered(*tokenizer_, whole.text, learned);
     const bool learns = std::any_of(tokens.labels.begin(), tokens.labels.end(), [](int32_t label) { return label != kIgnoredLabel; });
     if (!learns) throw UserError(train_on == TrainOn::kAll ? "the sample has no tokens" : "nothing is learned from it: no message of the assistant");

@@ -265,17 +265,37 @@ TemplateValue join(const Arguments& arguments, TemplateBudget& budget) {
   return made_text(std::move(joined), budget);
 }
 
+TemplateValue list_of(const Arguments& arguments, TemplateBudget& budget) {
+  return TemplateValue::list(elements_of(arguments.values[0], budget), budget);
+}
+
+// Whether the value is true, or passes the test that argument `place` names with the arguments behind it.
+bool passes(const TemplateValue& value, const Arguments& arguments, size_t place, TemplateBudget& budget) {
+  if (arguments.values.size() <= place) return value.truth();
+  Arguments tested{.values = {value}, .keywords = {}};
+  tested.values.insert(tested.values.end(), arguments.values.begin() + static_cast<ptrdiff_t>(place) + 1, arguments.values.end());
+  return find_test(arguments.values[place].as_text()->bytes)->call(tested, budget).truth();
+}
+
 template <bool wanted>
 TemplateValue choose(const Arguments& arguments, TemplateBudget& budget) {
   TemplateList chosen;
   for (const TemplateValue& element : elements_of(arguments.values[0], budget)) {
-    bool holds = element.truth();
-    if (arguments.values.size() > 1) {
-      Arguments tested{.values = {element}, .keywords = {}};
-      tested.values.insert(tested.values.end(), arguments.values.begin() + 2, arguments.values.end());
-      holds = find_test(arguments.values[1].as_text()->bytes)->call(tested, budget).truth();
-    }
-    if (holds == wanted) chosen.push_back(element);
+    if (passes(element, arguments, 1, budget) == wanted) chosen.push_back(element);
+  }
+  return TemplateValue::list(std::move(chosen), budget);
+}
+
+template <bool wanted>
+TemplateValue choose_by_attribute(const Arguments& arguments, TemplateBudget& budget) {
+  const std::string& name = text_argument(arguments, 1).bytes;
+  if (name.find('.') != std::string::npos) template_fault("an attribute \"" + name + "\" of an attribute is not supported");
+  TemplateList chosen;
+  for (const TemplateValue& element : elements_of(arguments.values[0], budget)) {
+    if (element.is_undefined()) template_fault("an element is undefined, and \"" + name + "\" of it is asked for");
+    const TemplateValue* const found = element.as_mapping() ? element.as_mapping()->find(name, budget) : nullptr;
+    const TemplateValue value = found != nullptr ? *found : TemplateValue::undefined("\"" + name + "\"");
+    if (passes(value, arguments, 2, budget) == wanted) chosen.push_back(element);
   }
   return TemplateValue::list(std::move(chosen), budget);
 }
@@ -289,7 +309,9 @@ TemplateValue default_of(const Arguments& arguments, TemplateBudget& budget) {
 }
 
 TemplateValue tojson(const Arguments& arguments, TemplateBudget& budget) {
-  return json_text_of(arguments.values[0], integer_argument(arguments, 1, "indent", -1), budget);
+  const TemplateValue* const ascii = argument(arguments, 1, "ensure_ascii");
+  if (ascii != nullptr && ascii->truth()) template_fault("tojson: ensure_ascii is not supported");
+  return json_text_of(arguments.values[0], integer_argument(arguments, 2, "indent", -1), budget);
 }
 
 TemplateValue printed(const Arguments& arguments, TemplateBudget& budget) { return made_text(arguments.values[0].printed(), budget); }
@@ -332,7 +354,9 @@ constexpr TemplateFunction kFilters[] = {
     {"lower", 0, 0, "", lower},                              {"upper", 0, 0, "", upper},
     {"select", 0, 2, "", choose<true>},                      {"reject", 0, 2, "", choose<false>},
     {"replace", 2, 3, "", replace_printed},                  {"string", 0, 0, "", printed},
-    {"tojson", 0, 1, "indent ", tojson},                     {"trim", 0, 1, "chars ", trim},
+    {"selectattr", 1, 3, "", choose_by_attribute<true>},     {"rejectattr", 1, 3, "", choose_by_attribute<false>},
+    {"list", 0, 0, "", list_of},
+    {"tojson", 0, 2, "ensure_ascii indent ", tojson},                     {"trim", 0, 1, "chars ", trim},
 };
 
 constexpr TemplateFunction kTests[] = {

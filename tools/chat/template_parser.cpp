@@ -470,18 +470,19 @@ class TemplateParser {
     ExpressionPointer call = make(ExpressionKind::kFilter, at, take().text, listed(std::move(value)));
     if (is_operator("(")) parse_arguments(*call);
     check_arguments(*call, *filter);
-    if (call->name == "select" || call->name == "reject") check_chosen_test(*call);
+    if (call->name == "select" || call->name == "reject") check_chosen_test(*call, 1);
+    if (call->name == "selectattr" || call->name == "rejectattr") check_chosen_test(*call, 2);
     return call;
   }
 
-  // select and reject name the test that they put to every element.
-  void check_chosen_test(const TemplateExpression& call) {
-    if (call.operands.size() < 2) return;
-    const MarkedText* const test = call.operands[1]->kind == ExpressionKind::kConstant ? call.operands[1]->constant.as_text() : nullptr;
+  // select, reject and those by an attribute name the test that they put to every element.
+  void check_chosen_test(const TemplateExpression& call, size_t place) {
+    if (call.operands.size() <= place) return;
+    const MarkedText* const test = call.operands[place]->kind == ExpressionKind::kConstant ? call.operands[place]->constant.as_text() : nullptr;
     if (test == nullptr) refuse("\"" + call.name + "\" of a test that is no plain string is not supported");
     const TemplateFunction* const found = find_test(test->bytes);
     if (found == nullptr) refuse("the test \"" + test->bytes + "\" is not supported");
-    if (call.operands.size() - 2 != found->fewest) refuse("\"" + call.name + "\" with too many or too few arguments");
+    if (call.operands.size() - place - 1 != found->fewest) refuse("\"" + call.name + "\" with too many or too few arguments");
   }
 
   ExpressionPointer parse_test(ExpressionPointer value) {
