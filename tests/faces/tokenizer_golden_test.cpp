@@ -11,6 +11,7 @@
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/small_tokenizer.h"
+#include "tools/tokenizer/pre_tokenizers.h"
 #include "tools/tokenizer/tokenizer.h"
 #include "tools/weights/tokenizer_texts.h"
 
@@ -126,6 +127,25 @@ TEST(TokenizerGolden, GgufFilesWithScoresGiveTheIdsOfMerges) {
   EXPECT_EQ(exported->eos(), 2);
   write_gguf_characters(path, all.at("gemma").json, false);
   expect_same_text(*Tokenizer::open(path), {{" a b", Tokenizer::open(path)->encode(" a b", false), {}}});
+}
+
+// Each pre-tokenizer that a GGUF file may name cuts alike where an export has spelled it.
+TEST(TokenizerGolden, ExportedCutsAreThoseOfTheName) {
+  const SmallTokenizer small = small_tokenizers().at("gpt2");
+  const TemporaryFolder folder;
+  const std::string path = folder.file("named.gguf");
+  size_t differ = 0;
+  for (const std::string& word : pre_tokenizer_words()) {
+    SCOPED_TRACE(word);
+    write_gguf_tokenizer(path, small.json, word);
+    put_file(folder.file("tokenizer.json"), tokenizer_texts(read_tokenizer_gguf(path), "").tokenizer);
+    const auto named = Tokenizer::open(path), spelled = Tokenizer::open(folder.path());
+    for (const TokenizedText& each : small.cases) {
+      EXPECT_EQ(spelled->encode(each.text, false), named->encode(each.text, false)) << each.text;
+      differ += named->encode(each.text, false) != each.ids;
+    }
+  }
+  EXPECT_GE(differ, 200u) << "the names mean other cuts than GPT-2's";
 }
 
 // The text that tests/parity/tokenizer_parity.py makes too: pieces, and every fourth time a random character.

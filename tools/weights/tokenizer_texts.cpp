@@ -1,5 +1,5 @@
 // See tokenizer_texts.h. Source of the fields: github.com/huggingface/tokenizers, the serialisation of each part. The patterns are the
-// models' own: facts of Llama 3's and Qwen 2's tokenizer.json.
+// models' own: facts of GPT-2's, Llama 3's and Qwen 2's tokenizer.json.
 #include "tools/weights/tokenizer_texts.h"
 
 #include <nlohmann/json.hpp>
@@ -13,9 +13,10 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const char* const kLlama3 =
+const char* const kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const char* const kLlama3Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-const char* const kQwen2 =
+const char* const kQwen2Pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 ordered_json byte_level(bool cuts) {
@@ -50,13 +51,14 @@ ordered_json decoder(const TokenizerFile& tokenizer) {
 ordered_json pre_tokenizer(const TokenizerFile& tokenizer) {
   if (is_by_characters(tokenizer)) return nullptr;
   ordered_json steps = ordered_json::array();
-  bool cuts = false;
+  const bool cuts = !tokenizer.cuts.empty() && tokenizer.cuts.back().cut == Cut::kGpt2;
   for (const CutStep& step : tokenizer.cuts) {
-    cuts = step.cut == Cut::kGpt2;
     switch (step.cut) {
-      case Cut::kGpt2: break;
-      case Cut::kLlama3: steps.push_back(split(kLlama3)); break;
-      case Cut::kQwen2: steps.push_back(split(kQwen2)); break;
+      case Cut::kGpt2:
+        if (&step != &tokenizer.cuts.back()) steps.push_back(split(kGpt2Pattern));
+        break;
+      case Cut::kLlama3: steps.push_back(split(kLlama3Pattern)); break;
+      case Cut::kQwen2: steps.push_back(split(kQwen2Pattern)); break;
       case Cut::kEachDigit: steps.push_back({{"type", "Digits"}, {"individual_digits", true}}); break;
       case Cut::kDigitRuns: steps.push_back({{"type", "Digits"}, {"individual_digits", false}}); break;
       case Cut::kMarkedWords: break;
