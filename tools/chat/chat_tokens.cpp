@@ -247,7 +247,7 @@ AnswerTokens ChatModel::answer_tokens(const Json& prompt, const Json& answer, co
       if (!template_) throw UserError(path_ + " has no chat template; its conversations would need one in chat_template.jinja");
       if (!template_->takes_parts()) join_text_parts(conversation.variables["messages"]);
       const RenderedChat whole = template_->render(conversation.variables, false);
-      const ChatTokens all = tokenize_rendered(*tokenizer_, whole.text, AssistantFinder(*template_, conversation, whole).behind_prompt());
+      const ChatTokens all = tokenize_rendered(*tokenizer_, whole.text, AssistantFinder(*template_, *tokenizer_, conversation, whole).behind_prompt());
       tokens.ids = all.ids;
       while (tokens.begin < all.labels.size() && all.labels[tokens.begin] == kIgnoredLabel) ++tokens.begin;
     }
