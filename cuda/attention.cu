@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? scores.at[i][j] * head.scale : kMinusInfinity;
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? head.capped(scores.at[i][j] * head.scale) : kMinusInfinity;
     }
     float rescale[4];
     softmax.update(scores, rescale);
@@ -293,9 +293,11 @@ __device__ BackwardTile backward_tile(Shared& left, Shared& right, const Attenti
     const uint32_t kept = mask.drops ? mask.kept_bits(queries.t[i], s) : 15;
     REPRISE_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
-      const float p = queries.sees(i, s + j) ? device_exp(fmaf(tile.weights.at[i][j], head.scale, -lse)) : 0.0f;
+      const float score = head.softcap > 0 ? head.capped(tile.weights.at[i][j] * head.scale) : 0.0f;
+      const float log_weight = head.softcap > 0 ? score - lse : fmaf(tile.weights.at[i][j], head.scale, -lse);
+      const float p = queries.sees(i, s + j) ? device_exp(log_weight) : 0.0f;
       tile.weights.at[i][j] = p * mask.factor(kept, j);
-      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * head.scale;
+      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * (head.scale * head.slope(score));
     }
   }
   return tile;
@@ -331,7 +333,8 @@ __global__ void __launch_bounds__(kThreads, kSlabs == 2 ? 6 : 4) attention_backw
   for (uint32_t h = first_head; h < first_head + group; ++h) {
     const Head<Stored> head(args, b, h);
     const WeightMask mask(args, head);
-    for (uint32_t first_query = first_key; first_query < args.T; first_query += kTile) {
+    const uint32_t end = head.end_of_seeing(first_key + kTile);
+    for (uint32_t first_query = first_key; first_query < end; first_query += kTile) {
       if (StartRange(head, first_query, kTile).first >= first_key + kTile) continue;
       const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
       if constexpr (kValues) {
@@ -402,7 +405,7 @@ Status cuda_attention_forward(const KernelContext& context, const AttentionForwa
   check_documents(context, args);
   if constexpr (sizeof(Stored) == sizeof(float)) {
     (D <= 64 ? launch_forward<Stored, 2> : launch_forward<Stored, 8>)(context, args, tiles);
-  } else if (attention_uses_mma(DType::kBf16, D)) {
+  } else if (attention_uses_mma(DType::kBf16, D, args.attention)) {
     launch_attention_forward_mma(context, args);
   } else {
     launch_forward<Stored, 8>(context, args, tiles);
@@ -419,7 +422,7 @@ Status cuda_attention_backward(const KernelContext& context, const AttentionBack
   REPRISE_LAUNCH(attention_delta<Stored>, blocks_for(rows * kWarpLanes), kDeltaWarps * kWarpLanes, context.queue, delta, args);
   if constexpr (sizeof(Stored) == sizeof(float)) {
     (D <= 64 ? launch_backward<Stored, 2> : launch_backward<Stored, 8>)(context, args, tiles);
-  } else if (attention_uses_mma(DType::kBf16, D)) {
+  } else if (attention_uses_mma(DType::kBf16, D, args.attention)) {
     launch_attention_backward_mma(context, args, delta);
   } else {
     launch_backward<Stored, 8>(context, args, tiles);

@@ -191,7 +191,7 @@ struct KeyShape : BackwardShape<kD> {
   static constexpr uint32_t kAcross = 2, kStep = 8 * kAcross;  // queries at a time
   using Keys = HeadTile<kD, Base::kOfBlock, NeighboursDown<Base::kDown>>;
   using Queries = HeadTile<kD, Base::kWalked>;
-  // A stage holds q and dy of its queries, and of each its lse, its delta, and its document's start.
+  // A stage holds q and dy of its queries, and of each its lse, its delta, and the first key that it sees.
   static constexpr uint32_t kLse = 2 * Queries::kBytes, kDelta = kLse + 4 * Base::kWalked, kStart = kDelta + 4 * Base::kWalked;
   static constexpr uint32_t kStageBytes = kStart + 4 * Base::kWalked;
   static constexpr bool kKeepsV = kD == 128;  // in registers, as k; else in shared memory
@@ -212,8 +212,8 @@ __device__ void copy_queries(const SharedBytes& shared, uint32_t stage, const At
   const bool inside = first_query + i < head.T, first_half = threadIdx.x < Shape::kWalked;
   copy_async<4>(shared, stage + Shape::kLse + 4 * threadIdx.x, (first_half ? args.lse : delta) + (inside ? head.lse + first_query + i : 0),
                 inside ? 4 : 0);
-  if (head.starts != nullptr && first_half) {
-    copy_async<4>(shared, stage + Shape::kStart + 4 * i, head.starts + (inside ? first_query + i : 0), inside ? 4 : 0);
+  if (head.hides() && first_half) {
+    shared.store<Words<uint32_t, 1>>(stage + Shape::kStart + 4 * i, {{inside ? head.start(first_query + i) : 0}});
   }
 }
 
@@ -253,15 +253,15 @@ struct LaneKeys {
     }
   };
 
-  // Scores of keys that a query does not see become -infinity.
-  __device__ void hide(Scores& scores, const SharedBytes& shared, uint32_t starts, bool documents, uint32_t first_query) const {
+  // Scores of keys that a query does not see become -infinity. `hides`: whether queries see less than all before them.
+  __device__ void hide(Scores& scores, const SharedBytes& shared, uint32_t starts, bool hides, uint32_t first_query) const {
     for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
       if (key(n) > first_query + of_step(query)) scores.at[i][j][e] = kMinusInfinity;
     });
-    if (!documents) return;
-    const OfQueries<int32_t> start(shared, starts);
+    if (!hides) return;
+    const OfQueries<uint32_t> start(shared, starts);
     for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
-      if (static_cast<int32_t>(key(n)) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
+      if (key(n) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
     });
   }
   // Bit 4 query + key: what dropout keeps.
@@ -304,6 +304,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   while (true) {
     __syncthreads();  // all have their keys, or the next head
     const auto next_seeing = [&](uint32_t first_query) {
+      if (first_query >= head().end_of_seeing(first_key + Shape::kOfBlock)) return args.T;
       while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
         first_query += Shape::kWalked;
       }
@@ -326,8 +327,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
         gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
       }
-      const bool documents = args.document_start != nullptr;
-      if (documents || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, query);
+      const bool hides = head().hides();
+      if (hides || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, hides, query);
       if (args.attention.dropout > 0) {
         const float factor = kept_factor(args.attention.dropout);
         keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {

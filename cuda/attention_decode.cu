@@ -3,6 +3,7 @@
 // memory: a block takes a head of a row, and its warps take the positions in turns of four.
 #include <cmath>
 
+#include "cuda/attention_heads.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/data_fault.h"
 #include "cuda/device_math.h"
@@ -74,10 +75,10 @@ struct WarpSoftmax {
   float largest = kMinusInfinity, sum = 0;
   float y[kColumns] = {};
 
-  // Positions [first, first + kAtOnce) of which those before `end` exist: the first one does.
+  // Positions [first, first + kAtOnce) of which those before `end` exist: the first one does. `softcap`: 0 for none.
   template <typename Stored>
   __device__ void add(const float (&q)[kColumns], const Stored* keys, const Stored* values, uint32_t first, uint32_t end, uint64_t stride,
-                      uint32_t D) {
+                      uint32_t D, float softcap) {
     float scores[kAtOnce];
     REPRISE_UNROLL
     for (uint32_t s = 0; s < kAtOnce; ++s) {
@@ -87,6 +88,7 @@ struct WarpSoftmax {
       REPRISE_UNROLL
       for (uint32_t c = 0; c < kColumns; ++c) score = fmaf(q[c], key[c], score);
       scores[s] = warp_sum(score);
+      if (softcap > 0) scores[s] = softcap * device_tanh(scores[s] / softcap);
     }
     const float before = largest;
     REPRISE_UNROLL
@@ -121,15 +123,15 @@ __global__ void __launch_bounds__(kBlockThreads, 4) decode_head(const AttentionD
     return;
   }
   const uint32_t stride = args.attention.kv_heads * D, shared_head = h / (heads / args.attention.kv_heads) * D;
-  const uint32_t end = position_of(args, t) + 1;
-  const float scale = 1.0f / sqrtf(static_cast<float>(D));
+  const uint32_t end = position_of(args, t) + 1, begin = args.attention.first_seen(end - 1, 0);
+  const float scale = device_attention_scale(args.attention, D);
   float q[kColumns];
   load_columns(q, args.qkv + uint64_t{t} * (args.C + 2 * stride) + h * D, D);
   REPRISE_UNROLL
   for (uint32_t c = 0; c < kColumns; ++c) q[c] *= scale;
   WarpSoftmax softmax;
-  for (uint32_t first = warp_index() * kAtOnce; first < end; first += kWarps * kAtOnce) {
-    softmax.add(q, args.keys + shared_head, args.values + shared_head, first, end, stride, D);
+  for (uint32_t first = begin + warp_index() * kAtOnce; first < end; first += kWarps * kAtOnce) {
+    softmax.add(q, args.keys + shared_head, args.values + shared_head, first, end, stride, D, args.attention.softcap);
   }
   if (lane_index() == 0) shared_largest[warp_index()] = softmax.largest, shared_sums[warp_index()] = softmax.sum;
   REPRISE_UNROLL
@@ -137,7 +139,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4) decode_head(const AttentionD
   __syncthreads();
   float largest = kMinusInfinity, sum = 0, y = 0;
   for (uint32_t w = 0; w < kWarps; ++w) largest = shared_largest[w] > largest ? shared_largest[w] : largest;
-  for (uint32_t w = 0; w < kWarps && w * kAtOnce < end; ++w) {
+  for (uint32_t w = 0; w < kWarps && begin + w * kAtOnce < end; ++w) {
     const float share = device_exp(shared_largest[w] - largest);
     sum = fmaf(share, shared_sums[w], sum);
     y = fmaf(share, shared_y[w * kAttentionMaxHead + d], y);

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "cuda/cuda_kernels.h"
+#include "cuda/device_math.h"
+#include "cuda/grid.h"
 #include "cuda/reduce.h"
 #include "lib/rng.h"
 
@@ -18,6 +20,10 @@ struct HeadRows {
   uint32_t stride, count, D;
 };
 
+__device__ inline float device_attention_scale(const AttentionAttribute& attention, uint32_t D) {
+  return attention.scale != 0 ? attention.scale : 1.0f / sqrtf(static_cast<float>(D));
+}
+
 // One query head of one sequence, with the keys and values that it reads.
 template <typename Stored>
 struct Head {
@@ -26,7 +32,8 @@ struct Head {
   uint64_t q, k, v;       // where the head begins in a position's columns, from the sequence's first position on
   uint64_t y, lse;        // where it begins in y and in lse
   const int32_t* starts;  // [T] or null
-  float scale;
+  uint32_t window;        // 0: none
+  float scale, softcap;
 
   Head() = default;
   template <typename Args>
@@ -42,7 +49,8 @@ struct Head {
     y = uint64_t{b} * T * out + uint64_t{h} * D;
     lse = (uint64_t{b} * heads + h) * T;
     starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
-    scale = 1.0f / sqrtf(static_cast<float>(D));
+    window = args.attention.window < T ? args.attention.window : 0;
+    scale = device_attention_scale(args.attention, D), softcap = args.attention.softcap;
   }
   // The next query head; it must have the same keys and values.
   __device__ void advance() { q += D, y += D, lse += T; }
@@ -53,11 +61,26 @@ struct Head {
   }
   __device__ HeadRows<Stored> out_rows(const Stored* x, uint32_t first) const { return {x + y + uint64_t{first} * out, out, T - first, D}; }
 
-  // A start outside [0,t] is a fault that is noted elsewhere; here it must only do no harm.
+  // Whether some query does not see all positions before it.
+  __device__ bool hides() const { return starts != nullptr || window != 0; }
+  // The first position that t sees. A document's start outside [0,t] is a fault that is noted elsewhere; here it must only do no harm.
   __device__ uint32_t start(uint32_t t) const {
-    if (starts == nullptr) return 0;
+    const uint32_t of_window = window != 0 && t >= window ? t - window + 1 : 0;
+    if (starts == nullptr) return of_window;
     const int32_t start = starts[t];
-    return start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
+    const uint32_t of_document = start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
+    return of_document > of_window ? of_document : of_window;
+  }
+  // Behind the last query that sees a key before `end_of_keys`, as far as the window says.
+  __device__ uint32_t end_of_seeing(uint32_t end_of_keys) const {
+    return window == 0 ? T : static_cast<uint32_t>(least(T, uint64_t{end_of_keys} + window));
+  }
+  // Scores as they count in the softmax.
+  __device__ float capped(float score) const { return softcap > 0 ? softcap * device_tanh(score / softcap) : score; }
+  // The derivative of that, by the capped score.
+  __device__ float slope(float capped) const {
+    const float bent = softcap > 0 ? capped / softcap : 0.0f;
+    return 1.0f - bent * bent;
   }
 };
 
@@ -67,7 +90,7 @@ struct StartRange {
 
   template <typename Stored>
   __device__ StartRange(const Head<Stored>& head, uint32_t first_query, uint32_t count) {
-    if (head.starts == nullptr) return;
+    if (!head.hides()) return;
     first = head.T;
     for (uint32_t t = first_query + lane_index(); t < first_query + count && t < head.T; t += kWarpLanes) {
       const uint32_t start = head.start(t);

@@ -1,4 +1,4 @@
-// exp, log and the normal distribution, with every product that is fused written as fmaf.
+// exp, tanh, log and the normal distribution, with every product that is fused written as fmaf.
 // Here because nvcc's own functions are other bits than the fibres' C library has, and change with its version. The polynomials are
 // those of lib/cpu/vector_math.h.
 #pragma once
@@ -33,6 +33,19 @@ __device__ inline float device_exp(float x) {
   const uint32_t half = biased >> 1, rest = biased - half;
   const float scaled = power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
   return x < -87.33f ? 0.0f : scaled;
+}
+
+// tanh(x) within 2 ulp.
+__device__ inline float device_tanh(float x) {
+  const float magnitude = x < 0.0f ? -x : x, square = x * x;
+  float p = -6.096714163e-3f;
+  p = fmaf(p, square, 2.099717900e-2f);
+  p = fmaf(p, square, -5.385090958e-2f);
+  p = fmaf(p, square, 1.333276974e-1f);
+  p = fmaf(p, square, -3.333332894e-1f);
+  const float beyond = 1.0f - 2.0f / (1.0f + device_exp(2.0f * magnitude));
+  const float outer = x < 0.0f ? -beyond : beyond;
+  return magnitude < 0.625f ? fmaf(x, square * p, x) : outer;
 }
 
 // P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about 1e-7.

@@ -81,13 +81,22 @@ struct AttentionAttribute {
   uint32_t kv_heads;  // of keys and of values; heads / kv_heads consecutive heads share one
   float dropout;    // probability of dropping a weight; 0 for none
   uint32_t stream;  // node number: part of the random counter
+  uint32_t window = 0;  // a position sees at most so many, itself the last of them; 0: all before it (Mistral, Jiang et al. 2023)
+  float softcap = 0;    // scores s become softcap tanh(s / softcap) (Gemma 2, 2408.00118); 0: they stay
+  float scale = 0;      // of the scores q k^T; 0: 1 / sqrt(D)
   constexpr bool operator==(const AttentionAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
     visit("heads", heads), visit("kv_heads", kv_heads), visit("dropout", dropout), visit("stream", stream);
+    visit("window", window), visit("softcap", softcap), visit("scale", scale);
   }
   constexpr bool makes_sense() const {
-    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && sense::is_probability(static_cast<double>(dropout));
+    return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && sense::is_probability(static_cast<double>(dropout)) &&
+           (softcap == 0 || sense::is_factor(static_cast<double>(softcap))) && (scale == 0 || sense::is_factor(static_cast<double>(scale)));
+  }
+  // The first position that position t sees, of those from `start` on.
+  constexpr uint32_t first_seen(uint32_t t, uint32_t start) const {
+    return window != 0 && t - start >= window ? t - window + 1 : start;
   }
 };
 

@@ -1,6 +1,6 @@
 // Causal attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
-// A tile of keys that no query of a tile sees, because all their documents start later, is skipped.
+// A tile of keys that no query of a tile sees, because all their documents or their windows start later, is skipped.
 #include <cmath>
 #include <cstring>
 
@@ -30,8 +30,14 @@ struct AttentionHead {
   uint64_t out;  // the same for y and dy: C
   const Stored *q, *k, *v;
   const int32_t* starts;   // [T], of the positions' documents, or null
-  float scale;             // 1 / sqrt(D)
+  const AttentionAttribute& attention;
+  float scale;             // of the scores
   uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
+
+  // Whether some query does not see all positions before it.
+  bool hides() const { return starts != nullptr || (attention.window != 0 && attention.window < T); }
+  // The first position that a query sees.
+  uint32_t first_seen(uint32_t query) const { return attention.first_seen(query, starts == nullptr ? 0 : static_cast<uint32_t>(starts[query])); }
 };
 
 template <typename Stored, typename Args>
@@ -47,7 +53,8 @@ AttentionHead<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
           .k = position + (heads + shared) * D,
           .v = position + (heads + kv_heads + shared) * D,
           .starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * args.T,
-          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D))),
+          .attention = args.attention,
+          .scale = attention_scale(args.attention, D),
           .first_element = (uint64_t{b} * heads + h) * args.T * args.T};
 }
 
@@ -118,15 +125,21 @@ struct TiledAttention {
   // The tile of keys in which the past of these queries begins.
   template <typename Stored>
   REPRISE_INLINE static uint32_t first_tile(const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries) {
-    if (head.starts == nullptr) return 0;
-    int32_t first = head.starts[first_query];
-    for (uint32_t i = 1; i < queries; ++i) first = head.starts[first_query + i] < first ? head.starts[first_query + i] : first;
-    return static_cast<uint32_t>(first) / kTile * kTile;
+    if (!head.hides()) return 0;
+    uint32_t first = head.first_seen(first_query);
+    for (uint32_t i = 1; i < queries && head.starts != nullptr; ++i) first = static_cast<uint32_t>(smaller(first, head.first_seen(first_query + i)));
+    return first / kTile * kTile;
   }
-  // Keys of the tile from `first_key` on that lie before the query's document.
+  // Behind the last query that sees a key of the tile from `first_key` on, as far as the window says.
+  template <typename Stored>
+  REPRISE_INLINE static uint32_t end_of_seeing(const AttentionHead<Stored>& head, uint32_t first_key) {
+    const uint32_t window = head.attention.window;
+    return window == 0 || window >= head.T ? head.T : static_cast<uint32_t>(smaller(head.T, uint64_t{first_key} + kTile + window));
+  }
+  // Keys of the tile from `first_key` on that lie before the query's document or its window.
   template <typename Stored>
   REPRISE_INLINE static uint32_t hidden_keys(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key) {
-    const uint32_t start = head.starts == nullptr ? 0 : static_cast<uint32_t>(head.starts[query]);
+    const uint32_t start = head.first_seen(query);
     if (start <= first_key) return 0;
     return start - first_key < kTile ? start - first_key : kTile;
   }
@@ -239,7 +252,7 @@ struct TiledAttention {
   // On the worker's stack: so many tiles of a head, and of scores (attention_stack_bytes).
   template <typename Stored>
   struct ForwardTiles {
-    float* queries;       // panels of [d][query], times 1 / sqrt(D); at last y [query][d]
+    float* queries;       // panels of [d][query], times the scores' scale; at last y [query][d]
     float* sums;          // [d][query]
     float* scores;        // [key][query]
     const float** lines;  // [D]
@@ -252,7 +265,7 @@ struct TiledAttention {
     }
   };
 
-  // scores = k . q / sqrt(D).
+  // scores = k . q times their scale.
   template <int kLanes, typename Stored>
   REPRISE_INLINE static void forward_scores(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, uint32_t D) {
     constexpr uint32_t kPanel = kPanelColumns<kLanes>;
@@ -262,14 +275,14 @@ struct TiledAttention {
     }
   }
 
-  // Scores [key][query] of keys behind the query, and of those before its document, become -infinity.
+  // Scores [key][query] of keys behind the query, and of those before its document or its window, become -infinity.
   template <typename Stored>
   REPRISE_INLINE static void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
                                   uint32_t keys) {
     for (uint32_t s = 0; s < keys && first_key == first_query; ++s) {
       for (uint32_t i = 0; i < s; ++i) scores[s * kTile + i] = -__builtin_inff();
     }
-    if (head.starts == nullptr) return;
+    if (!head.hides()) return;
     uint32_t hidden[kTile] = {}, most = 0;
     for (uint32_t i = 0; i < queries; ++i) {
       hidden[i] = hidden_keys(head, first_query + i, first_key);
@@ -279,6 +292,13 @@ struct TiledAttention {
       float* row = scores + s * kTile;
       for (uint32_t i = 0; i < kTile; ++i) row[i] = s < hidden[i] ? -__builtin_inff() : row[i];
     }
+  }
+
+  // Scores [key][query] become softcap tanh(score / softcap).
+  REPRISE_INLINE static void cap_scores(float* scores, uint32_t keys, float softcap) {
+    const float inverse = 1.0f / softcap;
+    REPRISE_INDEPENDENT
+    for (uint32_t i = 0; i < keys * kTile; ++i) scores[i] = softcap * vector_tanh(scores[i] * inverse);
   }
 
   // sums (+)= v . weights.
@@ -315,6 +335,7 @@ struct TiledAttention {
       tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
       tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
       forward_scores<kLanes>(tiles, keys, diagonal, head.D);
+      if (args.attention.softcap > 0) cap_scores(tiles.scores, keys, args.attention.softcap);
       hide_scores(tiles.scores, head, first_query, count, first_key, keys);
       update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
       if (args.attention.dropout > 0) {
@@ -348,7 +369,7 @@ struct TiledAttention {
   // On the worker's stack, as above.
   template <typename Stored>
   struct BackwardTiles {
-    float* keys;          // panels of [d][key], times 1 / sqrt(D); at last dk, then dv, [key][d]
+    float* keys;          // panels of [d][key], times the scores' scale; at last dk, then dv, [key][d]
     float* values;        // panels of [d][key]
     float* key_rows;      // panels of [key][d]
     float* dk;            // [d][key]
@@ -388,11 +409,23 @@ struct TiledAttention {
     for (uint32_t j = 0; j < kTile; ++j) factors[j] = drawn[j] >= threshold ? scale : 0.0f;
   }
 
-  // weights = exp(score - lse) and dscore = weight (dweight - delta) / sqrt(D), with dropout's factors where it belongs.
+  // Scores become capped ones, and `slopes` the derivatives of these by the scores.
+  REPRISE_INLINE static void cap_with_slopes(float* scores, float* slopes, uint32_t columns, float softcap) {
+    const float inverse = 1.0f / softcap;
+    REPRISE_INDEPENDENT
+    for (uint32_t j = 0; j < columns; ++j) {
+      const float bent = vector_tanh(scores[j] * inverse);
+      scores[j] = softcap * bent;
+      slopes[j] = 1.0f - bent * bent;
+    }
+  }
+
+  // weights = exp(score - lse) and dscore = weight (dweight - delta) times the scale, with dropout's factors where it belongs.
   template <int kLanes, typename Stored>
   REPRISE_INLINE static void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
                                        const WeightMask* mask) {
-    float factors[kTile];
+    float factors[kTile], slopes[kTile];
+    const float softcap = g.head.attention.softcap;
     for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
     for (uint32_t i = 0; i < t.queries; ++i) {
       const uint32_t query = t.first_query + i;
@@ -402,12 +435,14 @@ struct TiledAttention {
       const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
       const uint32_t columns = t.diagonal ? end_of_seen<kLanes>(i, kTile) : kTile;
       float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
+      if (softcap > 0) cap_with_slopes(weights, slopes, columns, softcap);
       REPRISE_INDEPENDENT
       for (uint32_t j = 0; j < columns; ++j) {
         const float weight = j - hidden < seen ? vector_exp_at_most_88(weights[j] - lse) : 0.0f;
         dscores[j] = j - hidden < seen ? weight * (dscores[j] * factors[j] - delta) * scale : 0.0f;
         weights[j] = weight * factors[j];
       }
+      for (uint32_t j = 0; softcap > 0 && j < columns; ++j) dscores[j] *= slopes[j];
     }
   }
 
@@ -504,7 +539,8 @@ struct TiledAttention {
       for (uint32_t h = 0; h < group; ++h) {
         const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
         const AttentionHead<Stored>& head = g.head;
-        for (uint32_t first_query = first_key; first_query < head.T; first_query += kTile) {
+        const uint32_t end = end_of_seeing(head, first_key);
+        for (uint32_t first_query = first_key; first_query < end; first_query += kTile) {
           const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
           const uint32_t first_seen = first_tile(head, first_query, queries);
           if (first_seen > first_key) continue;

@@ -15,25 +15,27 @@ namespace {
 
 constexpr uint32_t kBlock = 64;  // positions whose scores wait for their softmax together
 
-// One query head of row t, which stands at `position`: an online softmax over blocks of the positions up to its own.
+// One query head of row t, which stands at `position`: an online softmax over blocks of the positions that it sees.
 template <typename Stored>
 REPRISE_INLINE void decode_body(const AttentionDecodeArgsOf<Stored>& args, uint32_t t, uint32_t h, uint32_t position) {
   const uint32_t heads = args.attention.heads, kv_heads = args.attention.kv_heads, D = args.C / heads;
   const uint64_t row = uint64_t{kv_heads} * D, shared = uint64_t{h / (heads / kv_heads)} * D;
   const Stored* query = args.qkv + t * (args.C + 2 * row) + uint64_t{h} * D;
-  const float scale = static_cast<float>(1 / std::sqrt(static_cast<double>(D)));
+  const float scale = attention_scale(args.attention, D), softcap = args.attention.softcap;
+  const uint32_t begin = args.attention.first_seen(position, 0);
   float q[kAttentionMaxHead], y[kAttentionMaxHead], weights[kBlock];
   for (uint32_t d = 0; d < D; ++d) q[d] = float{query[d]} * scale;
   for (uint32_t d = 0; d < D; ++d) y[d] = 0;
   float largest = -__builtin_inff(), sum = 0;
-  for (uint32_t first = 0; first <= position; first += kBlock) {
+  for (uint32_t first = begin; first <= position; first += kBlock) {
     const uint32_t count = position - first < kBlock ? position - first + 1 : kBlock;
     const float before = largest;
     for (uint32_t s = 0; s < count; ++s) {
       weights[s] = sum_of_products(q, args.keys + (first + s) * row + shared, D);
+      if (softcap > 0) weights[s] = softcap * vector_tanh(weights[s] / softcap);
       largest = weights[s] > largest ? weights[s] : largest;
     }
-    const float rescale = first == 0 ? 0.0f : vector_exp(before - largest);
+    const float rescale = first == begin ? 0.0f : vector_exp(before - largest);
     sum *= rescale;
     for (uint32_t d = 0; d < D; ++d) y[d] *= rescale;
     for (uint32_t s = 0; s < count; ++s) {

@@ -2,15 +2,17 @@
 // them in groups.
 #pragma once
 
+#include <cmath>
+
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// Causal attention, softmax(q k^T / sqrt(D)) v with D = C / heads, in tiles: no T x T matrix (Dao et al. 2022; Rabe & Staats 2021).
+// Causal attention, softmax(z) v with z = scale q k^T, softly capped where the attribute says so, and D = C / heads, in tiles: no T x T matrix (Dao et al. 2022; Rabe & Staats 2021).
 // The W = (heads + 2 kv_heads) D columns of qkv are the heads of q, then those of k, then those of v. Head h of q reads head
 // h / (heads / kv_heads) of k and v (Ainslie et al. 2023). lse is the log of the sum of exponentials of each row.
-// Position t attends to the positions from document_start[b,t] to t, or from 0 where that is null. A start outside [0,t] is a fault
-// (DataFault::kDocument).
+// Position t attends to the positions from document_start[b,t] to t, or from 0 where that is null, and of those to the last `window` where
+// the attribute has one. A start outside [0,t] is a fault (DataFault::kDocument). Without a scale of its own the scores are divided by sqrt(D).
 // Dropout of the weights: element ((b*heads + h)*T + t)*T + s of the node's mask (rng.h), kept weights scaled by 1/(1-p).
 template <typename Stored>
 struct AttentionForwardArgsOf {
@@ -41,7 +43,7 @@ struct AttentionBackwardArgsOf {
 };
 
 // Attention for generation, of one sequence: the keys and values of up to P rows join caches of L positions, and each row attends to all
-// positions from 0 to its own. Row t stands at position t - document_start[t]; one whose document starts behind it is padding: nothing of it is
+// positions from 0 to its own, or to the last `window` of them. Row t stands at position t - document_start[t]; one whose document starts behind it is padding: nothing of it is
 // stored, and its y is 0. Rows follow one another, padding stands at the end, and a position at or behind L is a fault (DataFault::kDocument),
 // as is another order: then nothing is stored and y is 0. Of the caches only positions up to a row's own are read. No dropout.
 template <typename Stored>
@@ -54,6 +56,11 @@ struct AttentionDecodeArgsOf {
   uint32_t P, L, C;
   AttentionAttribute attention;
 };
+
+// Of the scores of heads of D columns.
+inline float attention_scale(const AttentionAttribute& attention, uint32_t D) {
+  return attention.scale != 0 ? attention.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(D)));
+}
 
 // D of attention, in every backend: a head's tiles stand on the worker's stack or in registers.
 constexpr uint32_t kAttentionMaxHead = 256;
@@ -73,8 +80,8 @@ struct AttentionForward {
   enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart); }
   static constexpr const char* kSynopsis =
-      "y = softmax(q k^T / s) v, causal; lse = log(sum(exp(q k^T / s))); "
-      "where q, k, v = qkv by head, s = sqrt(C / heads)";
+      "y = softmax(z) v, causal in its window; lse = log(sum(exp(z))); "
+      "where z = q k^T attribute.scale, capped, and q, k, v = qkv by head";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
@@ -96,8 +103,8 @@ struct AttentionBackward {
     return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart);
   }
   static constexpr const char* kSynopsis =
-      "dqkv = ds k / s, ds^T q / s, p^T dy; "
-      "where p = exp(q k^T / s - lse), ds = p (dy v^T - sum(dy y)), q, k, v = qkv by head, s = sqrt(C / heads)";
+      "dqkv = ds k s, ds^T q s, p^T dy; "
+      "where p = exp(z - lse), ds = p (dy v^T - sum(dy y)) capped', z = q k^T s, capped, s = attribute.scale, q, k, v = qkv by head";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kBackward, .name = "attention.backward", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,
@@ -127,8 +134,8 @@ struct AttentionDecode {
                           shape::is_matrix(c, kDocumentStart, 1, P));
   }
   static constexpr const char* kSynopsis =
-      "keys[t], values[t] = k, v; y = softmax(q keys^T / s) values; "
-      "where q, k, v = qkv by head, s = sqrt(C / heads), t = row - document_start";
+      "keys[t], values[t] = k, v; y = softmax(z) values; "
+      "where z = q keys^T attribute.scale, capped, and q, k, v = qkv by head, t = row - document_start";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kDecode, .name = "attention.decode", .attribute = kAttributeKind<AttentionAttribute>,
       .attribute_is_cost = false,

@@ -130,6 +130,10 @@ class DirectedMutantMaker {
     attribute<NormAttribute>("momentum 2", [](NormAttribute& a) { a.momentum = 2; });
     attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
     attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
+    attribute<AttentionAttribute>("cap negative", [](AttentionAttribute& a) { a.softcap = -50; });
+    attribute<AttentionAttribute>("cap NaN", [](AttentionAttribute& a) { a.softcap = kNan; });
+    attribute<AttentionAttribute>("scale negative", [](AttentionAttribute& a) { a.scale = -0.1f; });
+    attribute<AttentionAttribute>("scale NaN", [](AttentionAttribute& a) { a.scale = kNan; });
     attribute<DropoutAttribute>("probability 1", [](DropoutAttribute& a) { a.probability = 1; });
     attribute<DropoutAttribute>("probability negative", [](DropoutAttribute& a) { a.probability = -0.1f; });
     attribute<DropoutAttribute>("probability NaN", [](DropoutAttribute& a) { a.probability = kNan; });

@@ -23,6 +23,7 @@ struct Setting {
   size_t heads, kv_heads;
   Array mask;    // [B,heads,T,T] of dropout factors, or one element for none
   Array starts;  // [B,T]: the first position that each one attends to
+  double scale = 0, softcap = 0;  // as in AttentionAttribute
   size_t D(const Array& qkv) const { return qkv.shape(2) / (heads + 2 * kv_heads); }
 };
 
@@ -30,11 +31,14 @@ struct Setting {
 // dropout mask [T,T], and the first position that each one attends to.
 struct QueryHead {
   size_t q_column, k_column, v_column;
+  double own_scale, softcap;
   Array q, k, v, mask, starts;
   size_t T() const { return q.shape(0); }
   size_t D() const { return q.shape(1); }
   size_t first(size_t t) const { return static_cast<size_t>(starts(t)); }
-  double scale() const { return 1.0 / std::sqrt(static_cast<double>(D())); }
+  double scale() const { return own_scale != 0 ? own_scale : 1.0 / std::sqrt(static_cast<double>(D())); }
+  double capped(double score) const { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
+  double slope(double capped) const { return softcap == 0 ? 1.0 : 1.0 - capped / softcap * (capped / softcap); }
 };
 
 // The columns are those of the query heads, then of the key heads, then of the value heads. Consecutive query heads share a key and
@@ -43,13 +47,14 @@ QueryHead head_of(const Array& qkv, const Setting& how, size_t b, size_t h) {
   const size_t T = qkv.shape(1), D = how.D(qkv), shared = h * how.kv_heads / how.heads;
   const size_t q = h * D, k = (how.heads + shared) * D, v = (how.heads + how.kv_heads + shared) * D;
   const auto part = [&](size_t column) -> Array { return xt::view(qkv, b, xt::all(), xt::range(column, column + D)); };
-  QueryHead head{q, k, v, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
+  QueryHead head{q, k, v, how.scale, how.softcap, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
   if (how.mask.size() > 1) head.mask = xt::view(how.mask, b, h, xt::all(), xt::all());
   return head;
 }
 
 struct Weights {
   Array p;          // [T,T], softmax over first(t) <= s <= t, before dropout
+  Array scores;     // [T,T], capped
   Array lse;        // [T]
   Array sharpness;  // [T]: 1 + the largest sum of |q||k| / sqrt(D) + |lse|: how much a rounding of the scores weighs in p
 };
@@ -59,7 +64,7 @@ double with_flushed(double p) { return p + 0x1p-126 / (kSafety * kRounding); }
 
 Weights attention_weights(const QueryHead& head) {
   const size_t T = head.T(), D = head.D();
-  Weights out{zeros({T, T}), zeros({T}), zeros({T})};
+  Weights out{zeros({T, T}), zeros({T, T}), zeros({T}), zeros({T})};
   const auto q = view<2>(head.q), k = view<2>(head.k);
   auto p = view<2>(out.p);
   for (size_t t = 0; t < T; ++t) {
@@ -70,7 +75,7 @@ Weights attention_weights(const QueryHead& head) {
         score += q(t, d) * k(s, d);
         terms += std::abs(q(t, d) * k(s, d));
       }
-      p(t, s) = score * head.scale();
+      p(t, s) = out.scores(t, s) = head.capped(score * head.scale());
       largest = std::max(largest, p(t, s));
       magnitude = std::max(magnitude, terms * head.scale());
     }
@@ -150,7 +155,8 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
           for (size_t d = 0; d < D; ++d) dot += dy(b, t, h * D + d) * (*stored_y)(b, t, h * D + d);
         }
         for (size_t s = head.first(t); s <= t; ++s) {
-          const double ds = p(t, s) * (dp[s] - dot) * scale;
+          const double slope = head.slope(weights.scores(t, s));
+          const double ds = p(t, s) * (dp[s] - dot) * scale * slope;
           const double ds_magnitude = with_flushed(p(t, s)) * (dp_magnitude[s] + dot_magnitude) * weights.sharpness(t) * scale;
           for (size_t d = 0; d < D; ++d) {
             const double dy_kept = factor(t, s) * dy(b, t, h * D + d);
@@ -201,12 +207,23 @@ Array with_past(const Oracle& o, const NewRows& rows) {
   return all;
 }
 
+// Each position's first one, where a window narrows what it sees.
+Array within_window(Array starts, uint32_t window) {
+  const size_t T = starts.shape(1);
+  for (size_t i = 0; window != 0 && i < starts.size(); ++i) {
+    const double t = static_cast<double>(i % T), first = t + 1 - static_cast<double>(window);
+    starts.flat(i) = std::max(starts.flat(i), first);
+  }
+  return starts;
+}
+
 void expect_decode(Oracle& o) {
   const AttentionAttribute& attention = o.c.as<AttentionAttribute>();
   const NewRows rows = new_rows(o.value(Decode::kDocumentStart));
   const Array all = with_past(o, rows);
   const size_t T = all.shape(1), P = o.c.tensor(Decode::kY).shape[1], C = o.c.tensor(Decode::kY).shape[2], shared = o.value(Decode::kKeys).shape(1);
-  const AttentionResult r = attention_forward(all, {attention.heads, attention.kv_heads, Array(Array::shape_type{1}, 1.0), zeros({1, T})});
+  const AttentionResult r = attention_forward(all, {attention.heads, attention.kv_heads, Array(Array::shape_type{1}, 1.0), within_window(zeros({1, T}), attention.window),
+                                                   static_cast<double>(attention.scale), static_cast<double>(attention.softcap)});
   Array y = zeros({1, P, C}), magnitude = y, keys = o.value(Decode::kKeys), values = o.value(Decode::kValues);
   for (size_t t = 0; t < rows.count; ++t) {
     const size_t p = rows.position + t;
@@ -218,13 +235,26 @@ void expect_decode(Oracle& o) {
   o.expect(Decode::kValues, exact(values));
 }
 
+// What a case has beside plain causal attention.
+struct Variant {
+  uint32_t window = 0;
+  float softcap = 0, scale = 0;
+
+  AttentionAttribute of(uint32_t heads, uint32_t kv_heads, float dropout) const {
+    return {heads, kv_heads, dropout, 9, window, softcap, scale};
+  }
+  std::string tag() const {
+    return (window == 0 ? "" : "_w" + str(window)) + (softcap == 0 ? "" : "_capped") + (scale == 0 ? "" : "_scaled");
+  }
+};
+
 void add_decode(CaseTable& table, uint32_t P, uint32_t L, uint32_t heads, uint32_t kv_heads, uint32_t D, CaseValues data = CaseValues::kPlain,
-                const char* name = "") {
+                const char* name = "", const Variant& variant = {}) {
   const auto cache = shaped({L, kv_heads * D});
-  const std::string tag = "p" + str(P) + "_l" + str(L) + "_h" + str(heads) + "_kv" + str(kv_heads) + "_d" + str(D) + name;
+  const std::string tag = "p" + str(P) + "_l" + str(L) + "_h" + str(heads) + "_kv" + str(kv_heads) + "_d" + str(D) + variant.tag() + name;
   table.add<Decode>(tag, {{Decode::kY, shaped({1, P, heads * D})}, {Decode::kKeys, cache}, {Decode::kValues, cache},
                           {Decode::kQkv, shaped({1, P, (heads + 2 * kv_heads) * D})}, {Decode::kDocumentStart, shaped({1, P}, DType::kI32)}},
-                    AttentionAttribute{heads, kv_heads, 0, 9}).data = data;
+                    variant.of(heads, kv_heads, 0)).data = data;
 }
 
 void add_decode_cases(CaseTable& table) {
@@ -237,6 +267,10 @@ void add_decode_cases(CaseTable& table) {
   add_decode(table, 16, 300, 4, 4, 33);
   add_decode(table, 2, 70, 1, 1, 256);
   add_decode(table, 7, 130, 9, 3, 8, CaseValues::kLarge, "_large");
+  add_decode(table, 5, 200, 3, 1, 16, CaseValues::kPlain, "", {.window = 1});
+  add_decode(table, 9, 300, 4, 2, 8, CaseValues::kPlain, "", {.window = 7});
+  add_decode(table, 5, 200, 2, 1, 24, CaseValues::kPlain, "", {.window = 100, .softcap = 2, .scale = 0.5f});
+  add_decode(table, 3, 90, 2, 2, 8, CaseValues::kLarge, "_large", {.softcap = 20});
   add_decode(table, 4, 9, 2, 1, 4, CaseValues::kBadHigh, "_bad_high");
   add_decode(table, 4, 9, 2, 1, 4, CaseValues::kBadLow, "_bad_low");
 }
@@ -276,6 +310,8 @@ Setting setting_of(const KernelCase& c, const CaseData& data) {
     how.mask.reshape({B, heads, T, T});
   }
   if (c.has(starts_of(c))) how.starts = data.values[starts_of(c)];
+  how.starts = within_window(how.starts, attention.window);
+  how.scale = static_cast<double>(attention.scale), how.softcap = static_cast<double>(attention.softcap);
   return how;
 }
 
@@ -285,14 +321,15 @@ struct Shape {
   uint32_t B, T, heads, kv_heads, D;
 };
 
-void add_attention(CaseTable& table, const Shape& s, float dropout, bool documents, CaseValues data = CaseValues::kPlain, const char* name = "") {
+void add_attention(CaseTable& table, const Shape& s, float dropout, bool documents, CaseValues data = CaseValues::kPlain, const char* name = "",
+                   const Variant& variant = {}) {
   const uint32_t C = s.heads * s.D;
   const auto qkv = shaped({s.B, s.T, (s.heads + 2 * s.kv_heads) * s.D}), y = shaped({s.B, s.T, C}), lse = shaped({s.B, s.heads, s.T});
   const auto starts = documents ? shaped({s.B, s.T}, DType::kI32) : std::nullopt;
   const std::string groups = s.kv_heads == s.heads ? "" : "_kv" + str(s.kv_heads);
   const std::string tag = "b" + str(s.B) + "_t" + str(s.T) + "_h" + str(s.heads) + groups + "_d" + str(s.D) + "_p" +
-                          str(static_cast<uint64_t>(100 * dropout + 0.5f)) + name;
-  const AttentionAttribute attention{s.heads, s.kv_heads, dropout, 9};
+                          str(static_cast<uint64_t>(100 * dropout + 0.5f)) + variant.tag() + name;
+  const AttentionAttribute attention = variant.of(s.heads, s.kv_heads, dropout);
   const uint64_t work = uint64_t{s.B} * s.heads * s.T * (s.T + 1) / 2 * s.D * 2;
   const auto set = [&](KernelCase& c, uint64_t multiply_adds) { c.data = data, c.multiply_adds = multiply_adds; };
   using Forward = AttentionForward;
@@ -346,6 +383,23 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 140, 2, 1, 64}, 0.1f, true, CaseValues::kPlain, "_documents");   // wide heads over several tiles of a card
   add_attention(table, {1, 140, 2, 1, 128}, 0.1f, false);
   add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
+  const auto add_variant = [&table](const Shape& s, float dropout, bool documents, const Variant& variant, CaseValues data = CaseValues::kPlain) {
+    add_attention(table, s, dropout, documents, data, documents ? "_documents" : data == CaseValues::kLarge ? "_large" : "", variant);
+  };
+  add_variant({1, 70, 2, 1, 8}, 0.0f, false, {.window = 1});      // a position sees itself
+  add_variant({2, 65, 2, 2, 8}, 0.0f, false, {.window = 5});
+  add_variant({1, 200, 4, 2, 16}, 0.1f, false, {.window = 64});   // whole tiles
+  add_variant({1, 300, 2, 1, 8}, 0.0f, false, {.window = 130});   // tiles that a tile of queries sees in part, whole and not at all
+  add_variant({1, 66, 1, 1, 8}, 0.0f, false, {.window = 66});     // as wide as the sequence
+  add_variant({2, 200, 2, 1, 16}, 0.0f, true, {.window = 33});
+  add_variant({1, 300, 4, 2, 8}, 0.25f, true, {.window = 70});
+  add_variant({1, 330, 2, 1, 64}, 0.1f, true, {.window = 90});    // wide heads over several tiles of a card
+  add_variant({1, 330, 2, 1, 128}, 0.0f, false, {.window = 100});
+  add_variant({1, 67, 2, 1, 12}, 0.0f, false, {.scale = 0.7f});
+  add_variant({2, 67, 2, 1, 16}, 0.0f, false, {.softcap = 1.5f});
+  add_variant({1, 130, 2, 2, 8}, 0.2f, true, {.softcap = 3, .scale = 0.25f});
+  add_variant({1, 70, 2, 1, 8}, 0.0f, false, {.softcap = 30}, CaseValues::kLarge);
+  add_variant({1, 150, 2, 1, 72}, 0.0f, true, {.window = 40, .softcap = 2, .scale = 0.2f});
   add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
   add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
   add_decode_cases(table);
@@ -395,7 +449,7 @@ void expect(Oracle& o) {
   const Array& qkv = o.value(qkv_of(o.c));
   const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
   // Where tensor cores multiply, they take the result of the first product rounded.
-  const bool rounds = stores_bf16(o.c) && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)));
+  const bool rounds = stores_bf16(o.c) && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>());
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   if (o.c.pass == Pass::kForward) {
     const AttentionResult r = attention_forward(qkv, how);
@@ -499,6 +553,19 @@ Status with_starts(const KernelContext& k, const Args& a, const Kernel& kernel, 
   moved.document_start = starts.data();
   return kernel(k, moved);
 }
+// The same kernel with another attribute.
+template <typename Args, typename Kernel, typename Change>
+Status with_attribute(const KernelContext& k, const Args& a, const Kernel& kernel, const Change& change) {
+  Args changed = a;
+  change(changed.attention);
+  return kernel(k, changed);
+}
+void see_one_more(AttentionAttribute& a) { a.window += a.window != 0; }
+void see_one_less(AttentionAttribute& a) { a.window -= a.window > 1; }
+void see_everything(AttentionAttribute& a) { a.window = 0; }
+void cap_nothing(AttentionAttribute& a) { a.softcap = 0; }
+void scale_by_width(AttentionAttribute& a) { a.scale = 0; }
+
 int32_t earlier(int32_t start, int32_t) { return start - (start > 0); }
 int32_t later(int32_t start, int32_t t) { return start + (start > 0 && start < t); }
 int32_t start_of_tile(int32_t start, int32_t) { return start > 0 ? start / 64 * 64 : start; }
@@ -524,6 +591,33 @@ constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
       return with_starts(k, a, cpu_attention_forward<float>, [](int32_t start, int32_t t) { return start < 0 ? 0 : start > t ? t : start; });
     }>("attention_takes_a_start_behind_its_position"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, see_one_more);
+    }>("attention_sees_one_position_before_its_window"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, see_one_less);
+    }>("attention_misses_the_first_position_of_its_window"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, cap_nothing);
+    }>("attention_caps_nothing"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, scale_by_width);
+    }>("attention_scales_by_the_width_of_a_head"),
+    wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
+      return with_attribute(k, a, cpu_attention_decode<float>, see_one_more);
+    }>("attention_decode_sees_one_position_before_its_window"),
+    wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
+      return with_attribute(k, a, cpu_attention_decode<float>, cap_nothing);
+    }>("attention_decode_caps_nothing"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_attribute(k, a, cpu_attention_backward<float>, see_everything);
+    }>("attention_backward_sees_everything"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_attribute(k, a, cpu_attention_backward<float>, see_one_less);
+    }>("attention_backward_misses_the_first_position_of_its_window"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_attribute(k, a, cpu_attention_backward<float>, cap_nothing);
+    }>("attention_backward_caps_nothing"),
     wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
       AttentionDecodeArgsOf<float> swapped = a;
       std::swap(swapped.keys, swapped.values);

@@ -42,6 +42,21 @@ TEST(VectorExp, BothHaveTheSameBits) {
   EXPECT_GT(compared, 3000000u);
 }
 
+TEST(VectorTanh, WithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  const auto compare = [&](float x) {
+    const double right = std::tanh(static_cast<double>(x)), ulp = std::ldexp(0x1p-23, std::ilogb(right));
+    worst = std::max(worst, std::abs(static_cast<double>(vector_tanh(x)) - right) / ulp);
+  };
+  for_floats(0x1p-60f, 90.0f, compare);
+  for_floats(-0x1p-60f, -90.0f, compare);
+  EXPECT_LT(worst, 2);
+  EXPECT_GT(worst, 0.25);
+  EXPECT_EQ(vector_tanh(__builtin_inff()), 1.0f);
+  EXPECT_EQ(vector_tanh(-__builtin_inff()), -1.0f);
+  EXPECT_TRUE(std::isnan(vector_tanh(__builtin_nanf(""))));
+}
+
 TEST(VectorExp, Ends) {
   EXPECT_EQ(vector_exp(-__builtin_inff()), 0.0f);
   EXPECT_EQ(vector_exp_at_most_88(-__builtin_inff()), 0.0f);

@@ -1,4 +1,4 @@
-# Decoders of the Llama kind (llama, qwen2, qwen3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
+# Decoders of the Llama kind (llama, mistral, qwen2, qwen3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
 # They are here as the reference in double precision: transformers computes norms, softmax and rotary angles in f32 even where a model
 # is f64. A second implementation also shows that both mean the same. The mutants are what a golden must tell from the right model.
 import math
@@ -15,6 +15,8 @@ kMutants = {
     "interleaved_rope": "channels 2i and 2i + 1 turn together, instead of i and i + half",
     "wrong_kv_group": "query head h takes key head h mod kv_heads, instead of h / group",
     "norm_after_rope": "q and k are normalised after they have turned (qwen3)",
+    "window_ignored": "every token sees all tokens before it",
+    "wider_window": "a token sees one token more than its window has",
     "documents_ignored": "positions run on and every token sees the documents before its own",
     "sees_other_documents": "positions start anew, but every token sees the documents before its own",
     "unscaled_rope": "the frequencies and factor of rope_type default"}
@@ -149,6 +151,9 @@ class Decoder:
     own = torch.zeros_like(tokens) if self.mutant in ("documents_ignored", "sees_other_documents") else start
     place = torch.arange(length)
     seen = ((place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= own[:, :, None]))[:, None]
+    window = self.config.get("sliding_window")
+    if window and self.mutant != "window_ignored":
+      seen = seen & (place[None, :] > place[:, None] - window - int(self.mutant == "wider_window"))
     positions = place - (torch.zeros_like(start) if self.mutant == "documents_ignored" else start)
     plain = {**self.config, "rope_scaling": None, "rope_parameters": {"rope_theta": rope_parameters(self.config)["rope_theta"]}}
     frequencies, scale = rope_frequencies(plain if self.mutant == "unscaled_rope" else self.config, length)
@@ -188,6 +193,8 @@ def mutants_of(config, documents):
     names.append("wrong_kv_group")
   if config["model_type"] == "qwen3":
     names.append("norm_after_rope")
+  if config.get("sliding_window"):
+    names += ["window_ignored", "wider_window"]
   if documents:
     names += ["documents_ignored", "sees_other_documents"]
   if rope_parameters(config)["rope_type"] not in ("default", "dynamic"):

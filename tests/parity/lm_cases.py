@@ -49,7 +49,9 @@ def models():
           "tie_word_embeddings": False, **rope("default", 1e4)}},
       "gpt2_model": {"type": "gpt2", "store": "f32", "config": {
           "vocab_size": 61, "n_positions": 32, "n_embd": 28, "n_layer": 2, "n_head": 4, "n_inner": 40, "resid_pdrop": 0.0,
-          "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.25, "tie_word_embeddings": True}}}
+          "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.25, "tie_word_embeddings": True}},
+      "mistral_windowed": {"type": "mistral", "store": "f16", "config": {
+          **kSizes, "head_dim": 8, "sliding_window": 7, "tie_word_embeddings": False, **rope("default", 500.0)}}}
 
 
 kBiased = ("llama_tied", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
@@ -80,6 +82,7 @@ def all_cases():
       "llama_lora_all": case("llama_tied", 235, lora=kLora, accumulate=4, masks="uneven", **lora),
       "qwen2_rslora_all": case("qwen2_untied", 136, lora={**kLora, "rslora": True}, masks="tail", **lora, **warm),
       "qwen3_lora_packed": case("qwen3_tied", 137, lora=kLora, documents=True, clip_norm=1.0, **lora),
+      "mistral_lora_packed": case("mistral_windowed", 141, lora=kLora, documents=True, **lora),
       "gpt2_lora": case("gpt2_model", 138, lora={**kLora, "targets": ["c_attn", "c_fc"]}, **lora),
       "llama_dora": case("llama_untied", 239, lora={**kLora, "dora": True}, masks="tail", **lora),
       "gpt2_dora": case("gpt2_model", 140, lora={**kLora, "dora": True, "targets": ["c_attn", "c_fc"]}, accumulate=2, **lora)}

@@ -41,6 +41,8 @@ class Transformers:
     if "document_start" in batch:
       start, place = batch["document_start"], torch.arange(batch["tokens"].shape[1])
       seen = (place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= start[:, :, None])
+      if getattr(self.model.config, "sliding_window", None):
+        seen &= place[None, None, :] > place[None, :, None] - self.model.config.sliding_window
       lowest = torch.finfo(torch.float32).min
       more = {"position_ids": place - start, "attention_mask": torch.where(seen, 0.0, lowest)[:, None]}
     return self.model(input_ids=batch["tokens"], use_cache=False, **more).logits

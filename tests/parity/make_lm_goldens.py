@@ -187,7 +187,7 @@ def verify_case(folder, name, source):
 def parse_arguments():
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--out", default=kFolder, help="where the goldens stand (default %(default)s)")
-  parser.add_argument("--case", action="append", help="only this case (repeatable); models are made again only with every case")
+  parser.add_argument("--case", action="append", help="only this case (repeatable); models that are there are made again only with every case")
   parser.add_argument("--verify", action="store_true", help="make them afresh and compare; write nothing")
   arguments = parser.parse_args()
   unknown = set(arguments.case or []) - set(all_cases())
@@ -201,9 +201,11 @@ def main():
   from transformers.utils import logging
   logging.set_verbosity_error()
   logging.disable_progress_bar()
-  if not arguments.verify and not arguments.case:
+  if not arguments.verify:
     for seed, (name, source) in enumerate(models().items()):
-      make_model(os.path.join(arguments.out, "models", name), source, seed)
+      folder = os.path.join(arguments.out, "models", name)
+      if not arguments.case or not os.path.exists(folder):
+        make_model(folder, source, seed)
   faults = 0
   for name, source in all_cases().items():
     if arguments.case and name not in arguments.case:

@@ -197,6 +197,17 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
               5 * product, 4 * (6 * y + 2 * y + lse) + kScalarsBytes);
 }
 
+TEST(Cost, AWindowCountsThePairsThatItLeaves) {
+  const uint32_t T = 9, C = 4;
+  for (const uint32_t window : {1u, 3u, 8u, 9u, 20u}) {
+    Graph graph;
+    graph.attention(graph.add_value("qkv", ValueKind::kActivation, {1, T, 3 * C}), "a", {.heads = 1, .kv_heads = 1, .dropout = 0, .stream = 0, .window = window});
+    double pairs = 0;
+    for (uint32_t t = 0; t < T; ++t) pairs += std::min(t + 1, window);
+    EXPECT_EQ(call_cost(graph, forward_calls(graph, graph.nodes.back())[0]).flops, 2 * 2 * pairs * C) << window;
+  }
+}
+
 TEST(Cost, RopeReadsWhatItTurnsItsPositionsAndItsTable) {
   const uint32_t B = 2, T = 5, columns = 24, pairs = 3;
   const double x = B * T * columns;

@@ -54,8 +54,9 @@ TEST(CudaTensorCores, GiveTheSameBitsInEveryOrder) {
 
 TEST(CudaTensorCores, TakeHeadsWhoseRowsAreWholeChunks) {
   for (uint32_t D = 1; D <= kAttentionMaxHead; ++D) {
-    EXPECT_EQ(attention_uses_mma(DType::kBf16, D), D % 8 == 0 && D <= 128) << D;
-    EXPECT_FALSE(attention_uses_mma(DType::kF32, D)) << D;
+    EXPECT_EQ(attention_uses_mma(DType::kBf16, D, {1, 1, 0, 0}), D % 8 == 0 && D <= 128) << D;
+    EXPECT_FALSE(attention_uses_mma(DType::kF32, D, {1, 1, 0, 0})) << D;
+    EXPECT_FALSE(attention_uses_mma(DType::kBf16, D, {.heads = 1, .kv_heads = 1, .dropout = 0, .stream = 0, .softcap = 50})) << D;
   }
 }
 

@@ -66,7 +66,7 @@ class LlamaBuilder {
     const ValueId v = linear(y, name + ".v_proj", llama_.kv_heads * llama_.head);
     const RopeAttribute rope = {llama_.heads, llama_.kv_heads, llama_.rotary, llama_.neighbours, llama_.theta, llama_.rope_scale};
     const ValueId turned = g_.rope(q, k, v, name + ".rope", rope, g_.document_start, frequencies_);
-    const ValueId mixed = g_.attention(turned, name + ".core", llama_.heads, llama_.kv_heads, 0.0f, g_.document_start);
+    const ValueId mixed = g_.attention(turned, name + ".core", {llama_.heads, llama_.kv_heads, 0.0f, 0}, g_.document_start);
     return linear(mixed, name + ".o_proj", llama_.width);
   }
 

@@ -106,6 +106,14 @@ const Mutant kMutants[] = {
      [](const RopeAttribute& rope, const std::string& weight, size_t n, size_t rows) {
        return is_one_of(weight, {"k", "v"}) ? (n + rows / rope.kv_heads) % rows : n;
      }},
+    {"attention sees what lies before its window", [](Graph& graph) {
+       bool changed = false;
+       for (AttentionAttribute& attention : graph.attributes.of<AttentionAttribute>()) {
+         changed = changed || attention.window != 0;
+         attention.window = 0;
+       }
+       return changed;
+     }},
     {"attention sees the documents before", [](Graph& graph) {
        bool changed = false;
        for (Node& node : graph.nodes) {

@@ -14,13 +14,16 @@ double bytes_of_element(const Tensor& tensor) {
 }
 double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
-double attention_flops(const KernelCall& call, double products) {
+// Causal: of each position the pairs with those of its window up to itself, 2 * C flops each; one document, since data alone knows of more.
+double attention_flops(const KernelCall& call, double products, const AttributeTables& attributes) {
   const Tensor& y = call.pass == Pass::kForward ? *call.tensors[AttentionForward::kY] : *call.tensors[AttentionBackward::kY];
   const double B = y.shape[0], T = y.shape[1], C = y.shape[2];
-  return products * B * T * (T + 1) * C;  // causal: T * (T + 1) / 2 pairs, 2 * C flops each; one document, since data alone knows of more
+  const uint32_t window = attributes.of<AttentionAttribute>()[call.attribute].window;
+  const double before = window == 0 ? 0 : std::max(0.0, T - window);  // positions that do not see all before them
+  return products * B * (T * (T + 1) - before * (before + 1)) * C;
 }
 
-double matrix_flops(const KernelCall& call) {
+double matrix_flops(const KernelCall& call, const AttributeTables& attributes) {
   const auto& a = call.tensors;
   switch (call.op) {
     case Op::kConv:
@@ -37,7 +40,7 @@ double matrix_flops(const KernelCall& call) {
       return 2 * (elements(w) + adapter) * static_cast<double>(x->leading_elements());
     }
     case Op::kDora: return call.pass == Pass::kStatistics ? 2 * elements(a[DoraNorms::kW]) * (static_cast<double>(a[DoraNorms::kA]->shape[0]) + 1) : 0;
-    case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5);
+    case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5, attributes);
     case Op::kLossHead: {
       const bool backward = call.pass == Pass::kBackward;
       const double rows = static_cast<double>(a[backward ? 4 : 1]->leading_elements());
@@ -101,7 +104,7 @@ CallCost kernel_cost(const KernelCall& call, const AttributeTables& attributes) 
     if (call.pass == Pass::kStart) cost.bytes = static_cast<double>(call.tensors[0]->used_bytes());
     return cost;
   }
-  cost.flops = matrix_flops(call);
+  cost.flops = matrix_flops(call, attributes);
   const KernelInfo& kernel = kernel_info(call.op, call.pass);
   for (size_t a = 0; a < call.tensors.size(); ++a) {
     if (call.tensors[a] == nullptr) continue;

@@ -426,10 +426,11 @@ ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table,
   return y;
 }
 
-ValueId Graph::attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start) {
+ValueId Graph::attention(ValueId qkv, const std::string& name, AttentionAttribute attention, ValueId document_start) {
   const NodeRules rules(*this, Op::kAttention, name);
   const Tensor in = rules.sequence(qkv, "qkv");
-  const AttentionAttribute attention = {heads, kv_heads, dropout, next_stream_};
+  const uint32_t heads = attention.heads, kv_heads = attention.kv_heads;
+  attention.stream = next_stream_;
   rules.require_sense(attention);
   const uint64_t all_heads = heads + uint64_t{2} * kv_heads;
   rules.require(in.shape[2] % all_heads == 0, "qkv has " + std::to_string(in.shape[2]) + " columns; must have as many for each of its " +

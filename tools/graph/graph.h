@@ -192,7 +192,8 @@ class Graph {
   ValueId swiglu(ValueId gate, ValueId up, const std::string& name);
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
   // document_start: the graph's, or kNoValue where a sequence is one document.
-  ValueId attention(ValueId qkv, const std::string& name, uint32_t heads, uint32_t kv_heads, float dropout, ValueId document_start = kNoValue);
+  // Its stream is set here.
+  ValueId attention(ValueId qkv, const std::string& name, AttentionAttribute attention, ValueId document_start = kNoValue);
   // q, k and v [B,T,...], side by side and turned. document_start: as attention's. `frequencies`: a table in place of theta's, computed by
   // the model; kNoValue for none.
   ValueId rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue,

@@ -14,7 +14,12 @@ class DecoderBuilder {
  public:
   DecoderBuilder(Graph& graph, const DecoderModel& model, const DecoderTraits& traits)
       : g_(graph), model_(model), norms_heads_(traits.norms_heads), qkv_bias_(traits.biased_qkv || model.attention_bias),
-        std_(static_cast<float>(model.initializer_range)), epsilon_(static_cast<float>(model.rms_norm_eps)) {}
+        std_(static_cast<float>(model.initializer_range)), epsilon_(static_cast<float>(model.rms_norm_eps)),
+        attention_{.heads = static_cast<uint32_t>(model.num_attention_heads),
+                   .kv_heads = static_cast<uint32_t>(model.num_key_value_heads),
+                   .dropout = static_cast<float>(model.attention_dropout),
+                   .stream = 0,
+                   .window = static_cast<uint32_t>(model.sliding_window)} {}
 
   void build(MicroBatch batch) {
     const Shape tokens = {static_cast<uint32_t>(batch.samples), static_cast<uint32_t>(batch.sequence)};
@@ -38,7 +43,7 @@ class DecoderBuilder {
  private:
   void add_frequencies(int sequence) {
     RopeTable table = rope_table(model_.rope, model_.head_dim, model_.max_position_embeddings, sequence);
-    rope_ = {.heads = static_cast<uint32_t>(model_.num_attention_heads), .kv_heads = static_cast<uint32_t>(model_.num_key_value_heads),
+    rope_ = {.heads = attention_.heads, .kv_heads = attention_.kv_heads,
              .rotary = static_cast<uint32_t>(2 * table.frequencies.size()), .neighbours = 0, .theta = 1, .scale = table.scale};
     frequencies_ = g_.table("model.rotary_emb.inv_freq", std::move(table.frequencies));
   }
@@ -58,7 +63,7 @@ class DecoderBuilder {
     const ValueId k = heads(normal, name, "k", model_.num_key_value_heads);
     const ValueId v = heads(normal, name, "v", model_.num_key_value_heads);
     const ValueId qkv = g_.rope(q, k, v, name + ".rope", rope_, g_.document_start, frequencies_);
-    const ValueId mixed = g_.attention(qkv, name + ".core", rope_.heads, rope_.kv_heads, static_cast<float>(model_.attention_dropout), g_.document_start);
+    const ValueId mixed = g_.attention(qkv, name + ".core", attention_, g_.document_start);
     return linear(mixed, name + ".o_proj", model_.hidden_size, model_.attention_bias);
   }
 
@@ -74,6 +79,7 @@ class DecoderBuilder {
   const DecoderModel& model_;
   const bool norms_heads_, qkv_bias_;
   const float std_, epsilon_;
+  const AttentionAttribute attention_;
   RopeAttribute rope_ = {};
   ValueId frequencies_ = kNoValue;
 };
@@ -86,16 +92,19 @@ bool is_nf4(const nlohmann::json& quantization) {
 }
 
 // Variants of the mathematics that a config can switch on: silently ignoring one would train another model.
-void refuse_decoder_variants(const JsonFields& fields) {
+void refuse_decoder_variants(const JsonFields& fields, const DecoderTraits& traits, int window) {
   const auto refuse_given = [&](const char* key, const char* what) {
     if (fields.has_value(key)) fields.refuse(key, std::string("is not available: ") + what);
   };
-  bool slides = !fields.has("use_sliding_window") && fields.has_value("sliding_window");  // Qwen's has the width even where it is off
-  fields.read("use_sliding_window", slides, {"A sliding window of the attention, which is not available: leave it out"});
-  if (slides) fields.refuse(fields.has("use_sliding_window") ? "use_sliding_window" : "sliding_window", "is not available: this attention sees every earlier position");
+  if (traits.sliding_window < 0) {
+    bool slides = !fields.has("use_sliding_window") && fields.has_value("sliding_window");  // Qwen's has the width even where it is off
+    fields.read("use_sliding_window", slides, {"A sliding window of the attention, which is not available: leave it out"});
+    if (slides) fields.refuse(fields.has("use_sliding_window") ? "use_sliding_window" : "sliding_window", "is not available: this attention sees every earlier position");
+  }
   if (fields.has_value("layer_types")) {
+    const std::string right = window > 0 ? "sliding_attention" : "full_attention";
     for (const nlohmann::json& type : fields.list_at("layer_types")) {
-      if (type != "full_attention") fields.refuse("layer_types", "must be \"full_attention\" everywhere, not " + json_shown(type), &type);
+      if (type != right) fields.refuse("layer_types", "must be " + json_shown(right) + " everywhere, not " + json_shown(type), &type);
     }
   }
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_intermediate_size"}) refuse_given(key, "a mixture of experts");
@@ -146,7 +155,16 @@ void DecoderModel::read(const JsonFields& fields, const DecoderTraits& traits) {
   fields.read("attention_dropout", attention_dropout, kBelowOne, {"The dropout of the attention's weights"});
   fields.read("initializer_range", initializer_range, kPositive, {"The standard deviation of the initial weights"});
   fields.read("tie_word_embeddings", tie_word_embeddings, {"Whether the head's weights are the embedding's"});
-  refuse_decoder_variants(fields);
+  read_window(fields, traits);
+  refuse_decoder_variants(fields, traits, sliding_window);
+}
+
+void DecoderModel::read_window(const JsonFields& fields, const DecoderTraits& traits) {
+  if (traits.sliding_window < 0) return;
+  std::optional<int> window;
+  fields.read("sliding_window", window, 1, kMostCount,
+              {"A position sees at most so many, itself the last of them; null: all before it", "tokens", std::to_string(traits.sliding_window)});
+  sliding_window = window.value_or(fields.has("sliding_window") ? 0 : traits.sliding_window);
 }
 
 nlohmann::json DecoderModel::example() {
@@ -172,6 +190,7 @@ nlohmann::json DecoderModel::write(const DecoderTraits& traits) const {
                           {"tie_word_embeddings", tie_word_embeddings}};
   if (traits.has_attention_bias) value["attention_bias"] = attention_bias;
   if (traits.has_mlp_bias) value["mlp_bias"] = mlp_bias;
+  if (traits.sliding_window >= 0) value["sliding_window"] = sliding_window == 0 ? nlohmann::json() : nlohmann::json(sliding_window);
   return value;
 }
 
@@ -214,6 +233,7 @@ void DecoderFamily<Family>::build(Graph& graph, MicroBatch batch) const {
   DecoderModel::build(graph, batch, Family::kTraits);
 }
 template struct DecoderFamily<LlamaModel>;
+template struct DecoderFamily<MistralModel>;
 template struct DecoderFamily<Qwen2Model>;
 template struct DecoderFamily<Qwen3Model>;
 

@@ -1,4 +1,5 @@
-// Decoders of the Llama kind: RMSNorm, rotary positions, grouped heads, SwiGLU. Families differ in biases and in a norm of q and k.
+// Decoders of the Llama kind: RMSNorm, rotary positions, grouped heads, SwiGLU. Families differ in biases, in a norm of q and k, and in how
+// far a position sees.
 // Field names and defaults are those of Hugging Face's config.json.
 #pragma once
 
@@ -14,6 +15,7 @@ struct DecoderTraits {
   bool biased_qkv;          // q, k and v always have biases, o never
   bool norms_heads;         // RMSNorm of every head of q and k, before they turn
   int head_dim;             // of a config without one; 0: hidden_size / num_attention_heads
+  int sliding_window = -1;  // the field sliding_window, of every layer, and what it is in a config without one; -1: no such field
 };
 
 struct DecoderModel {
@@ -25,6 +27,7 @@ struct DecoderModel {
   int num_key_value_heads = 32;
   int head_dim = 128;
   int max_position_embeddings = 2048;
+  int sliding_window = 0;  // a position sees at most so many, itself the last of them; 0: all before it
   double rms_norm_eps = 1e-6;
   double attention_dropout = 0;
   double initializer_range = 0.02;
@@ -39,6 +42,7 @@ struct DecoderModel {
 
  protected:
   void read(const JsonFields& fields, const DecoderTraits& traits);
+  void read_window(const JsonFields& fields, const DecoderTraits& traits);
   nlohmann::json write(const DecoderTraits& traits) const;
   void build(Graph& graph, MicroBatch batch, const DecoderTraits& traits) const;
 };
@@ -57,6 +61,15 @@ struct LlamaModel : DecoderFamily<LlamaModel> {
   static constexpr HuggingFaceNames kHuggingFace = {"llama", "LlamaForCausalLM"};
   static constexpr DecoderTraits kTraits = {.has_attention_bias = true, .has_mlp_bias = true, .biased_qkv = false, .norms_heads = false, .head_dim = 0};
   bool operator==(const LlamaModel&) const = default;
+};
+
+// Jiang et al. 2023 (2310.06825): Llama's with a window.
+struct MistralModel : DecoderFamily<MistralModel> {
+  static constexpr const char* kFamily = "mistral";
+  static constexpr HuggingFaceNames kHuggingFace = {"mistral", "MistralForCausalLM"};
+  static constexpr DecoderTraits kTraits = {
+      .has_attention_bias = false, .has_mlp_bias = false, .biased_qkv = false, .norms_heads = false, .head_dim = 0, .sliding_window = 4096};
+  bool operator==(const MistralModel&) const = default;
 };
 
 // Yang et al. 2024 (2407.10671), and Qwen2.5.

@@ -46,9 +46,9 @@ class Gpt2Builder {
     const uint32_t width = static_cast<uint32_t>(model_.n_embd);
     const ValueId normal = g_.layer_norm(x, name + ".ln_1", epsilon_);
     const ValueId qkv = g_.linear(normal, name + ".attn.c_attn", 3 * width, true, true, std_);
+    const uint32_t heads = static_cast<uint32_t>(model_.n_head);
     const ValueId mixed =
-        g_.attention(qkv, name + ".attn.core", static_cast<uint32_t>(model_.n_head), static_cast<uint32_t>(model_.n_head),
-                     static_cast<float>(model_.attn_pdrop));
+        g_.attention(qkv, name + ".attn.core", {.heads = heads, .kv_heads = heads, .dropout = static_cast<float>(model_.attn_pdrop), .stream = 0});
     const ValueId out = g_.linear(mixed, name + ".attn.c_proj", width, true, true, projection_std_);
     return dropped(out, name + ".attn.resid_dropout", model_.resid_pdrop);
   }
