@@ -73,6 +73,16 @@ Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stor
 template <typename Stored>
 Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
 template <typename Stored>
@@ -150,6 +160,11 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<GeluBackward, Stored, cuda_gelu_backward<Stored>>();
   table.set<SwigluForward, Stored, cuda_swiglu_forward<Stored>>();
   table.set<SwigluBackward, Stored, cuda_swiglu_backward<Stored>>();
+  table.set<GegluForward, Stored, cuda_geglu_forward<Stored>>();
+  table.set<GegluBackward, Stored, cuda_geglu_backward<Stored>>();
+  table.set<CapForward, Stored, cuda_cap_forward<Stored>>();
+  table.set<ColumnsForward, Stored, cuda_columns_forward<Stored>>();
+  table.set<ColumnsBackward, Stored, cuda_columns_backward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();
   table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cuda_max_pool_backward<Stored>>();

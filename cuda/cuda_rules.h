@@ -89,6 +89,9 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(EmbeddingKernels{});
   rules.of<EmbeddingForward>().weights = kEveryWeight;
   rules.have(RopeKernels{});
+  rules.have(GegluKernels{});
+  rules.have(ColumnsKernels{});
+  rules.have(CapKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

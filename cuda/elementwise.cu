@@ -1,4 +1,4 @@
-// ReLU, addition, copy, GELU, SwiGLU and move: one output element from the input elements at the same place.
+// ReLU, addition, copy, GELU, SwiGLU, GeGLU and move: one output element from the input elements at the same place.
 // Here as the twin of lib/cpu/elementwise.cpp. Memory bounds all of them: a thread takes 16 bytes of each tensor at a time.
 #include "cuda/cuda_kernels.h"
 #include "cuda/device_math.h"
@@ -59,6 +59,9 @@ __device__ inline float logistic(float x) { return 1.0f / (1.0f + device_exp(-x)
 struct Swiglu {
   __device__ static float of(float gate, float up) { return gate / (1.0f + device_exp(-gate)) * up; }
 };
+struct Geglu {
+  __device__ static float of(float gate, float up) { return GeluTanh::of(gate) * up; }
+};
 
 // ---- every element alike ----
 
@@ -89,30 +92,69 @@ Status launch_map(const KernelContext& context, Stored* y, uint64_t n, const In*
   return launch_status();
 }
 
-// ---- SwiGLU's gradients: two tensors at once ----
+// ---- the gradients of SwiGLU and GeGLU: two tensors at once ----
 
+struct GateGradients {
+  float of_gate, of_up;
+};
 // With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
-template <uint32_t kWidth, typename Stored>
-__device__ void swiglu_gradient_pack(const SwigluBackwardArgsOf<Stored>& args, uint64_t i) {
+struct SwigluGradient {
+  __device__ static GateGradients of(float gate, float up, float dy) {
+    const float s = logistic(gate);
+    return {dy * up * (s * fmaf(gate, 1.0f - s, 1.0f)), dy * (gate * s)};
+  }
+};
+// As GeluTanhGradient.
+struct GegluGradient {
+  __device__ static GateGradients of(float gate, float up, float dy) {
+    const float argument = minus_two_u(gate);
+    const float e = device_exp(argument > 87.0f ? 87.0f : argument);
+    const float s = 1.0f / (1.0f + e);
+    const float slope = kTwoRootTwoOverPi * fmaf(3.0f * kCubic * gate, gate, 1.0f);
+    return {dy * up * fmaf(gate * s * (e * s), slope, s), dy * (gate * s)};
+  }
+};
+template <typename Gradient, uint32_t kWidth, typename Stored>
+__device__ void gate_gradient_pack(const SwigluBackwardArgsOf<Stored>& args, uint64_t i) {
   const Pack<kWidth> gate = load_pack<kWidth>(args.gate + i), up = load_pack<kWidth>(args.up + i), dy = load_pack<kWidth>(args.dy + i);
   Pack<kWidth> dgate, dup;
   REPRISE_UNROLL
   for (uint32_t k = 0; k < kWidth; ++k) {
-    const float s = logistic(gate.at[k]);
-    dgate.at[k] = dy.at[k] * up.at[k] * (s * fmaf(gate.at[k], 1.0f - s, 1.0f));
-    dup.at[k] = dy.at[k] * (gate.at[k] * s);
+    const GateGradients gradients = Gradient::of(gate.at[k], up.at[k], dy.at[k]);
+    dgate.at[k] = gradients.of_gate, dup.at[k] = gradients.of_up;
   }
   store_pack(args.dgate + i, dgate);
   store_pack(args.dup + i, dup);
 }
-template <typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) swiglu_gradient(const SwigluBackwardArgsOf<Stored> args) {
+template <typename Gradient, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) gate_gradient(const SwigluBackwardArgsOf<Stored> args) {
   constexpr uint32_t kWidth = kPackWidth<Stored>;
   for (uint64_t i = grid_thread() * kWidth; i < args.n; i += grid_threads() * kWidth) {
     if (i + kWidth <= args.n) {
-      swiglu_gradient_pack<kWidth>(args, i);
+      gate_gradient_pack<Gradient, kWidth>(args, i);
     } else {
-      for (uint64_t last = i; last < args.n; ++last) swiglu_gradient_pack<1>(args, last);
+      for (uint64_t last = i; last < args.n; ++last) gate_gradient_pack<Gradient, 1>(args, last);
+    }
+  }
+}
+
+// ---- cap ----
+
+template <uint32_t kWidth, typename Stored>
+__device__ void cap_pack(const CapArgsOf<Stored>& args, uint64_t i) {
+  Pack<kWidth> x = load_pack<kWidth>(args.x + i);
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) x.at[k] = args.softcap * device_tanh(x.at[k] / args.softcap);
+  store_pack(args.y + i, x);
+}
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) cap_elements(const CapArgsOf<Stored> args) {
+  constexpr uint32_t kWidth = kPackWidth<Stored>;
+  for (uint64_t i = grid_thread() * kWidth; i < args.n; i += grid_threads() * kWidth) {
+    if (i + kWidth <= args.n) {
+      cap_pack<kWidth>(args, i);
+    } else {
+      for (uint64_t last = i; last < args.n; ++last) cap_pack<1>(args, last);
     }
   }
 }
@@ -203,7 +245,24 @@ Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stor
 
 template <typename Stored>
 Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  REPRISE_LAUNCH(swiglu_gradient<Stored>, blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
+  REPRISE_LAUNCH((gate_gradient<SwigluGradient, Stored>), blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args) {
+  REPRISE_LAUNCH(cap_elements<Stored>, blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+  return launch_map<Geglu>(context, args.y, args.n, args.gate, args.up);
+}
+
+template <typename Stored>
+Status cuda_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
+  REPRISE_LAUNCH((gate_gradient<GegluGradient, Stored>), blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
   return launch_status();
 }
 
@@ -233,6 +292,9 @@ REPRISE_CUDA_INSTANTIATE(cuda_gelu_forward, UnaryArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_gelu_backward, ActivationBackwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_swiglu_forward, SwigluArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_swiglu_backward, SwigluBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_cap_forward, CapArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_geglu_forward, SwigluArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_geglu_backward, SwigluBackwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_move, UnaryArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_copy_forward, UnaryArgs)
 

@@ -40,12 +40,11 @@ __global__ void __launch_bounds__(kBlockThreads) gather_rows(const EmbeddingForw
     const uint64_t row = i / packs, c = i % packs * kWidth;
     const int32_t token = args.tokens[row];
     Pack<kWidth> y = {};
+    Pack<kWidth> position = {};
     if (is_in_table(token, args.V)) y = decode_weights<kWidth>(args.table, static_cast<uint64_t>(token) * args.C + c);
-    if (args.positions.data != nullptr) {
-      const Pack<kWidth> position = decode_weights<kWidth>(args.positions, row % args.T * args.C + c);
-      REPRISE_UNROLL
-      for (uint32_t k = 0; k < kWidth; ++k) y.at[k] += position.at[k];
-    }
+    if (args.positions.data != nullptr) position = decode_weights<kWidth>(args.positions, row % args.T * args.C + c);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = fmaf(args.scale, y.at[k], position.at[k]);
     store_pack(args.y + i * kWidth, y);
   }
 }
@@ -94,7 +93,8 @@ __device__ void sort_by_row(Rows& rows, Positions& positions, Sorted& sorted, Be
 
 // What dtable's element pack holds after the listed positions; from zero where it is overwritten.
 template <uint32_t kWidth, typename Stored, typename Sorted>
-__device__ Pack<kWidth> add_positions(Pack<kWidth> sum, const Stored* dy, uint64_t C, Sorted& sorted, uint32_t begin, uint32_t end) {
+__device__ Pack<kWidth> add_positions(Pack<kWidth> sum, const Stored* dy, float scale, uint64_t C, Sorted& sorted, uint32_t begin,
+                                      uint32_t end) {
   constexpr uint32_t kAhead = 4;  // positions whose gradients are read before the first is added
   for (uint32_t first = begin; first < end; first += kAhead) {
     Pack<kWidth> held[kAhead] = {};
@@ -105,7 +105,7 @@ __device__ Pack<kWidth> add_positions(Pack<kWidth> sum, const Stored* dy, uint64
     REPRISE_UNROLL
     for (uint32_t h = 0; h < kAhead; ++h) {
       REPRISE_UNROLL
-      for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] = first + h < end ? sum.at[k] + held[h].at[k] : sum.at[k];
+      for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] = first + h < end ? fmaf(scale, held[h].at[k], sum.at[k]) : sum.at[k];
     }
   }
   return sum;
@@ -123,7 +123,7 @@ __device__ void add_to_rows(const EmbeddingBackwardArgsOf<Stored>& args, uint32_
     float* out = args.dtable + uint64_t{first_row + r} * args.C + c;
     Pack<kWidth> sum = {};
     if (!overwrite) sum = load_pack<kWidth>(out);
-    store_pack(out, add_positions<kWidth>(sum, args.dy + c, args.C, sorted, begin, end));
+    store_pack(out, add_positions<kWidth>(sum, args.dy + c, args.scale, args.C, sorted, begin, end));
   }
 }
 

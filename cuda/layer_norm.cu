@@ -23,7 +23,7 @@ struct NormRows {
   const float *gamma, *beta;  // beta is null for RMS-norm
   uint64_t M;
   uint32_t C;
-  float epsilon;
+  float epsilon, offset;  // offset: of RMS-norm's gamma; else 0
 };
 
 template <typename Stored>
@@ -36,6 +36,7 @@ struct NormGradient {
   const Stored* dy;
   uint64_t M;
   uint32_t C;
+  float offset;  // of RMS-norm's gamma; else 0
   bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
 };
 
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kBlockThreads) norm_forward_warp_row(const Nor
       Pack<kWidth> v = x.pack(h, c), beta = {};
       const Pack<kWidth> gamma = load_pack<kWidth>(args.gamma + c);
       if constexpr (kCentred) beta = load_pack<kWidth>(args.beta + c);
-      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = fmaf((v.at[i] - mean) * rstd, gamma.at[i], beta.at[i]);
+      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = fmaf((v.at[i] - mean) * rstd, gamma.at[i] + args.offset, beta.at[i]);
       store_pack(args.y + r * C + c, v);
     });
   }
@@ -131,7 +132,7 @@ __device__ void store_gradient_row(const NormGradient<Stored>& args, uint64_t r,
   for_each_pack<kWidth, kHeld>(C, [&](uint32_t h, uint64_t c) {
     const Pack<kWidth> xs = x.pack(h, c), dys = dy.pack(h, c), gamma = load_pack<kWidth>(args.gamma + c);
     for (uint32_t i = 0; i < kWidth; ++i) {
-      const float g = dys.at[i] * gamma.at[i];
+      const float g = dys.at[i] * (gamma.at[i] + args.offset);
       gradient += g;
       projection = fmaf(g, norm.xhat(xs.at[i]), projection);
     }
@@ -143,7 +144,7 @@ __device__ void store_gradient_row(const NormGradient<Stored>& args, uint64_t r,
     Pack<kWidth> dx = {};
     if (args.accumulate_dx) dx = load_pack<kWidth>(args.dx + r * C + c);
     for (uint32_t i = 0; i < kWidth; ++i) {
-      const float inner = fmaf(-norm.xhat(xs.at[i]), projection, fmaf(dys.at[i], gamma.at[i], -gradient));
+      const float inner = fmaf(-norm.xhat(xs.at[i]), projection, fmaf(dys.at[i], gamma.at[i] + args.offset, -gradient));
       dx.at[i] = fmaf(norm.rstd, inner, dx.at[i]);
     }
     store_pack(args.dx + r * C + c, dx);
@@ -328,18 +329,18 @@ Status launch_backward(const KernelContext& context, const NormGradient<Stored>&
 
 template <typename Stored>
 Status cuda_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args) {
-  return launch_forward<true, Stored>(context, {args.y, args.mean, args.rstd, args.x, args.gamma, args.beta, args.M, args.C, args.epsilon});
+  return launch_forward<true, Stored>(context, {args.y, args.mean, args.rstd, args.x, args.gamma, args.beta, args.M, args.C, args.epsilon, 0.0f});
 }
 
 template <typename Stored>
 Status cuda_rms_norm_forward(const KernelContext& context, const RmsNormForwardArgsOf<Stored>& args) {
-  return launch_forward<false, Stored>(context, {args.y, nullptr, args.rstd, args.x, args.gamma, nullptr, args.M, args.C, args.epsilon});
+  return launch_forward<false, Stored>(context, {args.y, nullptr, args.rstd, args.x, args.gamma, nullptr, args.M, args.C, args.epsilon, args.offset});
 }
 
 template <typename Stored>
 Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBackwardArgsOf<Stored>& args) {
   const NormGradient<Stored> gradient{.dx = args.dx, .dgamma = args.dgamma, .dbeta = args.dbeta, .x = args.x, .mean = args.mean,
-                                      .rstd = args.rstd, .gamma = args.gamma, .dy = args.dy, .M = args.M, .C = args.C,
+                                      .rstd = args.rstd, .gamma = args.gamma, .dy = args.dy, .M = args.M, .C = args.C, .offset = 0.0f,
                                       .accumulate_dx = args.accumulate_dx, .accumulate_dgamma = args.accumulate_dgamma,
                                       .accumulate_dbeta = args.accumulate_dbeta};
   return launch_backward<true>(context, gradient, args.scratch);
@@ -348,7 +349,7 @@ Status cuda_layer_norm_backward(const KernelContext& context, const LayerNormBac
 template <typename Stored>
 Status cuda_rms_norm_backward(const KernelContext& context, const RmsNormBackwardArgsOf<Stored>& args) {
   const NormGradient<Stored> gradient{.dx = args.dx, .dgamma = args.dgamma, .dbeta = nullptr, .x = args.x, .mean = nullptr,
-                                      .rstd = args.rstd, .gamma = args.gamma, .dy = args.dy, .M = args.M, .C = args.C,
+                                      .rstd = args.rstd, .gamma = args.gamma, .dy = args.dy, .M = args.M, .C = args.C, .offset = args.offset,
                                       .accumulate_dx = args.accumulate_dx, .accumulate_dgamma = args.accumulate_dgamma,
                                       .accumulate_dbeta = false};
   return launch_backward<false>(context, gradient, args.scratch);

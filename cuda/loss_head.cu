@@ -134,6 +134,7 @@ __global__ void __launch_bounds__(kBlockThreads) count_labels(uint64_t* labelled
 constexpr uint32_t kOneWarpClasses = 1024;  // up to so many a block is a single warp
 
 struct RowResults {
+  float softcap;             // of the logits; 0: none
   float* logits;             // [rows,V] of the chunk
   double* losses;            // [rows]
   uint32_t* hits;            // [rows]: 1 where the label is predicted; only evaluation asks
@@ -155,16 +156,23 @@ __device__ float row_maximum(Shared& shared, const float* logits, uint32_t V) {
   return maximum;
 }
 
-// logits[v] becomes e^(logits[v] - maximum). Returns their sum.
+// logits[v] becomes softcap tanh(logits[v] / softcap).
+template <uint32_t kRowWarps>
+__device__ void cap_logits(float* logits, uint32_t V, float softcap) {
+  for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) logits[v] = softcap * device_tanh(logits[v] / softcap);
+  __syncthreads();
+}
+
+// logits[v] becomes e^(logits[v] - maximum), or stays where it is still needed. Returns the sum of the exponentials.
 template <uint32_t kRowWarps, typename Shared>
-__device__ double exponentiate(Shared& shared, float* logits, uint32_t V, float maximum) {
+__device__ double exponentiate(Shared& shared, float* logits, uint32_t V, float maximum, bool stays) {
   constexpr uint32_t kRun = 64;  // exponentials that a thread sums in f32 before a double takes over
   double total = 0;
   float sum = 0;
   uint32_t run = 0;
   for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
     const float e = device_exp(logits[v] - maximum);
-    logits[v] = e;
+    if (!stays) logits[v] = e;
     sum += e;
     if (++run == kRun) total += static_cast<double>(sum), sum = 0, run = 0;
   }
@@ -193,11 +201,13 @@ __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
     if (threadIdx.x == 0) results.losses[row] = 0, results.hits[row] = 0;
     return;
   }
+  const float softcap = results.softcap;
+  if (softcap > 0) cap_logits<kRowWarps>(logits, V, softcap);
   const auto target = static_cast<uint32_t>(labels.at[row]);
   const float maximum = row_maximum<kRowWarps>(maxima, logits, V), of_target = logits[target];
   const bool hit = !gradients && is_first_maximum<kRowWarps>(shared, logits, target, maximum);
   __syncthreads();  // the logits that others own have been read
-  const double total = exponentiate<kRowWarps>(shared, logits, V, maximum);
+  const double total = exponentiate<kRowWarps>(shared, logits, V, maximum, softcap > 0);
   if (threadIdx.x == 0) {
     results.losses[row] = device_log(total) + (static_cast<double>(maximum) - static_cast<double>(of_target));
     results.hits[row] = hit ? 1 : 0;
@@ -206,7 +216,13 @@ __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
   const double scale = labels.row_weights != nullptr ? static_cast<double>(labels.row_weights[row]) : 1.0 / static_cast<double>(scalars->step_labelled);
   const float factor = static_cast<float>(scale / total);
   for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
-    logits[v] = fmaf(logits[v], factor, v == target ? -static_cast<float>(scale) : 0.0f);
+    const float minus = v == target ? -static_cast<float>(scale) : 0.0f;
+    if (softcap > 0) {
+      const float bent = logits[v] / softcap;
+      logits[v] = fmaf(device_exp(logits[v] - maximum), factor, minus) * fmaf(-bent, bent, 1.0f);
+    } else {
+      logits[v] = fmaf(logits[v], factor, minus);
+    }
   }
 }
 
@@ -263,7 +279,7 @@ struct Head {
     const CudaLossHeadScratch layout = cuda_loss_head_scratch(args.M, args.V);
     unsigned char* base = static_cast<unsigned char*>(args.scratch);
     labelled = reinterpret_cast<uint64_t*>(base);
-    results = {reinterpret_cast<float*>(base + layout.logits_at), reinterpret_cast<double*>(base + layout.losses_at),
+    results = {args.softcap, reinterpret_cast<float*>(base + layout.logits_at), reinterpret_cast<double*>(base + layout.losses_at),
                reinterpret_cast<uint32_t*>(base + layout.hits_at), labelled};
   }
 };

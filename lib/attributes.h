@@ -42,13 +42,14 @@ struct NormAttribute {
   float epsilon;
   float momentum;  // batch-norm's running statistics: new = (1 - momentum) * old + momentum * batch
   uint64_t count;  // batch-norm: elements reduced per channel, N * H * W
+  float offset = 0;  // RMS-norm: rows are multiplied by offset + gamma; 1 where files hold what is to be added to 1 (Gemma)
   constexpr bool operator==(const NormAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("epsilon", epsilon), visit("momentum", momentum), visit("count", count);
+    visit("epsilon", epsilon), visit("momentum", momentum), visit("count", count), visit("offset", offset);
   }
   constexpr bool makes_sense() const {
-    return sense::is_epsilon(static_cast<double>(epsilon)) && sense::within(static_cast<double>(momentum), 0, 1);
+    return sense::is_epsilon(static_cast<double>(epsilon)) && sense::within(static_cast<double>(momentum), 0, 1) && (offset == 0 || offset == 1);
   }
 };
 
@@ -119,6 +120,42 @@ struct RopeAttribute {
     return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && rotary % 2 == 0 && rotary <= kMostRotary && neighbours <= 1 &&
            sense::within(static_cast<double>(theta), 1, 1e12) && sense::is_factor(static_cast<double>(scale));
   }
+};
+
+// What an embedding's rows are multiplied with.
+struct EmbeddingAttribute {
+  static constexpr const char* kName = "Embedding";
+  float scale = 1;
+  constexpr bool operator==(const EmbeddingAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("scale", scale);
+  }
+  constexpr bool makes_sense() const { return sense::is_factor(static_cast<double>(scale)); }
+};
+
+// A run of neighbouring columns.
+struct ColumnsAttribute {
+  static constexpr const char* kName = "Columns";
+  uint32_t first;
+  constexpr bool operator==(const ColumnsAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("first", first);
+  }
+  constexpr bool makes_sense() const { return true; }  // the contract compares it with the columns that there are
+};
+
+// A cap that large numbers approach.
+struct CapAttribute {
+  static constexpr const char* kName = "Cap";
+  float softcap = 0;  // x becomes softcap tanh(x / softcap) (Gemma 2, 2408.00118); 0: it stays
+  constexpr bool operator==(const CapAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("softcap", softcap);
+  }
+  constexpr bool makes_sense() const { return softcap == 0 || sense::is_factor(static_cast<double>(softcap)); }
 };
 
 struct DropoutAttribute {
@@ -259,7 +296,8 @@ struct TypeList {
 
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
-                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute>;
+                                GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
+                                EmbeddingAttribute, ColumnsAttribute, CapAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

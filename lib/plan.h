@@ -15,7 +15,7 @@ enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
   kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
-  kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference,
+  kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference, kGeglu, kColumns, kCap,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

@@ -50,6 +50,16 @@ Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Store
 template <typename Stored>
 Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
 template <typename Stored>
@@ -149,6 +159,11 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<GeluBackward, Stored, cpu_gelu_backward<Stored>>();
   table.template set<SwigluForward, Stored, cpu_swiglu_forward<Stored>>();
   table.template set<SwigluBackward, Stored, cpu_swiglu_backward<Stored>>();
+  table.template set<GegluForward, Stored, cpu_geglu_forward<Stored>>();
+  table.template set<GegluBackward, Stored, cpu_geglu_backward<Stored>>();
+  table.template set<CapForward, Stored, cpu_cap_forward<Stored>>();
+  table.template set<ColumnsForward, Stored, cpu_columns_forward<Stored>>();
+  table.template set<ColumnsBackward, Stored, cpu_columns_backward<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();
   table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.template set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();

@@ -1,4 +1,4 @@
-// ReLU, addition, copy, GELU, SwiGLU and move: one output element from the input elements at the same place.
+// ReLU, addition, copy, GELU, SwiGLU, GeGLU and move: one output element from the input elements at the same place.
 // Here together because all are one loop over blocks, bound by memory.
 #include <cstring>
 
@@ -110,6 +110,41 @@ REPRISE_INLINE void swiglu_gradient_body(Stored* dgate, Stored* dup, const Store
   }
 }
 
+// The tanh form of gelu, as above.
+template <typename Stored>
+REPRISE_INLINE void geglu_body(Stored* y, const Stored* gate, const Stored* up, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = gate[i];
+    y[i] = v / (1.0f + vector_exp(minus_two_u(v))) * float{up[i]};
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void geglu_gradient_body(Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const float v = gate[i], u = up[i], g = dy[i];
+    const float argument = minus_two_u(v);
+    const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
+    const float s = 1.0f / (1.0f + e);
+    const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
+    dgate[i] = g * u * (s + v * s * (e * s) * slope);
+    dup[i] = g * (v * s);
+  }
+}
+
+template <typename Stored>
+REPRISE_INLINE void cap_body(Stored* y, const Stored* x, float softcap, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = softcap * vector_tanh(float{x[i]} / softcap);
+}
+REPRISE_STORAGE_LEVELS(cap_block, cap_body, (Stored* y, const Stored* x, float softcap, uint64_t n), (y, x, softcap, n))
+
+REPRISE_STORAGE_LEVELS(geglu_block, geglu_body, (Stored* y, const Stored* gate, const Stored* up, uint64_t n), (y, gate, up, n))
+REPRISE_STORAGE_LEVELS(geglu_gradient_block, geglu_gradient_body,
+                      (Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
+                      (dgate, dup, gate, up, dy, n))
 REPRISE_STORAGE_LEVELS(swiglu_block, swiglu_body, (Stored* y, const Stored* gate, const Stored* up, uint64_t n), (y, gate, up, n))
 REPRISE_STORAGE_LEVELS(swiglu_gradient_block, swiglu_gradient_body,
                       (Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
@@ -203,6 +238,32 @@ Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArg
   return ok_status();
 }
 
+template <typename Stored>
+Status cpu_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {args.n, kBlockElements},
+                 [&](uint64_t begin, uint64_t end) { cap_block(level, args.y + begin, args.x + begin, args.softcap, end - begin); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    geglu_block(level, args.y + begin, args.gate + begin, args.up + begin, end - begin);
+  });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    geglu_gradient_block(level, args.dgate + begin, args.dup + begin, args.gate + begin, args.up + begin, args.dy + begin, end - begin);
+  });
+  return ok_status();
+}
+
 // Where source and destination overlap, a stretch as long as their distance apart overlaps nothing: the stretches are
 // moved one after the other, away from the destination, each by all workers; where that distance is short, memmove does
 // it alone.
@@ -234,6 +295,9 @@ REPRISE_INSTANTIATE(cpu_gelu_forward, UnaryArgs)
 REPRISE_INSTANTIATE(cpu_gelu_backward, ActivationBackwardArgs)
 REPRISE_INSTANTIATE(cpu_swiglu_forward, SwigluArgs)
 REPRISE_INSTANTIATE(cpu_swiglu_backward, SwigluBackwardArgs)
+REPRISE_INSTANTIATE(cpu_cap_forward, CapArgs)
+REPRISE_INSTANTIATE(cpu_geglu_forward, SwigluArgs)
+REPRISE_INSTANTIATE(cpu_geglu_backward, SwigluBackwardArgs)
 REPRISE_INSTANTIATE(cpu_move, UnaryArgs)
 
 }  // namespace reprise

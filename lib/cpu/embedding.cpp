@@ -26,24 +26,25 @@ bool tokens_are_right(const KernelContext& context, const int32_t* tokens, uint6
 
 // position: null, or added.
 template <typename Stored>
-REPRISE_INLINE void put_row_body(Stored* y, const float* row, const float* position, uint64_t count) {
+REPRISE_INLINE void put_row_body(Stored* y, const float* row, const float* position, float scale, uint64_t count) {
   if (position == nullptr) {
     REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < count; ++c) y[c] = row[c];
+    for (uint64_t c = 0; c < count; ++c) y[c] = scale * row[c];
     return;
   }
   REPRISE_INDEPENDENT
-  for (uint64_t c = 0; c < count; ++c) y[c] = row[c] + position[c];
+  for (uint64_t c = 0; c < count; ++c) y[c] = scale * row[c] + position[c];
 }
 
 template <typename Stored>
-REPRISE_INLINE void add_to_body(float* sum, const Stored* x, uint64_t n) {
+REPRISE_INLINE void add_to_body(float* sum, const Stored* x, float scale, uint64_t n) {
   REPRISE_INDEPENDENT
-  for (uint64_t c = 0; c < n; ++c) sum[c] += x[c];
+  for (uint64_t c = 0; c < n; ++c) sum[c] += scale * float{x[c]};
 }
 
-REPRISE_STORAGE_LEVELS(put_row, put_row_body, (Stored* y, const float* row, const float* position, uint64_t count), (y, row, position, count))
-REPRISE_STORAGE_LEVELS(add_to, add_to_body, (float* sum, const Stored* x, uint64_t n), (sum, x, n))
+REPRISE_STORAGE_LEVELS(put_row, put_row_body, (Stored* y, const float* row, const float* position, float scale, uint64_t count),
+                       (y, row, position, scale, count))
+REPRISE_STORAGE_LEVELS(add_to, add_to_body, (float* sum, const Stored* x, float scale, uint64_t n), (sum, x, scale, n))
 
 // Channels that are decoded at a time.
 constexpr uint64_t kDecodedChannels = 512;
@@ -56,7 +57,7 @@ void embed_row(VectorLevel level, const EmbeddingForwardArgsOf<Stored>& args, ui
     const uint64_t count = smaller(kDecodedChannels, args.C - c);
     const float* row = find_weights(level, args.table, static_cast<uint64_t>(args.tokens[i]) * args.C + c, count, rows);
     const float* position = args.positions.data == nullptr ? nullptr : find_weights(level, args.positions, i % args.T * args.C + c, count, positions);
-    put_row(level, args.y + i * args.C + c, row, position, count);
+    put_row(level, args.y + i * args.C + c, row, position, args.scale, count);
   }
 }
 
@@ -71,7 +72,7 @@ void add_position(VectorLevel level, const EmbeddingBackwardArgsOf<Stored>& args
   float* sum = args.dpositions + t * args.C;
   for (uint64_t b = 0; b < args.B; ++b) {
     if (b == 0 && !args.accumulate_dpositions) std::memset(sum, 0, args.C * sizeof(float));
-    add_to(level, sum, args.dy + (b * args.T + t) * args.C, args.C);
+    add_to(level, sum, args.dy + (b * args.T + t) * args.C, 1.0f, args.C);
   }
 }
 
@@ -100,7 +101,7 @@ Status cpu_embedding_backward(const KernelContext& context, const EmbeddingBackw
     if (right) for_each_piece(*context.workers, {args.C, kEmbeddingChannels}, [&](uint64_t begin, uint64_t end) {
       for (uint64_t i = 0; i < rows; ++i) {
         const uint64_t token = static_cast<uint64_t>(args.tokens[i]);
-        add_to(level, args.dtable + token * args.C + begin, args.dy + i * args.C + begin, end - begin);
+        add_to(level, args.dtable + token * args.C + begin, args.dy + i * args.C + begin, args.scale, end - begin);
       }
     });
   }

@@ -89,13 +89,13 @@ REPRISE_INLINE void layer_norm_body(const LayerNormForwardArgsOf<Stored>& args, 
   }
 }
 
-// Means over a row of dxhat = dy * gamma and of dxhat * xhat.
+// Means over a row of dxhat = dy * (offset + gamma) and of dxhat * xhat.
 struct RowMeans {
   float gradient, projection;
 };
 
 template <typename Stored>
-REPRISE_INLINE RowMeans row_means(const Stored* x, const Stored* dy, const float* gamma, float mean, float rstd,
+REPRISE_INLINE RowMeans row_means(const Stored* x, const Stored* dy, const float* gamma, float offset, float mean, float rstd,
                                   uint64_t C) {
   Vector gradients[kVectors] = {}, projections[kVectors] = {};
   uint64_t c = 0;
@@ -105,7 +105,7 @@ REPRISE_INLINE RowMeans row_means(const Stored* x, const Stored* dy, const float
       read_vector<kSumLanes>(v, x + c + j * kSumLanes);
       read_vector<kSumLanes>(g, dy + c + j * kSumLanes);
       read_vector<kSumLanes>(factor, gamma + c + j * kSumLanes);
-      g = g * factor;
+      g = g * (factor + offset);
       gradients[j] = gradients[j] + g;
       projections[j] = projections[j] + g * (v - mean);
     }
@@ -115,7 +115,7 @@ REPRISE_INLINE RowMeans row_means(const Stored* x, const Stored* dy, const float
     read_lanes(v, x + c, C - c, 0);
     read_lanes(g, dy + c, C - c, 0);
     read_lanes(factor, gamma + c, C - c, 0);
-    g = g * factor;
+    g = g * (factor + offset);
     gradients[0] = gradients[0] + g;
     projections[0] = projections[0] + g * (v - mean);
   }
@@ -139,7 +139,7 @@ REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, co
   const float* gamma = args.gamma;
   float *dy_xhat_part = sums.dy_xhat_part, *dy_part = sums.dy_part;
   const float mean = args.mean[r], rstd = args.rstd[r];
-  const RowMeans means = row_means(x, dy, gamma, mean, rstd, C);
+  const RowMeans means = row_means(x, dy, gamma, 0.0f, mean, rstd, C);
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = (x[c] - mean) * rstd, g = dy[c];
@@ -157,6 +157,7 @@ template <typename Stored>
 REPRISE_INLINE void rms_norm_body(const RmsNormForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
   const float* gamma = args.gamma;
+  const float offset = args.offset;
   const float scale = 1.0f / static_cast<float>(C);
   for (uint64_t r = begin; r < end; ++r) {
     const Stored* x = args.x + r * C;
@@ -164,7 +165,7 @@ REPRISE_INLINE void rms_norm_body(const RmsNormForwardArgsOf<Stored>& args, uint
     const float rstd = 1.0f / std::sqrt(row_deviation(x, 0.0f, C) * scale + args.epsilon);
     args.rstd[r] = rstd;
     REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) y[c] = x[c] * rstd * gamma[c];
+    for (uint64_t c = 0; c < C; ++c) y[c] = x[c] * rstd * (gamma[c] + offset);
   }
 }
 
@@ -175,11 +176,11 @@ REPRISE_INLINE void rms_gradient_row(const RmsNormBackwardArgsOf<Stored>& args, 
   const Stored *x = args.x + r * C, *dy = args.dy + r * C;
   Stored* dx = args.dx + r * C;
   const float* gamma = args.gamma;
-  const float rstd = args.rstd[r], projection = row_means(x, dy, gamma, 0.0f, rstd, C).projection;
+  const float offset = args.offset, rstd = args.rstd[r], projection = row_means(x, dy, gamma, offset, 0.0f, rstd, C).projection;
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = x[c] * rstd, g = dy[c];
-    const float direction = g * gamma[c] - xhat * projection;
+    const float direction = g * (gamma[c] + offset) - xhat * projection;
     dx[c] = kAccumulate ? float{dx[c]} + rstd * direction : rstd * direction;
     if constexpr (kSum) part[c] += g * xhat;
   }

@@ -28,6 +28,7 @@ struct LossHead {
   const int32_t* labels;
   uint64_t M;
   uint32_t C, V;
+  float softcap;  // 0: none
   const float* row_weights = nullptr;  // in training; null: all are alike
 
   bool takes_part(uint64_t row) const { return labels[row] != kIgnoredLabel && (row_weights == nullptr || row_weights[row] != 0); }
@@ -117,13 +118,33 @@ struct ClassBlock {
   float* logits;
   uint64_t stride;
   const float* bias;  // of the first class, or null
+  float softcap;      // 0: none
   uint32_t begin, end;
   float* largest;
   uint32_t* classes;
   float* sums;
 };
 
-// Adds the bias and finds the largest logit of each row; NaN counts for nothing here, its exponential makes the row's loss NaN.
+// The derivative of a capped logit by the logit.
+REPRISE_INLINE float cap_slope(float capped, float softcap) {
+  const float bent = capped / softcap;
+  return 1.0f - bent * bent;
+}
+
+// Caps logits with their bias.
+REPRISE_INLINE void cap_body(const ClassBlock& block) {
+  float* logits = block.logits;
+  const float softcap = block.softcap;
+  const uint64_t stride = block.stride;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    const float bias = block.bias == nullptr ? 0.0f : block.bias[v - block.begin];
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) logits[r] = softcap * vector_tanh((logits[r] + bias) / softcap);
+  }
+}
+REPRISE_VECTOR_LEVELS(cap_block, cap_body, (const ClassBlock& block), (block))
+
+// Adds the bias, which capped logits have, and finds the largest logit of each row; NaN counts for nothing here, its exponential makes the row's loss NaN.
 REPRISE_INLINE void find_largest_body(const ClassBlock& block) {
   float *largest = block.largest, *logits = block.logits;
   uint32_t* classes = block.classes;
@@ -131,7 +152,7 @@ REPRISE_INLINE void find_largest_body(const ClassBlock& block) {
   for (uint64_t r = 0; r < stride; ++r) largest[r] = -__builtin_inff();
   for (uint64_t r = 0; r < stride; ++r) classes[r] = block.begin;
   for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
-    const float bias = block.bias == nullptr ? 0.0f : block.bias[v - block.begin];
+    const float bias = block.bias == nullptr || block.softcap > 0 ? 0.0f : block.bias[v - block.begin];
     REPRISE_INDEPENDENT
     for (uint64_t r = 0; r < stride; ++r) {
       const float logit = logits[r] + bias;
@@ -159,6 +180,33 @@ REPRISE_INLINE void exponentiate_body(const ClassBlock& block) {
 }
 REPRISE_VECTOR_LEVELS(exponentiate, exponentiate_body, (const ClassBlock& block), (block))
 
+// The same sums, but capped logits stay: their slopes are still to come.
+REPRISE_INLINE void sum_exponentials_body(const ClassBlock& block) {
+  float* sums = block.sums;
+  const float *largest = block.largest, *logits = block.logits;
+  const uint64_t stride = block.stride;
+  for (uint64_t r = 0; r < stride; ++r) sums[r] = 0;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) sums[r] += vector_exp_at_most_88(logits[r] - largest[r]);
+  }
+}
+REPRISE_VECTOR_LEVELS(sum_exponentials, sum_exponentials_body, (const ClassBlock& block), (block))
+
+// Capped logits become their exponentials times their block's factors, which stand in its sums, and times their slopes.
+REPRISE_INLINE void scale_capped_body(const ClassBlock& block) {
+  float* logits = block.logits;
+  const float *largest = block.largest, *factors = block.sums, softcap = block.softcap;
+  const uint64_t stride = block.stride;
+  for (uint32_t v = block.begin; v < block.end; ++v, logits += stride) {
+    REPRISE_INDEPENDENT
+    for (uint64_t r = 0; r < stride; ++r) {
+      logits[r] = vector_exp_at_most_88(logits[r] - largest[r]) * factors[r] * cap_slope(logits[r], softcap);
+    }
+  }
+}
+REPRISE_VECTOR_LEVELS(scale_capped, scale_capped_body, (const ClassBlock& block), (block))
+
 // Exponentials times their block's factors.
 REPRISE_INLINE void scale_body(const ClassBlock& block) {
   float* logits = block.logits;
@@ -179,6 +227,7 @@ void for_each_block(const KernelContext& context, const LossHead<Stored>& head, 
     use(ClassBlock{.logits = chunk.logits + begin * chunk.stride,
                    .stride = chunk.stride,
                    .bias = head.b == nullptr ? nullptr : head.b + begin,
+                   .softcap = head.softcap,
                    .begin = static_cast<uint32_t>(begin),
                    .end = static_cast<uint32_t>(blocks.end(i)),
                    .largest = chunk.largest + line,
@@ -188,10 +237,9 @@ void for_each_block(const KernelContext& context, const LossHead<Stored>& head, 
 }
 
 // Row r over all blocks: whether its label is the first of its largest logits, and its loss; a `scale` that is not 0 makes the blocks' factors
-// of it. `logit` is the label's.
-void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label, double logit, double scale) {
-  float *largest = chunk.largest + r, maximum = -__builtin_inff();
-  const float* sums = chunk.sums + r;
+// of it, in the place of their largest logits or, where these are still needed, of their sums. `logit` is the label's.
+void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label, double logit, double scale, bool keeps_largest) {
+  float *largest = chunk.largest + r, *sums = chunk.sums + r, *factors = keeps_largest ? sums : largest, maximum = -__builtin_inff();
   uint32_t predicted = 0;
   for (uint64_t i = 0; i < blocks; ++i) {
     const float candidate = largest[i * chunk.stride];
@@ -203,12 +251,12 @@ void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label
   for (uint64_t i = 0; i < blocks; ++i) {
     const float factor = vector_exp_at_most_88(largest[i * chunk.stride] - shift);
     total += static_cast<double>(sums[i * chunk.stride]) * (largest[i * chunk.stride] == -__builtin_inff() ? 1.0 : static_cast<double>(factor));
-    largest[i * chunk.stride] = factor;
+    factors[i * chunk.stride] = factor;
   }
   chunk.rows[r].is_hit = predicted == label;
   chunk.losses[r] = std::log(total) + static_cast<double>(maximum) - logit;
   const float every = static_cast<float>(scale / total);
-  for (uint64_t i = 0; scale != 0 && i < blocks; ++i) largest[i * chunk.stride] *= every;
+  for (uint64_t i = 0; scale != 0 && i < blocks; ++i) factors[i * chunk.stride] *= every;
 }
 
 // Losses and hits of the chunk's rows, zeros where there is no label; with a `scale` that is not 0 logits become gradients, of a head with row
@@ -220,26 +268,30 @@ void compute_losses(const KernelContext& context, const LossHead<Stored>& head, 
   const auto label_of = [&](uint64_t r) { return head.labels[chunk.rows[r].at]; };
   const auto scale_of = [&](uint64_t r) { return head.row_weights == nullptr ? scale : scale * static_cast<double>(head.row_weights[chunk.rows[r].at]); };
   const auto at_label = [&](uint64_t r) -> float& { return chunk.logits[static_cast<uint64_t>(label_of(r)) * chunk.stride + r]; };
+  const bool caps = head.softcap > 0;
+  if (caps) for_each_block(context, head, chunk, [&](const ClassBlock& block) { cap_block(level, block); });
   for (uint64_t r = 0; r < chunk.count; ++r) {
     if (label_of(r) == kIgnoredLabel) continue;
-    chunk.losses[r] = static_cast<double>(at_label(r) + (head.b == nullptr ? 0.0f : head.b[label_of(r)]));
+    chunk.losses[r] = static_cast<double>(at_label(r) + (head.b == nullptr || caps ? 0.0f : head.b[label_of(r)]));
   }
   for_each_block(context, head, chunk, [&](const ClassBlock& block) {
     find_largest(level, block);
-    exponentiate(level, block);
+    (caps ? sum_exponentials : exponentiate)(level, block);
   });
   for_each_piece(*context.workers, Partition{chunk.count, kLossHeadLine}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t r = begin; r < end; ++r) {
       if (label_of(r) == kIgnoredLabel) {
         chunk.losses[r] = 0;
       } else {
-        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale_of(r));
+        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale_of(r), caps);
       }
     }
   });
   if (scale == 0) return;
-  for_each_block(context, head, chunk, [&](const ClassBlock& block) { scale_block(level, block); });
-  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale_of(r));
+  float* label_slopes = reinterpret_cast<float*>(chunk.classes);  // of the first block, which nobody reads any more
+  for (uint64_t r = 0; r < chunk.count; ++r) label_slopes[r] = caps ? cap_slope(at_label(r), head.softcap) : 1.0f;
+  for_each_block(context, head, chunk, [&](const ClassBlock& block) { (caps ? scale_capped : scale_block)(level, block); });
+  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale_of(r)) * label_slopes[r];
 }
 
 double sum_losses(const Chunk& chunk, double sum) {
@@ -362,7 +414,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.row_weights};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap, args.row_weights};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>, cpu_machine(context).size);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
@@ -388,7 +440,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const bool has_labels = count_labels(context, head) > 0;
@@ -408,7 +460,7 @@ Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForward
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V};
+  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
   if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);

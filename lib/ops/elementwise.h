@@ -1,4 +1,4 @@
-// ReLU, GELU, SwiGLU, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
+// ReLU, GELU, SwiGLU, GeGLU, cap, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
 // an overlapping place.
 #pragma once
 
@@ -30,7 +30,7 @@ struct AddArgsOf {
   uint64_t n;
 };
 
-// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x).
+// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x). GeGLU has gelu in its place, in the tanh form.
 template <typename Stored>
 struct SwigluArgsOf {
   Stored* y;           // [n]; may be gate
@@ -168,6 +168,60 @@ struct SwigluBackward {
   }
 };
 
+struct GegluForward {
+  enum : uint32_t { kY, kGate, kUp, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
+  static constexpr const char* kSynopsis = "y = gelu(gate) up";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGeglu, .pass = Pass::kForward, .name = "geglu.forward", .in_place_output = kY, .in_place_input = kGate,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static SwigluArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .gate = c.pointer<Stored>(kGate), .up = c.pointer<Stored>(kUp), .n = c[kY].elements()};
+  }
+};
+
+struct GegluBackward {
+  enum : uint32_t { kDgate, kDup, kGate, kUp, kDy, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
+  static constexpr const char* kSynopsis = "dgate = dy up gelu'(gate); dup = dy gelu(gate)";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kGeglu, .pass = Pass::kBackward, .name = "geglu.backward", .in_place_output = kDgate, .in_place_input = kGate,
+      .arguments = {contract::act_out("dgate[...]"), contract::act_out("dup[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]"),
+                    contract::act_in("dy[...]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static SwigluBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dgate = c.pointer<Stored>(kDgate), .dup = c.pointer<Stored>(kDup), .gate = c.pointer<Stored>(kGate),
+            .up = c.pointer<Stored>(kUp), .dy = c.pointer<Stored>(kDy), .n = c[kDgate].elements()};
+  }
+};
+
+// Logits as they are sampled from, where training caps them in the loss head.
+template <typename Stored>
+struct CapArgsOf {
+  Stored* y;        // [n]; may be x
+  const Stored* x;  // [n]
+  uint64_t n;
+  float softcap;
+};
+struct CapForward {
+  enum : uint32_t { kY, kX, kArity };
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<CapAttribute>().softcap == 0) return Fault::kAttribute;
+    return shape::all_alike(c, 2);
+  }
+  static constexpr const char* kSynopsis = "y = attribute.softcap tanh(x / attribute.softcap)";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kCap, .pass = Pass::kForward, .name = "cap.forward", .attribute = kAttributeKind<CapAttribute>, .in_place_output = kY,
+      .in_place_input = kX, .attribute_is_cost = false, .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static CapArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .n = c[kY].elements(), .softcap = c.attribute<CapAttribute>().softcap};
+  }
+};
+
 // Takes a value to another place, which may overlap the old one (memmove semantics).
 struct MoveForward {
   enum : uint32_t { kY, kX, kArity };
@@ -184,5 +238,8 @@ struct MoveForward {
 
 using ElementwiseKernels = TypeList<ReluForward, ReluBackward, AddForward, CopyForward, GeluForward, GeluBackward, SwigluForward,
                                     SwigluBackward, MoveForward>;
+
+using GegluKernels = TypeList<GegluForward, GegluBackward>;
+using CapKernels = TypeList<CapForward>;
 
 }  // namespace reprise

@@ -5,7 +5,7 @@
 
 namespace reprise {
 
-// y[b,t,:] = table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is a fault (DataFault::kToken).
+// y[b,t,:] = scale * table[tokens[b,t],:] + positions[t,:]. A token outside [0,V) is a fault (DataFault::kToken).
 template <typename Stored>
 struct EmbeddingForwardArgsOf {
   Stored* y;               // [B,T,C]
@@ -13,6 +13,7 @@ struct EmbeddingForwardArgsOf {
   Weight table;           // [V,C]
   Weight positions;       // [L,C], L >= T, or null
   uint32_t B, T, C, V, L;
+  float scale;
 };
 // Rows are added in the order of the tokens, whatever the number of workers. Overwriting clears rows no token names.
 template <typename Stored>
@@ -22,6 +23,7 @@ struct EmbeddingBackwardArgsOf {
   const int32_t* tokens;
   const Stored* dy;  // [B,T,C]
   uint32_t B, T, C, V, L;
+  float scale;
   bool accumulate_dtable, accumulate_dpositions;
 };
 
@@ -37,9 +39,10 @@ constexpr Fault embedding_fault(const ShapedCall& c, const Tensor& y, const Tens
 struct EmbeddingForward {
   enum : uint32_t { kY, kTokens, kTable, kPositions, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kY], c[kTokens], kTable, kPositions); }
-  static constexpr const char* kSynopsis = "y = table[tokens] + positions";
+  static constexpr const char* kSynopsis = "y = attribute.scale table[tokens] + positions";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kEmbedding, .pass = Pass::kForward, .name = "embedding.forward",
+      .op = Op::kEmbedding, .pass = Pass::kForward, .name = "embedding.forward", .attribute = kAttributeKind<EmbeddingAttribute>,
+      .attribute_is_cost = false,
       .arguments = {contract::act_out("y[B,T,C]"), contract::in("tokens[B,T]", Storage::kI32), contract::weight("table[V,C]"),
                     contract::optional(contract::weight("positions[L,C]"))},
       .shape_fault = fault};
@@ -47,16 +50,17 @@ struct EmbeddingForward {
   static EmbeddingForwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.y = c.pointer<Stored>(kY), .tokens = c.i32(kTokens), .table = c.weight(kTable), .positions = c.weight(kPositions),
             .B = c.dimension(kY, 0), .T = c.dimension(kY, 1), .C = c.dimension(kY, 2), .V = c.dimension(kTable, 0),
-            .L = c.dimension(kPositions, 0)};
+            .L = c.dimension(kPositions, 0), .scale = c.attribute<EmbeddingAttribute>().scale};
   }
 };
 
 struct EmbeddingBackward {
   enum : uint32_t { kDtable, kDpositions, kTokens, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::embedding_fault(c, c[kDy], c[kTokens], kDtable, kDpositions); }
-  static constexpr const char* kSynopsis = "dtable[tokens] = sum of dy; dpositions = sum of dy over B";
+  static constexpr const char* kSynopsis = "dtable[tokens] = attribute.scale sum of dy; dpositions = sum of dy over B";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kEmbedding, .pass = Pass::kBackward, .name = "embedding.backward",
+      .op = Op::kEmbedding, .pass = Pass::kBackward, .name = "embedding.backward", .attribute = kAttributeKind<EmbeddingAttribute>,
+      .attribute_is_cost = false,
       .arguments = {contract::optional(contract::sum("dtable[V,C]")), contract::optional(contract::sum("dpositions[L,C]")),
                     contract::in("tokens[B,T]", Storage::kI32), contract::act_in("dy[B,T,C]")},
       .shape_fault = fault};
@@ -64,7 +68,7 @@ struct EmbeddingBackward {
   static EmbeddingBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dtable = c.f32(kDtable), .dpositions = c.f32(kDpositions), .tokens = c.i32(kTokens), .dy = c.pointer<Stored>(kDy),
             .B = c.dimension(kDy, 0), .T = c.dimension(kDy, 1), .C = c.dimension(kDy, 2), .V = c.dimension(kDtable, 0),
-            .L = c.dimension(kDpositions, 0), .accumulate_dtable = c.adds(kDtable), .accumulate_dpositions = c.adds(kDpositions)};
+            .L = c.dimension(kDpositions, 0), .scale = c.attribute<EmbeddingAttribute>().scale, .accumulate_dtable = c.adds(kDtable), .accumulate_dpositions = c.adds(kDpositions)};
   }
 };
 

@@ -35,7 +35,7 @@ struct LayerNormBackwardArgsOf {
   bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
 };
 
-// RMS-norm: y = x * rstd * gamma, rstd = 1 / sqrt(mean(x^2) + epsilon). A row is as long as gamma: it is the last dimension, or one of the
+// RMS-norm: y = x * rstd * (offset + gamma), rstd = 1 / sqrt(mean(x^2) + epsilon). A row is as long as gamma: it is the last dimension, or one of the
 // equal parts of it (the heads of q and k, Qwen3), and M counts all of them.
 template <typename Stored>
 struct RmsNormForwardArgsOf {
@@ -45,7 +45,7 @@ struct RmsNormForwardArgsOf {
   const float* gamma;  // [C]
   uint64_t M;
   uint32_t C;
-  float epsilon;
+  float epsilon, offset;
 };
 template <typename Stored>
 struct RmsNormBackwardArgsOf {
@@ -59,6 +59,7 @@ struct RmsNormBackwardArgsOf {
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C;
+  float offset;
   bool accumulate_dx, accumulate_dgamma;
 };
 
@@ -121,7 +122,7 @@ struct RmsNormForward {
   static constexpr Fault fault(const ShapedCall& c) {
     return shape::require(shape::same_rows(c[kY], c[kX]) && contract::norms_rows(c[kX], c[kGamma], c[kRstd]));
   }
-  static constexpr const char* kSynopsis = "y = x rstd gamma; rstd = 1 / sqrt(sum(x^2) / C + epsilon)";
+  static constexpr const char* kSynopsis = "y = x rstd (attribute.offset + gamma); rstd = 1 / sqrt(sum(x^2) / C + epsilon)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kRmsNorm, .pass = Pass::kForward, .name = "rms_norm.forward", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::act_out("y[M,C]"), contract::out("rstd[M]"), contract::act_in("x[M,C]"), contract::in("gamma[C]")},
@@ -129,7 +130,8 @@ struct RmsNormForward {
   template <typename Stored>
   static RmsNormForwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.y = c.pointer<Stored>(kY), .rstd = c.f32(kRstd), .x = c.pointer<Stored>(kX), .gamma = c.f32(kGamma),
-            .M = c[kRstd].elements(), .C = c.last(kGamma), .epsilon = c.attribute<NormAttribute>().epsilon};
+            .M = c[kRstd].elements(), .C = c.last(kGamma), .epsilon = c.attribute<NormAttribute>().epsilon,
+            .offset = c.attribute<NormAttribute>().offset};
   }
 };
 
@@ -139,9 +141,9 @@ struct RmsNormBackward {
     return shape::require(shape::same_rows(c[kDx], c[kX]) && shape::same_rows(c[kDy], c[kX]) &&
                           contract::norms_rows(c[kX], c[kGamma], c[kRstd]) && shape::is_vector(c, kDgamma, c[kGamma].elements()));
   }
-  static constexpr const char* kSynopsis = "dx = rstd (g - z sum(g z) / C); dgamma = sum of dy z over M; where g = dy gamma, z = x rstd";
+  static constexpr const char* kSynopsis = "dx = rstd (g - z sum(g z) / C); dgamma = sum of dy z over M; where g = dy (attribute.offset + gamma), z = x rstd";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kRmsNorm, .pass = Pass::kBackward, .name = "rms_norm.backward",
+      .op = Op::kRmsNorm, .pass = Pass::kBackward, .name = "rms_norm.backward", .attribute = kAttributeKind<NormAttribute>,
       .arguments = {contract::act_sum("dx[M,C]"), contract::optional(contract::sum("dgamma[C]")), contract::act_in("x[M,C]"),
                     contract::in("rstd[M]"), contract::in("gamma[C]"), contract::act_in("dy[M,C]"), contract::scratch()},
       .shape_fault = fault};
@@ -149,7 +151,7 @@ struct RmsNormBackward {
   static RmsNormBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dx = c.pointer<Stored>(kDx), .dgamma = c.f32(kDgamma), .x = c.pointer<Stored>(kX), .rstd = c.f32(kRstd), .gamma = c.f32(kGamma),
             .dy = c.pointer<Stored>(kDy), .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c[kRstd].elements(),
-            .C = c.last(kGamma), .accumulate_dx = c.adds(kDx), .accumulate_dgamma = c.adds(kDgamma)};
+            .C = c.last(kGamma), .offset = c.attribute<NormAttribute>().offset, .accumulate_dx = c.adds(kDx), .accumulate_dgamma = c.adds(kDgamma)};
   }
 };
 

@@ -5,7 +5,8 @@
 
 namespace reprise {
 
-// Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix.
+// Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix. Where the attribute
+// has a softcap, a logit becomes softcap tanh(logit / softcap).
 // loss = the sum over the rows whose label is not kIgnoredLabel, divided by scalars->step_labelled, the number of such rows in all
 // micro-batches of the step; scalars->loss_sum += loss; gradients are those of loss; a row without a label has a zero gradient. So many
 // micro-batches give what one of them all would, whatever their labels; one may have none.
@@ -27,6 +28,7 @@ struct LossHeadBackwardArgsOf {
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C, V;
+  float softcap;  // 0: none
   bool accumulate_dw, accumulate_db;
 };
 // losses[m] = the loss of row m; 0 without a label. A label outside [0,V) is a fault, and all losses are 0.
@@ -41,6 +43,7 @@ struct LossHeadForwardArgsOf {
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C, V;
+  float softcap;  // 0: none
 };
 // scalars->loss_sum += the sum of the rows' losses; labelled += the rows with a label; correct += those predicted right.
 template <typename Stored>
@@ -54,6 +57,7 @@ struct LossHeadEvaluateArgsOf {
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C, V;
+  float softcap;  // 0: none
 };
 
 struct LossHeadBackward {
@@ -66,9 +70,10 @@ struct LossHeadBackward {
   }
   static constexpr const char* kSynopsis =
       "dx = g w; dw = g^T x; db = sum of g over M; "
-      "where g = (softmax(x w^T + b) - one_hot(labels)) / scalars.step_labelled, or row_weights in its place";
+      "where g = (softmax(z) - one_hot(labels)) z' / scalars.step_labelled, or row_weights in its place, z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward", .updates = update_bit(StateKind::kScalars),
+      .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward",
+      .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
       .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::sum("dw[V,C]")), contract::optional(contract::sum("db[V]")),
                     contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
                     contract::labels("labels[M]"), contract::optional(contract::in("row_weights[M]")), contract::scratch()},
@@ -78,7 +83,7 @@ struct LossHeadBackward {
     return {.dx = c.pointer<Stored>(kDx), .dw = c.f32(kDw), .db = c.f32(kDb), .scalars = c.scalars(kScalars), .x = c.pointer<Stored>(kX),
             .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels), .row_weights = c.f32(kRowWeights),
             .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .V = c.dimension(kW, 0),
-            .accumulate_dw = c.adds(kDw), .accumulate_db = c.adds(kDb)};
+            .softcap = c.attribute<CapAttribute>().softcap, .accumulate_dw = c.adds(kDw), .accumulate_db = c.adds(kDb)};
   }
 };
 
@@ -89,9 +94,10 @@ struct LossHeadForward {
     return shape::require(shape::has_elements(c, kLosses, M) && shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
                           shape::has_elements(c, kLabels, M));
   }
-  static constexpr const char* kSynopsis = "losses = -log(softmax(x w^T + b)[labels])";
+  static constexpr const char* kSynopsis = "losses = -log(softmax(z)[labels]); where z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kForward, .name = "loss_head.forward",
+      .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false,
       .arguments = {contract::out("losses[M]", Storage::kF64), contract::act_in("x[M,C]"), contract::weight("w[V,C]"),
                     contract::optional(contract::in("b[V]")), contract::labels("labels[M]"), contract::scratch()},
       .shape_fault = fault};
@@ -99,7 +105,7 @@ struct LossHeadForward {
   static LossHeadForwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.losses = c.pointer<double>(kLosses), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels),
             .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX),
-            .V = c.dimension(kW, 0)};
+            .V = c.dimension(kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
   }
 };
 
@@ -110,9 +116,10 @@ struct LossHeadEvaluate {
     return shape::require(shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
                           shape::has_elements(c, kLabels, c[kX].leading_elements()));
   }
-  static constexpr const char* kSynopsis = "scalars.loss_sum -= sum of log(softmax(x w^T + b)[labels])";
+  static constexpr const char* kSynopsis = "scalars.loss_sum -= sum of log(softmax(z)[labels]); where z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kLossHead, .pass = Pass::kEvaluate, .name = "loss_head.evaluate", .updates = update_bit(StateKind::kScalars),
+      .op = Op::kLossHead, .pass = Pass::kEvaluate, .name = "loss_head.evaluate",
+      .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
       .arguments = {contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
                     contract::labels("labels[M]"), contract::scratch()},
       .shape_fault = fault};
@@ -120,7 +127,7 @@ struct LossHeadEvaluate {
   static LossHeadEvaluateArgsOf<Stored> arguments(const RowCall& c) {
     return {.scalars = c.scalars(kScalars), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels),
             .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX),
-            .V = c.dimension(kW, 0)};
+            .V = c.dimension(kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
   }
 };
 

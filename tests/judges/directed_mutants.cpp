@@ -128,6 +128,13 @@ class DirectedMutantMaker {
     attribute<NormAttribute>("epsilon NaN", [](NormAttribute& a) { a.epsilon = kNan; });
     attribute<NormAttribute>("momentum NaN", [](NormAttribute& a) { a.momentum = kNan; });
     attribute<NormAttribute>("momentum 2", [](NormAttribute& a) { a.momentum = 2; });
+    attribute<NormAttribute>("offset 2", [](NormAttribute& a) { a.offset = 2; });
+    attribute<NormAttribute>("offset NaN", [](NormAttribute& a) { a.offset = kNan; });
+    attribute<EmbeddingAttribute>("scale 0", [](EmbeddingAttribute& a) { a.scale = 0; });
+    attribute<EmbeddingAttribute>("scale NaN", [](EmbeddingAttribute& a) { a.scale = kNan; });
+    attribute<CapAttribute>("cap negative", [](CapAttribute& a) { a.softcap = -30; });
+    attribute<CapAttribute>("cap NaN", [](CapAttribute& a) { a.softcap = kNan; });
+    attribute<ColumnsAttribute>("columns behind the last", [](ColumnsAttribute& a) { a.first = 4000000000u; });
     attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
     attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
     attribute<AttentionAttribute>("cap negative", [](AttentionAttribute& a) { a.softcap = -50; });

@@ -225,6 +225,7 @@ class Derivation {
       case Op::kGelu:
         return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
       case Op::kSwiglu:
+      case Op::kGeglu:
         return contribute_each(n.inputs, application(n, Pass::kBackward, {value(x), value(n.inputs[1]), dy}));
       case Op::kAdd:
         hand_on(x, dy);
@@ -232,6 +233,7 @@ class Derivation {
       case Op::kMaxPool:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
       case Op::kGlobalPool:
+      case Op::kColumns:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kRope:

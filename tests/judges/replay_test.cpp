@@ -55,6 +55,13 @@ std::string streamed_recipe(const std::string& extra, const std::string& stream 
          "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" + extra + "}";
 }
 
+// A decoder of two blocks whose second sees a window, where the family tells blocks apart.
+std::string decoder_recipe(const std::string& family, const std::string& fields, const std::string& extra = "") {
+  return R"({"name": "decoder", "model": {"family": ")" + family + R"(", "vocab_size": 31, "hidden_size": 16, "intermediate_size": 20,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32)" + fields +
+         R"(}, "batch": 2, "sequence": 11, "optimizer": {"name": "adamw", "no_decay": ["*norm.weight"]})" + extra + "}";
+}
+
 NetworkCase llama_case() { return {"llama", llama_recipe("llama"), LlamaNetwork().build()}; }
 NetworkCase frozen_llama_case() {
   Graph network = LlamaNetwork().build();
@@ -125,6 +132,12 @@ std::vector<NetworkCase> cases() {
           {"basic, bf16", resnet_recipe(bf16 + thrice)},
           {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
           {"gpt, bf16", gpt_recipe(bf16)},
+          {"mistral thrice", decoder_recipe("mistral", R"(, "sliding_window": 5)", thrice)},
+          {"smollm3 released", decoder_recipe("smollm3", R"(, "no_rope_layers": [0, 1])", release)},
+          {"phi3, half of a head turns", decoder_recipe("phi3", R"(, "sliding_window": 4, "rope_parameters": {"partial_rotary_factor": 0.5})", thrice)},
+          {"phi3, adapters, bf16", decoder_recipe("phi3", "", bf16 + R"(, "lora": {"r": 2})")},
+          {"gemma2", decoder_recipe("gemma2", R"(, "sliding_window": 4, "query_pre_attn_scalar": 5)", R"(, "clip_norm": 1.0)")},
+          {"gemma3, adapters thrice", decoder_recipe("gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2)", thrice + R"(, "lora": {"r": 2})")},
           llama_case(),
           frozen_llama_case(),
           adapted_llama_case(),

@@ -32,6 +32,7 @@ class SampleConvNet {
     b_.plan.attributes.of<WindowAttribute>() = {{3, 3, 1, 1}, {2, 2, 2, 0}};
     b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0.1f, 2 * 6 * 6}};
     b_.plan.attributes.of<ClipAttribute>() = {{1.0f}};
+    b_.plan.attributes.of<CapAttribute>() = {{}};
     add_state();
     micro(ProgramId::kMicroFirst, false);
     micro(ProgramId::kMicroAdd, true);
@@ -131,6 +132,8 @@ class SampleTransformer {
     b_.plan.attributes.of<GeluAttribute>() = {{1}};
     b_.plan.attributes.of<AttentionAttribute>() = {{2, 2, 0.1f, 7}};
     b_.plan.attributes.of<DropoutAttribute>() = {{0.1f, 3}};
+    b_.plan.attributes.of<EmbeddingAttribute>() = {{}};
+    b_.plan.attributes.of<CapAttribute>() = {{}};
     add_state();
     train();
     b_.begin(ProgramId::kUpdate);
@@ -160,6 +163,7 @@ class SampleTransformer {
     dbias_ = b_.carried({18});
     b_.plan.attributes.of<GroupAttribute>() = {{6, 0, b_.plan.carried_bytes / sizeof(float)}};
     b_.plan.attributes.of<ClipAttribute>() = {{0}};
+    b_.plan.attributes.of<CapAttribute>() = {{}};
     b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 0.01f, 0, 0, 0.9, 0.999, 1e-8f}};
   }
 
@@ -216,6 +220,7 @@ class SampleReleased {
   OwnedPlan make() {
     b_.plan.attributes.of<NormAttribute>() = {{1e-5f, 0, 0}};
     b_.plan.attributes.of<ClipAttribute>() = {{0}};
+    b_.plan.attributes.of<CapAttribute>() = {{}};
     b_.plan.attributes.of<UpdateAttribute>() = {{{1, 0, 6}, 0, 0, 0, 0, 0, 1e-8f}};
     norms_ = b_.state(StateKind::kNorms, "norms", {4}, DType::kF64);
     const char* names[] = {"ln_1.weight", "ln_1.bias", "ln_2.weight", "ln_2.bias"};

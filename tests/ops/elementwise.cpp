@@ -1,4 +1,5 @@
-// Elementwise ops: relu, gelu, swiglu, add, copy and move: cases, data, reference, slope and wrong kernels.
+// Elementwise ops: relu, gelu, swiglu, geglu, add, copy and move: cases, data, reference, slope and wrong kernels.
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -37,6 +38,15 @@ double silu_slope(double x) {
   return s + x * s * (1 / (1 + std::exp(x)));
 }
 
+// What gates in swiglu and in geglu, its slope, and at which size both are rounded.
+double gate_of(Op op, double x) { return op == Op::kGeglu ? gelu(x, true) : silu(x); }
+double gate_slope(Op op, double x) { return op == Op::kGeglu ? gelu_slope(x, true) : silu_slope(x); }
+double gate_magnitude(Op op, double x) { return op == Op::kGeglu ? std::abs(x) : std::abs(silu(x)); }
+double gate_slope_magnitude(Op op, double x) {
+  if (op == Op::kGeglu) return gelu_slope_magnitude(x, true);
+  return (1 + std::abs(x)) / (1 + std::exp(-x));  // the slope's two terms have opposite signs for a negative gate
+}
+
 // ---- cases ----
 
 void add_elementwise(CaseTable& table, uint32_t n) {
@@ -53,6 +63,7 @@ void add_elementwise(CaseTable& table, uint32_t n) {
   table.add<Copy>(tag, {{Copy::kY, x}, {Copy::kX, x}});
   table.again_accumulating({Copy::kY});
   table.add<Move>(tag, {{Move::kY, x}, {Move::kX, x}});
+  table.add<CapForward>(tag, {{CapForward::kY, x}, {CapForward::kX, x}}, CapAttribute{2.5f});
   for (const uint32_t tanh_form : {0u, 1u}) {
     using Gelu = GeluForward;
     using GeluBack = GeluBackward;
@@ -62,9 +73,8 @@ void add_elementwise(CaseTable& table, uint32_t n) {
   }
 }
 
-void add_swiglu(CaseTable& table, uint32_t M, uint32_t F) {
-  using Forward = SwigluForward;
-  using Backward = SwigluBackward;
+template <typename Forward, typename Backward>
+void add_gated(CaseTable& table, uint32_t M, uint32_t F) {
   const auto x = shaped({M, F});
   const std::string tag = "m" + str(M) + "_f" + str(F);
   table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kGate, x}, {Forward::kUp, x}});
@@ -72,9 +82,12 @@ void add_swiglu(CaseTable& table, uint32_t M, uint32_t F) {
 }
 
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_swiglu(table, 256, 2048);
+  if (table.is_bench()) return add_gated<SwigluForward, SwigluBackward>(table, 256, 2048);
   const struct { uint32_t M, F; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {3, 1030}, {700, 12}, {2, 20001}};
-  for (const auto& [M, F] : shapes) add_swiglu(table, M, F);
+  for (const auto& [M, F] : shapes) {
+    add_gated<SwigluForward, SwigluBackward>(table, M, F);
+    add_gated<GegluForward, GegluBackward>(table, M, F);
+  }
   for (const uint32_t n : {1u, 3u, 8u, 67u, 1025u, 20001u, 70003u}) add_elementwise(table, n);
 }
 
@@ -97,7 +110,8 @@ void fit_data(CaseDraft& draft) {
     y = xt::maximum(y, 0.0);
   }
   if (draft.c.op == Op::kGelu) set_specials(forward ? draft.value(GeluForward::kX) : draft.value(GeluBackward::kX));
-  if (draft.c.op == Op::kSwiglu) set_specials(forward ? draft.value(SwigluForward::kGate) : draft.value(SwigluBackward::kGate));
+  if (draft.c.op == Op::kCap) set_specials(draft.value(CapForward::kX));
+  if (draft.c.op == Op::kSwiglu || draft.c.op == Op::kGeglu) set_specials(forward ? draft.value(SwigluForward::kGate) : draft.value(SwigluBackward::kGate));
 }
 
 // ---- results ----
@@ -125,30 +139,43 @@ void expect_gelu(Oracle& o) {
 }
 
 // An exponential, a division and three products.
-void expect_swiglu(Oracle& o) {
+void expect_gated(Oracle& o) {
   using A = SwigluForward;
-  Array y = o.value(A::kUp);
-  for (size_t i = 0; i < y.size(); ++i) y.flat(i) *= silu(o.value(A::kGate).flat(i));
-  o.expect(A::kY, {y, magnitudes(y), 10});
+  Array y = o.value(A::kUp), magnitude = magnitudes(y);
+  for (size_t i = 0; i < y.size(); ++i) {
+    y.flat(i) *= gate_of(o.c.op, o.value(A::kGate).flat(i));
+    magnitude.flat(i) *= gate_magnitude(o.c.op, o.value(A::kGate).flat(i));
+  }
+  o.expect(A::kY, {y, magnitude, 10});
 }
-void expect_swiglu_backward(Oracle& o) {
+void expect_gated_backward(Oracle& o) {
   using A = SwigluBackward;
   const Array &gate = o.value(A::kGate), &up = o.value(A::kUp);
   Expected dgate{zeros_like(gate), zeros_like(gate), 10}, dup = dgate;
   for (size_t i = 0; i < gate.size(); ++i) {
-    const double x = gate.flat(i), u = up.flat(i), dy = o.value(A::kDy).flat(i), s = 1 / (1 + std::exp(-x));
-    dgate.value.flat(i) = dy * u * silu_slope(x);
-    dgate.magnitude.flat(i) = std::abs(dy * u) * s * (1 + std::abs(x));  // the slope's two terms have opposite signs for a negative gate
-    dup.value.flat(i) = dy * silu(x);
-    dup.magnitude.flat(i) = std::abs(dy * silu(x));
+    const double x = gate.flat(i), u = up.flat(i), dy = o.value(A::kDy).flat(i);
+    dgate.value.flat(i) = dy * u * gate_slope(o.c.op, x);
+    dgate.magnitude.flat(i) = std::abs(dy * u) * gate_slope_magnitude(o.c.op, x);
+    dup.value.flat(i) = dy * gate_of(o.c.op, x);
+    dup.magnitude.flat(i) = std::abs(dy) * gate_magnitude(o.c.op, x);
   }
   o.expect(A::kDgate, dgate);
   o.expect(A::kDup, dup);
 }
 
+// A hyperbolic tangent within two units in the last place, a division and a product.
+void expect_cap(Oracle& o) {
+  const double softcap = static_cast<double>(o.c.as<CapAttribute>().softcap);
+  Array y = o.value(CapForward::kX);
+  for (double& element : y) element = softcap * std::tanh(element / softcap);
+  o.expect(CapForward::kY, {y, magnitudes(y), 10});
+}
+
 void expect(Oracle& o) {
   switch (o.c.op) {
-    case Op::kSwiglu: return o.c.pass == Pass::kForward ? expect_swiglu(o) : expect_swiglu_backward(o);
+    case Op::kSwiglu:
+    case Op::kGeglu: return o.c.pass == Pass::kForward ? expect_gated(o) : expect_gated_backward(o);
+    case Op::kCap: return expect_cap(o);
     case Op::kRelu: return expect_relu(o);
     case Op::kGelu: return expect_gelu(o);
     case Op::kAdd: return o.expect(AddForward::kY, rounded(o.value(AddForward::kA) + o.value(AddForward::kB)));
@@ -164,18 +191,18 @@ Differentiable relu_slope(const std::vector<Array>& v) {
   const Array x = xt::where(v[A::kY] > 0.0, v[A::kY], -0.5);
   return {{x}, {A::kDx}, [&](const auto& at) { return dot(v[A::kDy], xt::maximum(at[0], 0.0)); }};
 }
-Differentiable swiglu_slope(const std::vector<Array>& v) {
+Differentiable gated_slope(Op op, const std::vector<Array>& v) {
   using A = SwigluBackward;
-  return {{v[A::kGate], v[A::kUp]}, {A::kDgate, A::kDup}, [&](const auto& at) {
+  return {{v[A::kGate], v[A::kUp]}, {A::kDgate, A::kDup}, [&v, op](const auto& at) {
             double sum = 0;
-            for (size_t i = 0; i < v[A::kDy].size(); ++i) sum += v[A::kDy].flat(i) * silu(at[0].flat(i)) * at[1].flat(i);
+            for (size_t i = 0; i < v[A::kDy].size(); ++i) sum += v[A::kDy].flat(i) * gate_of(op, at[0].flat(i)) * at[1].flat(i);
             return sum;
           }};
 }
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const std::vector<Array>& v = data.values;
   if (c.op == Op::kRelu) return relu_slope(v);
-  if (c.op == Op::kSwiglu) return swiglu_slope(v);
+  if (c.op == Op::kSwiglu || c.op == Op::kGeglu) return gated_slope(c.op, v);
   using A = GeluBackward;
   return {{v[A::kX]}, {A::kDx}, [&](const auto& at) {
             double sum = 0;
@@ -197,6 +224,22 @@ constexpr WrongKernel kWrongKernels[] = {
       for (uint64_t i = 0; i < a.n; ++i) a.y[i] = a.up[i] / (1 + std::exp(-a.up[i])) * a.gate[i];
       return ok_status();
     }>("swiglu_gates_with_up"),
+    wrong_kernel<CapForward, [](const KernelContext&, const CapArgsOf<float>& a) {
+      for (uint64_t i = 0; i < a.n; ++i) a.y[i] = std::clamp(a.x[i], -a.softcap, a.softcap);
+      return ok_status();
+    }>("cap_cuts_off"),
+    wrong_kernel<GegluForward, [](const KernelContext& k, const SwigluArgsOf<float>& a) {
+      return cpu_swiglu_forward(k, a);
+    }>("geglu_gates_with_silu"),
+    wrong_kernel<GegluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
+      return cpu_swiglu_backward(k, a);
+    }>("geglu_takes_the_slope_of_silu"),
+    wrong_kernel<GegluForward, [](const KernelContext& k, const SwigluArgsOf<float>& a) {
+      const std::vector<float> up(a.up, a.up + a.n);
+      const Status status = cpu_gelu_forward<float>(k, {.y = a.y, .x = a.gate, .n = a.n, .accumulate_y = false, .tanh_form = false});
+      for (uint64_t i = 0; i < a.n; ++i) a.y[i] *= up[i];
+      return status;
+    }>("geglu_by_the_error_function"),
     wrong_kernel<SwigluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
       SwigluBackwardArgsOf<float> swapped = a;
       std::swap(swapped.dgate, swapped.dup);
@@ -212,7 +255,7 @@ constexpr WrongKernel kWrongKernels[] = {
     }>("swiglu_overwrites_what_it_still_reads"),
 };
 
-constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kSwiglu, Op::kAdd, Op::kCopy, Op::kMove};
+constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kSwiglu, Op::kGeglu, Op::kCap, Op::kAdd, Op::kCopy, Op::kMove};
 
 }  // namespace
 

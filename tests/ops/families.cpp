@@ -6,14 +6,14 @@
 namespace reprise::test {
 
 // Each family's file defines one.
-extern const OpFamily kAttentionFamily, kBatchNormFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
+extern const OpFamily kAttentionFamily, kBatchNormFamily, kColumnsFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
     kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily, &kPreferenceFamily,
+    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

@@ -86,15 +86,17 @@ void add_layer_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = 
 }
 
 // `heads`: rows of gamma's length in each of x's.
-void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "", uint32_t heads = 1) {
+void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = CaseValues::kPlain, const char* name = "", uint32_t heads = 1,
+                  float offset = 0) {
   const auto x = shaped({M, heads * C}), m = heads == 1 ? shaped({M}) : shaped({M, heads}), c = shaped({C});
-  const std::string tag = "m" + str(M) + "_c" + str(C) + (heads == 1 ? "" : "_h" + str(heads)) + name;
+  const std::string tag = "m" + str(M) + "_c" + str(C) + (heads == 1 ? "" : "_h" + str(heads)) + (offset == 0 ? "" : "_added_to_one") + name;
+  const NormAttribute norm{1e-5f, 0, 0, offset};
   using Forward = RmsNormForward;
-  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c}}, NormAttribute{1e-5f, 0, 0}).data = data;
+  table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c}}, norm).data = data;
   if (data == CaseValues::kTiny) return;  // smaller than the steps of finite differences; epsilon is forward's alone
   using A = RmsNormBackward;
   const auto add_backward = [&](const std::string& tag, const std::optional<Tensor>& dgamma) {
-    table.add<A>(tag, {{A::kDx, x}, {A::kDgamma, dgamma}, {A::kX, x}, {A::kRstd, m}, {A::kGamma, c}, {A::kDy, x}}).data = data;
+    table.add<A>(tag, {{A::kDx, x}, {A::kDgamma, dgamma}, {A::kX, x}, {A::kRstd, m}, {A::kGamma, c}, {A::kDy, x}}, norm).data = data;
   };
   add_backward(tag, c);
   table.again_accumulating({A::kDx, A::kDgamma});
@@ -121,6 +123,9 @@ void add_cases(CaseTable& table) {
   add_layer_norm(table, 2, 15);
   add_layer_norm(table, 3, 16);
   add_layer_norm(table, 3, 17);
+  add_rms_norm(table, 67, 33, CaseValues::kPlain, "", 1, 1);
+  add_rms_norm(table, 5, 256, CaseValues::kPlain, "", 1, 1);
+  add_rms_norm(table, 9, 16, CaseValues::kPlain, "", 3, 1);
   add_layer_norm(table, 9, 48, CaseValues::kOffset, "_offset");
   add_layer_norm(table, 4, 10, CaseValues::kConstant, "_constant");
 }
@@ -154,14 +159,15 @@ void fit_data(CaseDraft& draft) {
 void expect_rms_norm(Oracle& o) {
   using A = RmsNormForward;
   const Array &gamma = o.value(A::kGamma), x = by_gamma(o.value(A::kX), gamma.size());
+  const double offset = static_cast<double>(o.c.as<NormAttribute>().offset);
   const double C = static_cast<double>(x.shape(1));
-  const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = like(rms_norm_normal(x, rstd) * gamma, o.value(A::kX));
+  const Array rstd = rms_norm_rstd(x, o.c.as<NormAttribute>().epsilon), y = like(rms_norm_normal(x, rstd) * (gamma + offset), o.value(A::kX));
   o.expect(A::kY, {y, magnitudes(y), C + 4});
   o.expect(A::kRstd, {rstd, rstd, C});
 }
 void expect_rms_norm_backward(Oracle& o) {
   using A = RmsNormBackward;
-  const Array &gamma = o.value(A::kGamma), &rstd = o.value(A::kRstd);
+  const Array gamma = o.value(A::kGamma) + static_cast<double>(o.c.as<NormAttribute>().offset), &rstd = o.value(A::kRstd);
   const Array x = by_gamma(o.value(A::kX), gamma.size()), dy = by_gamma(o.value(A::kDy), gamma.size());
   const double M = static_cast<double>(x.shape(0)), C = static_cast<double>(x.shape(1));
   const NormGradients g = rms_norm_backward(x, rstd, gamma, dy, -1);
@@ -200,18 +206,18 @@ void expect(Oracle& o) {
 
 // ---- slope ----
 
-Differentiable rms_norm_slope(std::vector<Array>& v) {
+Differentiable rms_norm_slope(std::vector<Array>& v, double offset) {
   using A = RmsNormBackward;
   const size_t C = v[A::kGamma].size();
   v[A::kRstd] = like(rms_norm_rstd(by_gamma(v[A::kX], C), 1e-5), v[A::kRstd]);
-  return {{v[A::kX], v[A::kGamma]}, {A::kDx, A::kDgamma}, [&v, C](const auto& at) {
+  return {{v[A::kX], v[A::kGamma]}, {A::kDx, A::kDgamma}, [&v, C, offset](const auto& at) {
             const Array x = by_gamma(at[0], C);
-            return dot(by_gamma(v[A::kDy], C), rms_norm_normal(x, rms_norm_rstd(x, 1e-5)) * at[1]);
+            return dot(by_gamma(v[A::kDy], C), rms_norm_normal(x, rms_norm_rstd(x, 1e-5)) * (at[1] + offset));
           }};
 }
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
-  if (c.op == Op::kRmsNorm) return rms_norm_slope(v);
+  if (c.op == Op::kRmsNorm) return rms_norm_slope(v, static_cast<double>(c.as<NormAttribute>().offset));
   using A = LayerNormBackward;
   const double epsilon = c.as<NormAttribute>().epsilon;
   const Moments exact = layer_norm_statistics(v[A::kX], epsilon);
@@ -235,13 +241,23 @@ constexpr WrongKernel kWrongKernels[] = {
       return cpu_rms_norm_forward(k, without);
     }>("rms_norm_without_epsilon"),
     wrong_kernel<RmsNormForward, [](const KernelContext& k, const RmsNormForwardArgsOf<float>& a) {
+      RmsNormForwardArgsOf<float> without = a;
+      without.offset = 0;
+      return cpu_rms_norm_forward(k, without);
+    }>("rms_norm_without_its_offset"),
+    wrong_kernel<RmsNormBackward, [](const KernelContext& k, const RmsNormBackwardArgsOf<float>& a) {
+      RmsNormBackwardArgsOf<float> without = a;
+      without.offset = 0;
+      return cpu_rms_norm_backward(k, without);
+    }>("rms_norm_gradient_without_its_offset"),
+    wrong_kernel<RmsNormForward, [](const KernelContext& k, const RmsNormForwardArgsOf<float>& a) {
       const Status status = cpu_rms_norm_forward(k, a);
       for (uint64_t i = 0; i < a.M; ++i) a.rstd[i] = 1 / a.rstd[i];
       return status;
     }>("rms_norm_saves_the_deviation"),
     wrong_kernel<RmsNormBackward, [](const KernelContext& k, const RmsNormBackwardArgsOf<float>& a) {
       const Status status = cpu_rms_norm_backward(k, a);
-      for (uint64_t i = 0; !a.accumulate_dx && i < a.M * a.C; ++i) a.dx[i] = a.rstd[i / a.C] * a.gamma[i % a.C] * a.dy[i];
+      for (uint64_t i = 0; !a.accumulate_dx && i < a.M * a.C; ++i) a.dx[i] = a.rstd[i / a.C] * (a.offset + a.gamma[i % a.C]) * a.dy[i];
       return status;
     }>("rms_norm_gradient_with_rstd_held_constant"),
     wrong_kernel<RmsNormForward, [](const KernelContext&, const RmsNormForwardArgsOf<float>& a) {
@@ -251,7 +267,7 @@ constexpr WrongKernel kWrongKernels[] = {
         for (uint64_t c = 0; c < together * a.C; ++c) squares += double{a.x[m * a.C + c]} * double{a.x[m * a.C + c]};
         const double rstd = 1 / std::sqrt(squares / static_cast<double>(together * a.C) + double{a.epsilon});
         for (uint64_t i = 0; i < together; ++i) a.rstd[m + i] = static_cast<float>(rstd);
-        for (uint64_t c = 0; c < together * a.C; ++c) a.y[m * a.C + c] = static_cast<float>(a.x[m * a.C + c] * rstd) * a.gamma[c % a.C];
+        for (uint64_t c = 0; c < together * a.C; ++c) a.y[m * a.C + c] = static_cast<float>(a.x[m * a.C + c] * rstd) * (a.offset + a.gamma[c % a.C]);
       }
       return ok_status();
     }>("rms_norm_over_two_heads"),

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 #include "tests/ref/linear.h"
 
@@ -15,6 +17,7 @@ using namespace ref;
 
 struct LossHead {
   Array p;                  // [M,V] softmax
+  Array slopes;             // [M,V]: of the capped logits
   Array row_loss;           // [M]; 0 without a label
   Array sharpness;          // [M]: 1 + the row's largest sum of |x||w| + |b|, + |lse|
   double sum = 0;           // of the rows' losses
@@ -23,14 +26,21 @@ struct LossHead {
   double smallest_margin = std::numeric_limits<double>::infinity();  // between the two largest logits of a row, in units of sharpness
 };
 
-LossHead loss_head(const Array& x, const Array& w, const Array* bias, const Array& labels) {
-  const Array logits_out = linear_forward(x, w, bias, false);
+LossHead loss_head(const Array& x, const Array& w, const Array* bias, const Array& labels, double softcap) {
+  Array logits_out = linear_forward(x, w, bias, false);
+  Array slopes(logits_out.shape(), 1.0);
+  for (size_t i = 0; softcap > 0 && i < logits_out.size(); ++i) {
+    const double bent = std::tanh(logits_out.flat(i) / softcap);
+    logits_out.flat(i) = softcap * bent;
+    slopes.flat(i) = 1 - bent * bent;
+  }
   const Array absolute_bias = bias != nullptr ? magnitudes(*bias) : Array();
   const Array sizes_out = linear_forward(magnitudes(x), magnitudes(w), bias != nullptr ? &absolute_bias : nullptr, false);
-  const auto logits = view<2>(logits_out), sizes = view<2>(sizes_out);
+  const auto logits = view<2>(std::as_const(logits_out)), sizes = view<2>(sizes_out);
   const size_t M = logits.shape(0), V = logits.shape(1);
   LossHead out;
   out.p = zeros({M, V});
+  out.slopes = slopes;
   out.row_loss = out.sharpness = zeros({M});
   for (size_t m = 0; m < M; ++m) {
     size_t best = 0;
@@ -63,15 +73,15 @@ struct LossHeadGradients {
 
 // `row_weights`: in place of 1 / step_labelled; null where a row has none.
 LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array* bias, const Array& labels, const Array* row_weights,
-                                            double step_labelled) {
-  const LossHead head = loss_head(x, w, bias, labels);
+                                            double step_labelled, double softcap) {
+  const LossHead head = loss_head(x, w, bias, labels, softcap);
   Array d = zeros_like(head.p), size = zeros_like(head.p);
   for (size_t m = 0; m < d.shape(0); ++m) {
     if (labels(m) == kIgnoredLabel) continue;
     const double share = row_weights != nullptr ? row_weights->flat(m) : 1.0 / step_labelled;
     for (size_t v = 0; v < d.shape(1); ++v) {
       const double target = v == static_cast<size_t>(labels(m)) ? 1.0 : 0.0;
-      d(m, v) = (head.p(m, v) - target) * share;
+      d(m, v) = (head.p(m, v) - target) * share * head.slopes(m, v);
       size(m, v) = (head.p(m, v) * head.sharpness(m) + target) * std::abs(share);
     }
   }
@@ -82,7 +92,9 @@ LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array
 
 // ---- cases ----
 
-void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t other_labels = 0) {
+void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t other_labels = 0,
+                   float softcap = 0) {
+  const CapAttribute cap{softcap};
   const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
   const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
   const uint64_t work = uint64_t{M} * C * V;
@@ -91,22 +103,22 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseVal
   const auto add_backward = [&](const std::string& tag, const std::optional<Tensor>& dw, const std::optional<Tensor>& db,
                                 const std::optional<Tensor>& bias) {
     using A = Backward;
-    set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}),
+    set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}, cap),
         3 * work);
   };
   const auto add_forward = [&](const std::string& tag, const std::optional<Tensor>& bias) {
     using A = LossHeadForward;
-    set(table.add<A>(tag, {{A::kLosses, shaped({M}, DType::kF64)}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}), work);
+    set(table.add<A>(tag, {{A::kLosses, shaped({M}, DType::kF64)}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}, cap), work);
   };
   const auto add_weighted = [&](const std::string& tag, const std::optional<Tensor>& dw, const std::optional<Tensor>& db) {
     using A = Backward;
     set(table.add<A>(tag, {{A::kDx, x}, {A::kDw, dw}, {A::kDb, db}, {A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, b}, {A::kLabels, labels},
-                           {A::kRowWeights, shaped({M})}}),
+                           {A::kRowWeights, shaped({M})}}, cap),
         3 * work);
   };
   const auto add_evaluate = [&](const std::string& tag, const std::optional<Tensor>& bias) {
     using A = LossHeadEvaluate;
-    set(table.add<A>(tag, {{A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}), work);
+    set(table.add<A>(tag, {{A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}, cap), work);
   };
   add_backward(tag, w, b, b);
   table.again_accumulating({Backward::kDw, Backward::kDb});
@@ -138,6 +150,11 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 4, 300, 16, CaseValues::kAllLabelled, "");
   add_loss_head(table, 40, 5, 1, CaseValues::kPlain, "");  // one class: the loss is zero
   add_loss_head(table, 12, 24, 33, CaseValues::kLarge, "_large");
+  add_loss_head(table, 33, 17, 10, CaseValues::kPlain, "_capped", 0, 1.5f);
+  add_loss_head(table, 67, 12, 131, CaseValues::kPlain, "_capped", 30, 3);
+  add_loss_head(table, 9, 40, 1003, CaseValues::kAllLabelled, "_capped", 0, 0.5f);
+  add_loss_head(table, 12, 24, 33, CaseValues::kLarge, "_large_capped", 0, 30);
+  add_loss_head(table, 1500, 6, 70, CaseValues::kPlain, "_capped", 0, 2);
   add_loss_head(table, 6, 4, 5, CaseValues::kAllIgnored, "_all_ignored", 5);
   add_loss_head(table, 13, 4, 5, CaseValues::kEqual, "_equal_logits");
   add_loss_head(table, 11, 6, 7, CaseValues::kBadLow, "_bad_low");
@@ -203,8 +220,9 @@ void expect_backward(Oracle& o) {
   using A = LossHeadBackward;
   const auto step_labelled = static_cast<double>(o.data.scalars.step_labelled);
   const Array &x = o.value(A::kX), &w = o.value(A::kW), &labels = o.value(A::kLabels);
-  const LossHead head = loss_head(x, w, o.optional(A::kB), labels);
-  const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled);
+  const double softcap = static_cast<double>(o.c.as<CapAttribute>().softcap);
+  const LossHead head = loss_head(x, w, o.optional(A::kB), labels, softcap);
+  const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled, softcap);
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
   o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4});
   o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4});
@@ -215,19 +233,19 @@ void expect_backward(Oracle& o) {
 
 void expect_forward(Oracle& o) {
   using A = LossHeadForward;
-  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels));
+  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels), static_cast<double>(o.c.as<CapAttribute>().softcap));
   o.expect(A::kLosses, {head.row_loss, head.sharpness, o.dimension(A::kX, 1) + o.dimension(A::kW, 0) + 4});
 }
 
 void expect_evaluate(Oracle& o) {
   using A = LossHeadEvaluate;
-  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels));
+  const LossHead head = loss_head(o.value(A::kX), o.value(A::kW), o.optional(A::kB), o.value(A::kLabels), static_cast<double>(o.c.as<CapAttribute>().softcap));
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum, head.sum_magnitude, C + V + M + 4);
   o.out.scalars.labelled += head.labelled;
   o.out.scalars.correct += head.correct;
   // Of equal logits the first is the largest, however they are rounded.
-  if (o.c.data != CaseValues::kEqual) o.out.margin = head.smallest_margin / (kSafety * kRounding * std::sqrt(C + 1.0));
+  if (o.c.data != CaseValues::kEqual && o.c.as<CapAttribute>().softcap == 0) o.out.margin = head.smallest_margin / (kSafety * kRounding * std::sqrt(C + 1.0));
 }
 
 // A loss that is not finite: training skips the step, evaluation goes on.
@@ -247,10 +265,10 @@ void expect(Oracle& o) {
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   using A = LossHeadBackward;
   const std::vector<Array>& v = data.values;
-  Differentiable head{{v[A::kX], v[A::kW]}, {A::kDx, A::kDw}, [&](const auto& at) {
+  Differentiable head{{v[A::kX], v[A::kW]}, {A::kDx, A::kDw}, [&, softcap = static_cast<double>(c.as<CapAttribute>().softcap)](const auto& at) {
                         const Array* bias = at.size() > 2 ? &at[2] : nullptr;
-                        if (c.has(A::kRowWeights)) return dot(loss_head(at[0], at[1], bias, v[A::kLabels]).row_loss, v[A::kRowWeights]);
-                        return loss_head(at[0], at[1], bias, v[A::kLabels]).sum / static_cast<double>(data.scalars.step_labelled);
+                        if (c.has(A::kRowWeights)) return dot(loss_head(at[0], at[1], bias, v[A::kLabels], softcap).row_loss, v[A::kRowWeights]);
+                        return loss_head(at[0], at[1], bias, v[A::kLabels], softcap).sum / static_cast<double>(data.scalars.step_labelled);
                       }};
   if (c.has(A::kB)) head.variables.push_back(v[A::kB]), head.outputs.push_back(A::kDb);
   return head;
@@ -258,11 +276,26 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
 
 std::vector<KnownValue> known_values() {
   const Array x = zeros({3, 2}), w = zeros({7, 2}), labels = {0.0, -100.0, 6.0};
-  const LossHead head = loss_head(x, w, nullptr, labels);
+  const LossHead head = loss_head(x, w, nullptr, labels, 0);
   return {{"the loss of equal logits is the log of the classes", Array{head.sum / 2}, Array{std::log(7.0)}, 1e-14},
           {"labelled rows", Array{static_cast<double>(head.labelled)}, Array{2.0}},
           {"correct rows: the first maximum is class 0", Array{static_cast<double>(head.correct)}, Array{1.0}}};
 }
+
+// ---- wrong kernels ----
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<LossHeadBackward, [](const KernelContext& k, const LossHeadBackwardArgsOf<float>& a) {
+      LossHeadBackwardArgsOf<float> plain = a;
+      plain.softcap = 0;
+      return cpu_loss_head_backward(k, plain);
+    }>("loss_head_caps_nothing"),
+    wrong_kernel<LossHeadEvaluate, [](const KernelContext& k, const LossHeadEvaluateArgsOf<float>& a) {
+      LossHeadEvaluateArgsOf<float> plain = a;
+      plain.softcap = 0;
+      return cpu_loss_head_evaluate(k, plain);
+    }>("loss_head_evaluates_without_its_cap"),
+};
 
 constexpr Op kFamilyOps[] = {Op::kLossHead};
 
@@ -270,6 +303,6 @@ constexpr Op kFamilyOps[] = {Op::kLossHead};
 
 extern constinit const OpFamily kLossHeadFamily = {
     .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
-    .differentiable = differentiable, .known_values = known_values};
+    .differentiable = differentiable, .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

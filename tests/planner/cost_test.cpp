@@ -188,12 +188,13 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
     for (uint32_t u = 0; u <= t; ++u) ++pairs;
   }
   const double product = 2 * B * pairs * C, y = B * T * C, lse = B * heads * T;
+  const AttentionAttribute all{heads, heads, 0, 0};
   using A = AttentionForward;
-  expect_cost(one_call<A>({{A::kY, {B, T, C}}, {A::kLse, {B, heads, T}}, {A::kQkv, {B, T, 3 * C}}, {A::kScalars, {{kScalarsBytes}, DType::kU8}}}),
+  expect_cost(one_call<A>({{A::kY, {B, T, C}}, {A::kLse, {B, heads, T}}, {A::kQkv, {B, T, 3 * C}}, {A::kScalars, {{kScalarsBytes}, DType::kU8}}}).attribute(all),
               2 * product, 4 * (y + lse + 3 * y) + kScalarsBytes);
   using Back = AttentionBackward;
   expect_cost(one_call<Back>({{Back::kDqkv, {B, T, 3 * C}}, {Back::kQkv, {B, T, 3 * C}}, {Back::kY, {B, T, C}}, {Back::kLse, {B, heads, T}},
-                              {Back::kDy, {B, T, C}}, {Back::kScalars, {{kScalarsBytes}, DType::kU8}}}),
+                              {Back::kDy, {B, T, C}}, {Back::kScalars, {{kScalarsBytes}, DType::kU8}}}).attribute(all),
               5 * product, 4 * (6 * y + 2 * y + lse) + kScalarsBytes);
 }
 
@@ -251,6 +252,15 @@ TEST(Cost, SwigluReadsTwoColumnsForEachThatItWrites) {
   using Back = SwigluBackward;
   expect_cost(one_call<Back>({{Back::kDgate, {M, F}}, {Back::kDup, {M, F}}, {Back::kGate, {M, F}}, {Back::kUp, {M, F}}, {Back::kDy, {M, F}}}), 0,
               4 * 5 * M * F);
+}
+
+TEST(Cost, ColumnsReadWhatTheyWrite) {
+  const uint32_t M = 10, K = 12, C = 5;
+  using A = ColumnsForward;
+  expect_cost(one_call<A>({{A::kY, {M, C}}, {A::kX, {M, K}}}), 0, 4 * 2 * M * C);
+  using Back = ColumnsBackward;
+  expect_cost(one_call<Back>({{Back::kDx, {M, K}}, {Back::kDy, {M, C}}}), 0, 4 * (M * K + M * C));
+  expect_cost(one_call<Back>({{Back::kDx, {M, K}}, {Back::kDy, {M, C}}}).accumulate(1u << Back::kDx), 0, 4 * 3 * M * C);
 }
 
 TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {

@@ -153,6 +153,11 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.add_value("none", ValueKind::kActivation, {3, 0}); }, {"none: a tensor of [3,0]; must have no dimension of 0"}},
       {[](Values& v) { v.graph.linear(v.rows, "l", 1u << 31, false, false, 1), v.graph.add_value("huge", ValueKind::kActivation, {1u << 31, 1u << 10}); },
        {"huge: a tensor of [2147483648,1024]; must have at most 2^40 elements"}},
+      {[](Values& v) { v.graph.columns(v.rows, "c", 10, 3); }, {"c (columns): takes 3 columns from 10 on; x has 12"}},
+      {[](Values& v) { v.graph.columns(v.rows, "c", 0, 0); }, {"c (columns): takes 0 columns"}},
+      {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
+      {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
       {[](Values& v) { v.graph.cut(v.image); }, {"a cut: image is no node's main output"}},
       {[](Values& v) { v.graph.cut(999); }, {"a cut: it is no node's main output"}},
   };
@@ -225,7 +230,7 @@ class RandomNode {
     const WindowAttribute window = {small(), small(), small(), small()};
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(16)) {
+    switch (below(18)) {
       case 0: graph_.conv(any(), name, below(4), window); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -237,7 +242,7 @@ class RandomNode {
       case 8: graph_.rms_norm(any(), name, 1e-5f, below(4)); break;
       case 9: graph_.swiglu(any(), any(), name); break;
       case 10: graph_.embedding(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
-      case 11: graph_.attention(any(), name, below(4), below(4), 0, below(2) == 0 ? kNoValue : any()); break;
+      case 11: graph_.attention(any(), name, {below(4), below(4), 0, 0, below(4)}, below(2) == 0 ? kNoValue : any()); break;
       case 12: {
         const ValueId q = any(), k = below(2) == 0 ? q : any();
         graph_.rope(q, k, k, name, rope, below(2) == 0 ? kNoValue : any(), below(2) == 0 ? kNoValue : any());
@@ -245,6 +250,8 @@ class RandomNode {
       }
       case 13: graph_.linear(any(), name, below(5), false, false, 1, below(2) == 0 ? kNoValue : graph_.low_rank(any(), name, below(3), 1), any()); break;
       case 14: graph_.group_norm(any(), name, below(5)); break;
+      case 15: graph_.geglu(any(), any(), name); break;
+      case 16: graph_.columns(any(), name, below(3), below(5)); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }

@@ -11,6 +11,7 @@
 #include "tests/runtime/training_harness.h"
 #include "tools/inference/generation.h"
 #include "tools/planning/answering_program.h"
+#include "tools/planning/weight_storage.h"
 
 namespace reprise {
 namespace {
@@ -24,7 +25,7 @@ OwnedPlan plan_with_generation(const LlamaNetwork& llama, DType stored = DType::
   OwnedPlan plan = plan_run(recipe, llama.build(stored), "optimal", 0).planned.plan;
   LlamaNetwork one = llama;
   one.batch = 1, one.sequence = kAtOnce;
-  const uint64_t before = plan.arena_bytes, positions = add_generation(plan, one.build(stored), kCpuRules, most_positions);
+  const uint64_t before = plan.arena_bytes, positions = add_generation(plan, one.build(stored), kCpuRules, WeightWindow{}, most_positions);
   EXPECT_EQ(plan.arena_bytes, before) << "an answer takes no more memory than a step";
   EXPECT_EQ(generation_limits(plan.view()).positions, positions);
   return plan;
@@ -61,9 +62,9 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& want,
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance) << what << " logit " << i;
 }
 
-// `tolerance`: of a loss; a logit may be off by ten times as much.
-void expect_evaluations_loss(LlamaNetwork llama, DType stored, double tolerance) {
-  BoundPlan bound(plan_with_generation(llama, stored));
+// `llama`: of which the plan has the batch, the sequence and the vocabulary. `tolerance`: of a loss; a logit may be off by ten times as much.
+void expect_evaluations_loss(const OwnedPlan& plan, LlamaNetwork llama, double tolerance) {
+  BoundPlan bound(plan);
   const TokenBatch batch = token_batch(llama, 0, 0);
   EvaluationReport report;
   ASSERT_TRUE(evaluate(bound.trainer, token_source(llama), 1, report).ok());
@@ -83,6 +84,36 @@ void expect_evaluations_loss(LlamaNetwork llama, DType stored, double tolerance)
     }
   }
   expect_close(bound.logits_after({batch.tokens[7]}, 7), logits[7], 10 * tolerance, "from an earlier place");
+}
+
+void expect_evaluations_loss(LlamaNetwork llama, DType stored, double tolerance) {
+  expect_evaluations_loss(plan_with_generation(llama, stored), llama, tolerance);
+}
+
+// Of a published family with more fields, whose weights are large enough that scores and logits reach their caps.
+OwnedPlan plan_of_family(const std::string& family, const std::string& fields) {
+  const Recipe recipe = recipe_from(R"({"name": "generation", "model": {"family": ")" + family + R"(", "vocab_size": 23, "hidden_size": 16,
+      "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+      "max_position_embeddings": 64, "initializer_range": 0.4)" + fields + R"(}, "batch": 1, "sequence": 21, "optimizer": {"name": "sgd"}})");
+  OwnedPlan plan = plan_run(recipe, build_stored_model(recipe, kCpuRules), "optimal", 0).planned.plan;
+  add_generation(plan, build_stored_model(recipe, kCpuRules, {.samples = 1, .sequence = static_cast<int>(kAtOnce)}), kCpuRules, WeightWindow{}, 1000);
+  return plan;
+}
+
+// Windows shorter than the sequence, caps of scores and of logits, norms and positions as training has them.
+TEST(Generation, HasTheLossOfAnEvaluationInEveryFamily) {
+  const std::pair<const char*, const char*> families[] = {
+      {"mistral", R"(, "sliding_window": 5)"},
+      {"smollm3", R"(, "no_rope_layers": [0, 1])"},
+      {"phi3", R"(, "sliding_window": 6, "rope_parameters": {"partial_rotary_factor": 0.5})"},
+      {"gemma2", R"(, "sliding_window": 4, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2, "query_pre_attn_scalar": 5)"},
+      {"gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2, "rope_theta": 100, "rope_local_base_freq": 10)"}};
+  LlamaNetwork llama = kNetwork;
+  llama.batch = 1, llama.sequence = 21, llama.vocabulary = 23;
+  for (const auto& [family, fields] : families) {
+    SCOPED_TRACE(family);
+    expect_evaluations_loss(plan_of_family(family, fields), llama, 2e-6);
+  }
 }
 
 TEST(Generation, HasTheLossOfAnEvaluation) { expect_evaluations_loss(kNetwork, DType::kF32, 1e-6); }
@@ -185,10 +216,10 @@ TEST(Generation, IsLeftOutWhereItDoesNotFit) {
   OwnedPlan plan = plan_run(llama_recipe("generation"), kNetwork.build(), "optimal", 0).planned.plan;
   LlamaNetwork one = kNetwork;
   one.sequence = 4096;  // more tokens at once than the training's memory holds
-  EXPECT_EQ(add_generation(plan, one.build(), kCpuRules, 1u << 20), 0u);
+  EXPECT_EQ(add_generation(plan, one.build(), kCpuRules, WeightWindow{}, 1u << 20), 0u);
   EXPECT_TRUE(plan.program(ProgramId::kGenerate).rows.empty());
   one.sequence = kAtOnce;
-  const uint64_t positions = add_generation(plan, one.build(), kCpuRules, 1u << 20);
+  const uint64_t positions = add_generation(plan, one.build(), kCpuRules, WeightWindow{}, 1u << 20);
   EXPECT_GT(positions, kNetwork.sequence);
   OwnedProgram& program = plan.program(ProgramId::kGenerate);
   const uint64_t room = plan.arena_bytes - plan.state_bytes - plan.carried_bytes;

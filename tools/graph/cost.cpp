@@ -82,6 +82,13 @@ double embedding_elements(const KernelCall& call, size_t argument) {
   return static_cast<double>(std::min<uint64_t>(rows, tensor->shape[0])) * tensor->shape[1];
 }
 
+// Forward reads the columns that it takes; backward adds to them, or writes all of dx.
+double columns_elements(const KernelCall& call, size_t argument) {
+  const bool forward = call.pass == Pass::kForward, overwrites = !forward && (call.accumulate & 1) == 0;
+  const bool is_whole = argument == (forward ? ColumnsForward::kX : ColumnsBackward::kDx);
+  return elements(call.tensors[is_whole && !overwrites ? (forward ? ColumnsForward::kY : ColumnsBackward::kDy) : argument]);
+}
+
 // Of one argument, those that the call must read or write.
 double touched_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
   const KernelInfo& info = kernel_info(call.op, call.pass);
@@ -92,6 +99,7 @@ double touched_elements(const KernelCall& call, size_t argument, const Attribute
     case Op::kConv:
     case Op::kNormConv: return conv_elements(call, argument, attributes);
     case Op::kEmbedding: return embedding_elements(call, argument);
+    case Op::kColumns: return columns_elements(call, argument);
     default: return elements(call.tensors[argument]);
   }
 }

@@ -367,14 +367,14 @@ ValueId Graph::layer_norm(ValueId x, const std::string& name, float epsilon) {
   return y;
 }
 
-ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns) {
+ValueId Graph::rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns, float offset) {
   const NodeRules rules(*this, Op::kRmsNorm, name);
   const Tensor in = rules.rows(x, "x");
-  const NormAttribute norm = {epsilon, 0.0f, 0};
+  const NormAttribute norm = {epsilon, 0.0f, 0, offset};
   rules.require_sense(norm);
   const uint32_t all = static_cast<uint32_t>(in.last_dimension()), own = columns == 0 ? all : columns;
   rules.require(all % own == 0, "normalises " + std::to_string(own) + " columns; they must divide the " + std::to_string(all) + " of x");
-  const ValueId gamma = parameter(name + ".weight", {own}, InitKind::kConstant, 1.0f);
+  const ValueId gamma = parameter(name + ".weight", {own}, InitKind::kConstant, 1.0f - offset);
   Shape rows = shape_of(in);
   rows.pop_back();
   if (own != all) rows.push_back(all / own);
@@ -396,18 +396,35 @@ ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   return y;
 }
 
-ValueId Graph::swiglu(ValueId gate, ValueId up, const std::string& name) {
-  const NodeRules rules(*this, Op::kSwiglu, name);
+ValueId Graph::swiglu(ValueId gate, ValueId up, const std::string& name) { return gated(Op::kSwiglu, gate, up, name); }
+ValueId Graph::geglu(ValueId gate, ValueId up, const std::string& name) { return gated(Op::kGeglu, gate, up, name); }
+
+ValueId Graph::gated(Op op, ValueId gate, ValueId up, const std::string& name) {
+  const NodeRules rules(*this, op, name);
   const Shape shape = shape_of(rules.activation(gate, "gate"));
   rules.activation(up, "up");
   rules.require_shape(up, "up", shape);
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
-  node(Op::kSwiglu, name, {gate, up}).outputs = {y};
+  node(op, name, {gate, up}).outputs = {y};
   return y;
 }
 
-ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions) {
+ValueId Graph::columns(ValueId x, const std::string& name, uint32_t first, uint32_t count) {
+  const NodeRules rules(*this, Op::kColumns, name);
+  Shape shape = shape_of(rules.rows(x, "x"));
+  rules.require(count > 0 && uint64_t{first} + count <= shape.back(),
+                "takes " + std::to_string(count) + " columns from " + std::to_string(first) + " on; x has " + std::to_string(shape.back()));
+  shape.back() = count;
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  Node& n = node(Op::kColumns, name, {x});
+  n.attribute = attributes.intern(ColumnsAttribute{first});
+  n.outputs = {y};
+  return y;
+}
+
+ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale) {
   const NodeRules rules(*this, Op::kEmbedding, name);
+  rules.require_sense(EmbeddingAttribute{scale});
   Shape shape = shape_of(rules.value(tokens, "tokens", DType::kI32));
   rules.require(shape.size() == 2, "tokens are " + shape_text(shape) + "; must be [B,T]");
   const Tensor rows = rules.value(table, "table", DType::kF32);
@@ -421,6 +438,7 @@ ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table,
   shape.push_back(width);
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   Node& n = node(Op::kEmbedding, name, {tokens});
+  n.attribute = attributes.intern(EmbeddingAttribute{scale});
   n.outputs = {y};
   n.parameters = {table, positions};
   return y;
@@ -496,8 +514,9 @@ void Graph::judge_pairs(const PreferenceAttribute& how, uint32_t count) {
   preference = attributes.intern(how);
 }
 
-void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias) {
+void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias, float softcap) {
   const NodeRules rules(*this, Op::kLossHead, name);
+  rules.require_sense(CapAttribute{softcap});
   const Tensor in = rules.rows(x, "x");
   const Tensor classes = rules.value(weight, "weight", DType::kF32);
   rules.require_shape(weight, "weight", {classes.shape[0], static_cast<uint32_t>(in.last_dimension())});
@@ -507,6 +526,7 @@ void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueI
   rules.require(wanted.elements() == in.leading_elements(),
                 "there are " + std::to_string(wanted.elements()) + " labels; must be one for each of the " + std::to_string(in.leading_elements()) + " rows of x");
   Node& n = node(Op::kLossHead, name, {x});
+  n.attribute = attributes.intern(CapAttribute{softcap});
   n.parameters = {weight, bias};
 }
 

@@ -187,10 +187,15 @@ class Graph {
   ValueId dora(ValueId z, const std::string& name, bool bias);
   ValueId layer_norm(ValueId x, const std::string& name, float epsilon);
   // `columns`: of each row that is normalised, which divide the last dimension; 0 for all of it.
-  ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0);
+  // `offset`: what is added to the parameter before rows are multiplied with it, 0 or 1; the parameter starts as 1 - offset.
+  ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0, float offset = 0);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
   ValueId swiglu(ValueId gate, ValueId up, const std::string& name);
-  ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions);
+  ValueId geglu(ValueId gate, ValueId up, const std::string& name);  // in the tanh form
+  // `count` columns of each row, from the first on.
+  ValueId columns(ValueId x, const std::string& name, uint32_t first, uint32_t count);
+  // `scale`: what the table's rows are multiplied with.
+  ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale = 1);
   // document_start: the graph's, or kNoValue where a sequence is one document.
   // Its stream is set here.
   ValueId attention(ValueId qkv, const std::string& name, AttentionAttribute attention, ValueId document_start = kNoValue);
@@ -200,7 +205,8 @@ class Graph {
                ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
   void judge_pairs(const PreferenceAttribute& how, uint32_t count);  // before the loss head
-  void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias);
+  // `softcap`: logits become softcap tanh(logit / softcap); 0: they stay.
+  void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias, float softcap = 0);
   void cut(ValueId v);  // an output of a link; must be the main output of a node
 
   DType stored() const { return stored_; }
@@ -208,6 +214,7 @@ class Graph {
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
   uint32_t next_stream_ = 1;
   std::set<std::string> state_names_;  // of parameters, buffers and tables

@@ -75,6 +75,15 @@ Call unary_call(const Node& n) {
   return call<A>({{A::kY, n.outputs[0]}, {A::kX, n.inputs[0]}}, n.attribute);
 }
 
+template <typename A>
+Call gated_call(const Node& n) {
+  return call<A>({{A::kY, n.outputs[0]}, {A::kGate, n.inputs[0]}, {A::kUp, n.inputs[1]}});
+}
+template <typename A>
+Call gated_backward_call(const Node& n, ValueId dy) {
+  return call<A>({{A::kDgate, kNoValue}, {A::kDup, kNoValue}, {A::kGate, n.inputs[0]}, {A::kUp, n.inputs[1]}, {A::kDy, dy}});
+}
+
 Call copy_call(ValueId y, ValueId x) { return call<CopyForward>({{CopyForward::kY, y}, {CopyForward::kX, x}}); }
 
 }  // namespace
@@ -90,7 +99,9 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
-    case Op::kSwiglu: return {call<SwigluForward>({{SwigluForward::kY, out[0]}, {SwigluForward::kGate, in[0]}, {SwigluForward::kUp, in[1]}})};
+    case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
+    case Op::kGeglu: return {gated_call<GegluForward>(n)};
+    case Op::kColumns: return {unary_call<ColumnsForward>(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
     case Op::kMaxPool: {
       using A = MaxPoolForward;
@@ -105,7 +116,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     }
     case Op::kEmbedding: {
       using A = EmbeddingForward;
-      return {call<A>({{A::kY, out[0]}, {A::kTokens, in[0]}, {A::kTable, p[0]}, {A::kPositions, p[1]}})};
+      return {call<A>({{A::kY, out[0]}, {A::kTokens, in[0]}, {A::kTable, p[0]}, {A::kPositions, p[1]}}, n.attribute)};
     }
     case Op::kAttention: return {attention_call(graph, n)};
     case Op::kRope: return {rope_call(n)};
@@ -137,13 +148,14 @@ namespace {
 std::vector<Call> evaluated_loss(Graph& graph, const Node& n, ValueId x) {
   if (graph.pairs == kNoValue) {
     using A = LossHeadEvaluate;
-    return {call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]}, {A::kLabels, graph.labels}})};
+    return {call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]}, {A::kLabels, graph.labels}},
+                    n.attribute)};
   }
   const ValueId losses = graph.add_value("losses", ValueKind::kActivation, {static_cast<uint32_t>(graph.tensor(graph.labels).elements())}, DType::kF64);
   const ValueId answers = graph.add_value("log_probabilities", ValueKind::kActivation, {graph.tensor(graph.pairs).shape[0], 2}, DType::kF64);
   using L = LossHeadForward;
   using P = PreferenceEvaluate;
-  return {call<L>({{L::kLosses, losses}, {L::kX, x}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph.labels}}),
+  return {call<L>({{L::kLosses, losses}, {L::kX, x}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph.labels}}, n.attribute),
           call<P>({{P::kLogProbabilities, answers}, {P::kScalars, graph.scalars}, {P::kLosses, losses}, {P::kPairs, graph.pairs}}, graph.preference)};
 }
 
@@ -193,6 +205,17 @@ Call decode_call(Graph& graph, const Call& forward, uint32_t positions, std::vec
 
 }  // namespace
 
+namespace {
+
+// The logits as training caps them, in their own place.
+Call capped_logits(Graph& graph, GenerationCalls& generation, uint32_t cap) {
+  const ValueId logits = generation.logits;
+  generation.logits = graph.add_value("capped_logits", ValueKind::kActivation, shape_of(graph.tensor(logits)));
+  return call<CapForward>({{CapForward::kY, generation.logits}, {CapForward::kX, logits}}, cap);
+}
+
+}  // namespace
+
 GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
   GenerationCalls generation;
   const Tensor tokens = graph.tensor(graph.input);
@@ -206,10 +229,14 @@ GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
     if (call.op == Op::kLossHead) {
       using A = LossHeadEvaluate;
       const std::vector<ValueId> a = call.arguments;
-      const uint32_t classes = graph.tensor(a[A::kW]).shape[0];
+      const uint32_t classes = graph.tensor(a[A::kW]).shape[0], cap = call.attribute;
       generation.logits = graph.add_value("logits", ValueKind::kActivation, {1, tokens.shape[1], classes});
       using L = LinearForward;
       call = reprise::call<L>({{L::kY, generation.logits}, {L::kX, a[A::kX]}, {L::kW, a[A::kW]}, {L::kB, a[A::kB]}}, graph.attributes.intern(LinearAttribute{0}));
+      if (graph.attributes.of<CapAttribute>()[cap].softcap > 0) {
+        generation.calls.push_back(call);
+        call = capped_logits(graph, generation, cap);
+      }
     }
     generation.calls.push_back(call);
   }
@@ -352,9 +379,11 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
       return write(x, call<ReluBackward>({{ReluBackward::kDx, kNoValue}, {ReluBackward::kY, n.outputs[0]}, {ReluBackward::kDy, dy}}), ReluBackward::kDx, false);
-    case Op::kSwiglu: {
-      using A = SwigluBackward;
-      return write_each(n.inputs, call<A>({{A::kDgate, kNoValue}, {A::kDup, kNoValue}, {A::kGate, n.inputs[0]}, {A::kUp, n.inputs[1]}, {A::kDy, dy}}));
+    case Op::kSwiglu: return write_each(n.inputs, gated_backward_call<SwigluBackward>(n, dy));
+    case Op::kGeglu: return write_each(n.inputs, gated_backward_call<GegluBackward>(n, dy));
+    case Op::kColumns: {
+      using A = ColumnsBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
     case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
     case Op::kAdd:
@@ -388,13 +417,13 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     }
     case Op::kRmsNorm: {
       using A = RmsNormBackward;
-      Call norm = call<A>({{A::kDx, kNoValue}, {A::kX, x}, {A::kRstd, n.outputs[1]}, {A::kGamma, n.parameters[0]}, {A::kDy, dy}});
+      Call norm = call<A>({{A::kDx, kNoValue}, {A::kX, x}, {A::kRstd, n.outputs[1]}, {A::kGamma, n.parameters[0]}, {A::kDy, dy}}, n.attribute);
       weight_gradient(n.parameters[0], norm, A::kDgamma);
       return write(x, norm, A::kDx, true);
     }
     case Op::kEmbedding: {
       using A = EmbeddingBackward;
-      Call tables = call<A>({{A::kTokens, x}, {A::kDy, dy}});
+      Call tables = call<A>({{A::kTokens, x}, {A::kDy, dy}}, n.attribute);
       weight_gradient(n.parameters[0], tables, A::kDtable);
       weight_gradient(n.parameters[1], tables, A::kDpositions);
       calls_.push_back(tables);
@@ -480,7 +509,8 @@ void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
 void BackwardBuilder::loss(const Node& n) {
   using A = LossHeadBackward;
   Call head = call<A>({{A::kDx, kNoValue}, {A::kScalars, graph_.scalars}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
-                       {A::kLabels, graph_.labels}});
+                       {A::kLabels, graph_.labels}},
+                      n.attribute);
   if (graph_.pairs != kNoValue) head.arguments[A::kRowWeights] = row_weights(n);
   weight_gradient(n.parameters[0], head, A::kDw);
   weight_gradient(n.parameters[1], head, A::kDb);
@@ -493,7 +523,8 @@ ValueId BackwardBuilder::row_weights(const Node& n) {
   const ValueId losses = graph_.add_value("losses", ValueKind::kGradient, rows, DType::kF64);
   const ValueId weights = graph_.add_value("row_weights", ValueKind::kGradient, rows, DType::kF32);
   using L = LossHeadForward;
-  calls_.push_back(call<L>({{L::kLosses, losses}, {L::kX, n.inputs[0]}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph_.labels}}));
+  calls_.push_back(call<L>({{L::kLosses, losses}, {L::kX, n.inputs[0]}, {L::kW, n.parameters[0]}, {L::kB, n.parameters[1]}, {L::kLabels, graph_.labels}},
+                           n.attribute));
   using P = PreferenceBackward;
   calls_.push_back(call<P>({{P::kWeights, weights}, {P::kScalars, graph_.scalars}, {P::kLosses, losses}, {P::kPairs, graph_.pairs}}, graph_.preference));
   return weights;

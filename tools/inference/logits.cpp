@@ -2,6 +2,7 @@
 #include "tools/inference/logits.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "lib/op.h"
 #include "tools/formats/ggml_blocks.h"
@@ -31,6 +32,7 @@ void LogitsReader::before_row(uint32_t r) {
   std::vector<int32_t> classes(M);
   const ArenaAddress base = trainer_.region(Region::kProgram);
   if (read_.ok()) read_ = trainer_.read(classes.data(), base + labels.offset, M * sizeof(int32_t));
+  const double softcap = static_cast<double>(trainer_.plan->attributes.of<CapAttribute>()[row.attribute].softcap);
   std::vector<double> logits(V);
   for (uint64_t m = first_; m < std::min(end_, M); ++m) {
     const std::vector<float> state = numbers_at(base + (x.offset + stored_bytes(x.dtype, m * C)), x.dtype, C);
@@ -38,6 +40,7 @@ void LogitsReader::before_row(uint32_t r) {
     for (uint64_t v = 0; v < V; ++v) {
       logits[v] = static_cast<double>(bias[v]);
       for (uint64_t c = 0; c < C; ++c) logits[v] += static_cast<double>(state[c]) * static_cast<double>(table[v * C + c]);
+      if (softcap > 0) logits[v] = softcap * std::tanh(logits[v] / softcap);
     }
     visit_(m, classes[m], logits);
   }

@@ -1,0 +1,67 @@
+// A run of neighbouring columns of rows, and its gradient: the twin of lib/cpu/columns.cpp. Memory bounds both: a thread takes 16 bytes at a
+// time where rows and the run are whole packs.
+#include "cuda/cuda_kernels.h"
+#include "cuda/grid.h"
+#include "cuda/pack.h"
+
+namespace reprise {
+namespace {
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) take_columns(const ColumnsForwardArgsOf<Stored> args) {
+  const uint32_t packs = args.C / kWidth;
+  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
+    const uint64_t row = i / packs, c = i % packs * kWidth;
+    store_pack(args.y + row * args.C + c, load_pack<kWidth>(args.x + row * args.K + args.first + c));
+  }
+}
+
+// dx's columns of the run, or all of them where they are not added to.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) put_columns(const ColumnsBackwardArgsOf<Stored> args) {
+  const uint32_t begin = args.accumulate_dx ? args.first : 0, packs = (args.accumulate_dx ? args.C : args.K) / kWidth;
+  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
+    const uint64_t row = i / packs;
+    const uint32_t column = begin + static_cast<uint32_t>(i % packs) * kWidth;
+    Stored* to = args.dx + row * args.K + column;
+    Pack<kWidth> dx = {};
+    if (args.accumulate_dx) dx = load_pack<kWidth>(to);
+    if (column >= args.first && column < args.first + args.C) {
+      const Pack<kWidth> dy = load_pack<kWidth>(args.dy + row * args.C + (column - args.first));
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) dx.at[k] += dy.at[k];
+    }
+    store_pack(to, dx);
+  }
+}
+
+template <typename Stored, typename Args>
+bool whole_packs(const Args& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  return args.C % kWide == 0 && args.K % kWide == 0 && args.first % kWide == 0;
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  const bool wide = whole_packs<Stored>(args);
+  const auto kernel = wide ? take_columns<kWide, Stored> : take_columns<1, Stored>;
+  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.C / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  const bool wide = whole_packs<Stored>(args);
+  const auto kernel = wide ? put_columns<kWide, Stored> : put_columns<1, Stored>;
+  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.K / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  return launch_status();
+}
+
+REPRISE_CUDA_INSTANTIATE(cuda_columns_forward, ColumnsForwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_columns_backward, ColumnsBackwardArgs)
+
+}  // namespace reprise
