@@ -83,6 +83,10 @@ const Case kCases[] = {
                {"model.layers.0.mlp.down_proj", 64, 32}}},
     {"qwen2", {{"model.layers.0.self_attn.q_proj", 32, 32}, {"model.layers.0.mlp.up_proj", 32, 64}}},
     {"qwen3", {{"model.layers.0.self_attn.k_proj", 32, 32}, {"model.layers.0.self_attn.o_proj", 64, 32}}},
+    {"smollm3", {{"model.layers.0.self_attn.q_proj", 32, 32}, {"model.layers.0.mlp.up_proj", 32, 64}}},
+    {"phi3", {{"model.layers.0.self_attn.qkv_proj", 32, 64}, {"model.layers.0.mlp.gate_up_proj", 32, 128}}},
+    {"gemma2", {{"model.layers.0.self_attn.v_proj", 32, 32}, {"model.layers.0.mlp.down_proj", 64, 32}}},
+    {"gemma3", {{"model.layers.0.self_attn.q_proj", 32, 64}, {"model.layers.0.mlp.gate_proj", 32, 64}}},
     {"gpt2", {{"transformer.h.0.attn.c_attn", 32, 96}, {"transformer.h.0.attn.c_proj", 32, 32}, {"transformer.h.0.mlp.c_proj", 64, 32}}, true},
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.architecture; }

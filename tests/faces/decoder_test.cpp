@@ -1,4 +1,4 @@
-// The families llama, qwen2 and qwen3: what of a config.json is read, what is refused by name, and which parameters a network then has.
+// The families of decoders: what of a config.json is read, what is refused by name, and which parameters a network then has.
 // Here because such a config is other people's file: whatever it says must be met or refused, never overlooked.
 #include "tools/models/decoder.h"
 
@@ -251,6 +251,87 @@ TEST(Decoder, ModulesToSaveTrainWhole) {
   expect_user_error([&] { graph_of({"mlp"}, false, {{"rank_pattern", {{"up_proj", 4}}}}); }, {"lora.rank_pattern.up_proj", "matches no layer with an adapter", "\"q_proj\""});
 }
 
+// What a config of each family leaves out is what transformers takes for it.
+TEST(Decoder, DefaultsAreThoseOfTheFamilies) {
+  EXPECT_EQ(model_with<MistralModel>(json::object()).sliding_window, 4096);
+  EXPECT_EQ(model_with<MistralModel>({{"sliding_window", 7}}).sliding_window, 7);
+  const json no_window = json::parse(R"({"family": "mistral", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,
+                                         "num_attention_heads": 4, "max_position_embeddings": 64, "sliding_window": null})");
+  EXPECT_EQ(std::get<MistralModel>(recipe_with(no_window).model).sliding_window, 0);
+  EXPECT_EQ(model_with<Phi3Model>(json::object()).sliding_window, 0);
+  const auto smollm3 = model_with<SmolLm3Model>({{"num_hidden_layers", 5}, {"pretraining_tp", 2}});
+  EXPECT_EQ(smollm3.no_rope_layers, (std::vector<int>{1, 1, 1, 0, 1}));
+  EXPECT_EQ(smollm3.rope.theta, 2e6);
+  EXPECT_TRUE(smollm3.tie_word_embeddings);
+  EXPECT_EQ(model_with<SmolLm3Model>({{"no_rope_layer_interval", 2}, {"num_hidden_layers", 3}}).no_rope_layers, (std::vector<int>{1, 0, 1}));
+  const auto gemma2 = model_with<Gemma2Model>({{"num_hidden_layers", 3}});
+  EXPECT_EQ(gemma2.windowed, (std::vector<bool>{true, false, true}));
+  EXPECT_EQ(std::pair(gemma2.attn_logit_softcapping, gemma2.final_logit_softcapping), std::pair(50.0, 30.0));
+  EXPECT_EQ(gemma2.query_pre_attn_scalar, 256);
+  const auto gemma3 = model_with<Gemma3Model>({{"num_hidden_layers", 7}});
+  EXPECT_EQ(gemma3.windowed, (std::vector<bool>{true, true, true, true, true, false, true}));
+  EXPECT_EQ(std::pair(gemma3.rope.theta, gemma3.local_rope.theta), std::pair(1e6, 1e4));
+  EXPECT_EQ(gemma3.final_logit_softcapping, 0);
+  EXPECT_EQ(model_with<Gemma3Model>({{"sliding_window_pattern", 2}}).windowed, (std::vector<bool>{true, false}));
+  EXPECT_EQ(model_with<Gemma3Model>({{"rope_theta", 50}, {"rope_local_base_freq", 9}, {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}}}).local_rope.theta, 9);
+}
+
+// Llama 2's and TinyLlama's configs, as they were published: older fields, some of them absent or null.
+TEST(Decoder, ConfigsOfLlama2AreRead) {
+  const json published = json::parse(R"({"architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 4096,
+      "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 4096, "model_type": "llama", "num_attention_heads": 32,
+      "num_hidden_layers": 32, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "tie_word_embeddings": false,
+      "torch_dtype": "float16", "transformers_version": "4.31.0.dev0", "use_cache": true, "vocab_size": 32000, "family": "llama"})");
+  const auto llama2 = std::get<LlamaModel>(recipe_with(published).model);
+  EXPECT_EQ(llama2.num_key_value_heads, 32);
+  EXPECT_EQ(llama2.head_dim, 128);
+  EXPECT_EQ(llama2.rope.theta, 10000);
+  json tiny = published;
+  tiny.update({{"hidden_size", 2048}, {"intermediate_size", 5632}, {"num_hidden_layers", 22}, {"num_key_value_heads", 4}, {"max_position_embeddings", 2048}});
+  const auto tiny_llama = std::get<LlamaModel>(recipe_with(tiny).model);
+  EXPECT_EQ(tiny_llama.head_dim, 64);
+  EXPECT_EQ(tiny_llama.num_key_value_heads, 4);
+}
+
+// Each family's own layers, under Hugging Face's names.
+TEST(Decoder, FusedLayersAndNormsOfTheFamilies) {
+  using Shape = std::vector<uint64_t>;
+  const auto phi3 = parameters_of(recipe_with(small("phi3"), {{"lora", {{"r", 2}, {"targets", "all-linear"}}}}));
+  EXPECT_EQ(phi3.at("model.layers.1.self_attn.qkv_proj.weight"), (Shape{64, 24}));
+  EXPECT_EQ(phi3.at("model.layers.1.mlp.gate_up_proj.weight"), (Shape{80, 24}));
+  EXPECT_EQ(phi3.at("model.layers.1.mlp.gate_up_proj.lora_B.weight"), (Shape{80, 2}));
+  EXPECT_EQ(phi3.count("model.layers.1.self_attn.q_proj.weight"), 0u);
+  const auto gemma3 = parameters_of(recipe_with(small("gemma3")));
+  for (const char* norm : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm"}) {
+    EXPECT_EQ(gemma3.at(std::string("model.layers.0.") + norm + ".weight"), (Shape{24})) << norm;
+  }
+  EXPECT_EQ(gemma3.at("model.layers.0.self_attn.k_norm.weight"), (Shape{8}));
+  EXPECT_EQ(gemma3.count("lm_head.weight"), 0u);
+  EXPECT_EQ(parameters_of(recipe_with(small("gemma2"))).count("model.layers.0.self_attn.k_norm.weight"), 0u);
+}
+
+// Every field of a family comes back from the canonical recipe, and transformers 4's fields from a written config.
+TEST(Decoder, FieldsOfTheFamiliesAreWrittenAndReadBack) {
+  const std::pair<const char*, json> cases[] = {
+      {"mistral", {{"sliding_window", 9}}},
+      {"smollm3", {{"no_rope_layers", {0, 1}}}},
+      {"phi3", {{"sliding_window", 5}, {"partial_rotary_factor", 0.5}}},
+      {"gemma2", {{"attn_logit_softcapping", 7}, {"query_pre_attn_scalar", 12}, {"layer_types", {"full_attention", "sliding_attention"}}}},
+      {"gemma3", {{"rope_theta", 70}, {"rope_local_base_freq", 11}, {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8}}}}}};
+  for (const auto& [family, change] : cases) {
+    json model = small(family);
+    model.update(change);
+    const Recipe recipe = recipe_with(model);
+    EXPECT_EQ(parse_recipe(canonical_recipe(recipe), "some.json", "/"), recipe) << family;
+    json config = model_config(recipe.model);
+    config["family"] = family;
+    EXPECT_EQ(recipe_with(config).model, recipe.model) << family << " " << config;
+    if (!config.contains("rope_parameters")) continue;
+    config.erase("rope_parameters");
+    EXPECT_EQ(recipe_with(config).model, recipe.model) << "as transformers 4 reads it: " << family << " " << config;
+  }
+}
+
 TEST(Decoder, EveryHalfOfABlockIsALink) {
   EXPECT_EQ(build_model(recipe_with(small("qwen3"))).boundaries.size(), 1u + 2 * 2);
 }
@@ -263,6 +344,18 @@ TEST(Decoder, VariantsAreRefusedByName) {
   } cases[] = {
       {"qwen2", {{"use_sliding_window", true}}, "model.use_sliding_window: is not available"},
       {"llama", {{"sliding_window", 4096}}, "model.sliding_window: is not available"},
+      {"smollm3", {{"use_sliding_window", true}}, "model.use_sliding_window: is not available"},
+      {"mistral", {{"layer_types", {"sliding_attention", "full_attention"}}}, "model.layer_types: must be \"sliding_attention\" everywhere"},
+      {"mistral", {{"sliding_window", 0}}, "model.sliding_window"},
+      {"smollm3", {{"no_rope_layers", {1}}}, "model.no_rope_layers: must have a number for each of the 2 blocks"},
+      {"smollm3", {{"no_rope_layers", {1, 2}}}, "model.no_rope_layers"},
+      {"phi3", {{"resid_pdrop", 0.1}}, "model.resid_pdrop: must be 0"},
+      {"gemma2", {{"hidden_activation", "gelu"}}, "model.hidden_activation: must be \"gelu_pytorch_tanh\""},
+      {"gemma2", {{"layer_types", {"full_attention"}}}, "model.layer_types: must have a word for each of the 2 blocks"},
+      {"gemma3", {{"layer_types", {"full_attention", "chunked_attention"}}}, "\"chunked_attention\""},
+      {"gemma3", {{"use_bidirectional_attention", true}}, "model.use_bidirectional_attention: must be false"},
+      {"gemma3", {{"rope_local_base_freq", 5}, {"rope_parameters", {{"full_attention", {{"rope_theta", 100}}}, {"sliding_attention", {{"rope_theta", 7}}}}}},
+       "model.rope_local_base_freq"},
       {"qwen3", {{"layer_types", {"full_attention", "sliding_attention"}}}, "model.layer_types: must be \"full_attention\""},
       {"qwen3", {{"num_experts", 128}}, "a mixture of experts"},
       {"llama", {{"num_local_experts", 8}}, "a mixture of experts"},

@@ -82,7 +82,7 @@ TEST_P(Architecture, KeepsBf16AsItIs) {
   EXPECT_EQ(seen, 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, Architecture, ::testing::Values("llama", "qwen2", "qwen3", "gpt2"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Goldens, Architecture, ::testing::Values("llama", "qwen2", "qwen3", "gpt2", "smollm3", "phi3", "gemma2", "gemma3"), [](const auto& info) { return std::string(info.param); });
 
 // A copy of a golden with some values and tensors of another kind.
 class Edited {
@@ -152,6 +152,19 @@ TEST(GgufConfig, IsHuggingFaces) {
   EXPECT_FALSE(qwen2.contains("attention_bias"));
   EXPECT_EQ(qwen3["architectures"][0], "Qwen3ForCausalLM");
   EXPECT_EQ(qwen3["head_dim"], 16);
+  const json smollm3 = ModelFiles::open(kGoldens + "smollm3.gguf").config(), phi3 = ModelFiles::open(kGoldens + "phi3.gguf").config();
+  EXPECT_EQ(smollm3["model_type"], "smollm3");
+  EXPECT_EQ(phi3["model_type"], "phi3");
+  EXPECT_TRUE(phi3["sliding_window"].is_null());
+  const json gemma2 = ModelFiles::open(kGoldens + "gemma2.gguf").config(), gemma3 = ModelFiles::open(kGoldens + "gemma3.gguf").config();
+  EXPECT_EQ(gemma2["attn_logit_softcapping"], 50);
+  EXPECT_EQ(gemma2["final_logit_softcapping"], 30);
+  EXPECT_EQ(gemma2["query_pre_attn_scalar"], 16);
+  EXPECT_EQ(gemma3["model_type"], "gemma3_text");
+  EXPECT_EQ(gemma3["sliding_window"], 8);
+  EXPECT_TRUE(gemma3["final_logit_softcapping"].is_null());
+  EXPECT_EQ(gemma3["rope_parameters"]["full_attention"]["rope_theta"], 5e5);
+  EXPECT_EQ(gemma3["rope_parameters"]["sliding_attention"]["rope_theta"], 10000);
   const json gpt2 = ModelFiles::open(kGoldens + "gpt2.gguf").config();
   EXPECT_EQ(gpt2, (json{{"architectures", {"GPT2LMHeadModel"}}, {"model_type", "gpt2"}, {"vocab_size", 24}, {"n_positions", 16}, {"n_embd", 32}, {"n_layer", 1},
                         {"n_head", 4}, {"n_inner", 64}, {"layer_norm_epsilon", double{1e-5f}}, {"activation_function", "gelu_new"}, {"tie_word_embeddings", true}}));
@@ -215,7 +228,6 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
   refused([](Edited& e) { e.set("general.type", GgufType::kString, "adapter"); }, {path, "general.type", "adapter"});
   refused([](Edited& e) { e.set("split.count", GgufType::kU16, 3); }, {path, "split.count", "3 files"});
   refused([](Edited& e) { e.set("llama.expert_count", GgufType::kU32, 8); }, {path, "llama.expert_count", "mixture of experts"});
-  refused([](Edited& e) { e.set("llama.attention.sliding_window", GgufType::kU32, 4096); }, {path, "sliding_window", "not supported"});
   refused([](Edited& e) { e.set("llama.rope.dimension_count", GgufType::kU32, 4); }, {path, "rope.dimension_count", "8 channels of a head"});
   refused([](Edited& e) { e.set("llama.rope.scaling.type", GgufType::kString, "su"); }, {path, "rope.scaling.type", "\"su\" is not supported", "yarn"});
   refused([](Edited& e) { e.set("llama.rope.scaling.type", GgufType::kString, "linear"); }, {path, "rope.scaling.factor", "missing"});

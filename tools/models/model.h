@@ -46,6 +46,7 @@ struct MicroBatch {
 struct HuggingFaceNames {
   const char* model_type = nullptr;
   const char* architecture = nullptr;
+  bool turns_part = false;  // its configs may say that a part of a head's channels turns
 };
 
 // Refuses what cannot be, in one line that names the recipe's file and the field, or the option that has taken the field's place.

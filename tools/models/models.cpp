@@ -95,9 +95,9 @@ Model read_published_model(const ModelPlace& place) {
     known.emplace_back(family.huggingface.model_type);
     if (type != known.back()) continue;
     const Model model = family.read(config_fields);
-    // Transformers 4 refuses such a config of these families, and 5 turns all channels.
+    // Transformers 4 refuses such a config of most families, and 5 turns all channels.
     const json fields = model_json(model);
-    if (fields.contains("rope_parameters") && fields["rope_parameters"].contains("partial_rotary_factor")) {
+    if (!family.huggingface.turns_part && fields.contains("rope_parameters") && fields["rope_parameters"].contains("partial_rotary_factor")) {
       config_fields.refuse("partial_rotary_factor", "must be 1: transformers turns all channels of a " + type);
     }
     return model;

@@ -12,7 +12,7 @@
 
 namespace reprise {
 
-using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, MistralModel, Qwen2Model, Qwen3Model>;
+using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, MistralModel, Qwen2Model, Qwen3Model, SmolLm3Model, Phi3Model, Gemma2Model, Gemma3Model>;
 
 // Where a published model lies, absolute: a folder as Hugging Face has it, or one GGUF file; both empty where a recipe names none.
 struct ModelPlace {

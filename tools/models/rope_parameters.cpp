@@ -15,6 +15,9 @@ using Type = RopeParameters::Type;
 constexpr Word<Type> kTypes[] = {{"default", Type::kDefault}, {"linear", Type::kLinear},     {"dynamic", Type::kDynamic}, {"yarn", Type::kYarn},
                                  {"longrope", Type::kLongrope}, {"llama3", Type::kLlama3}, {"divisors", Type::kDivisors}};
 
+const char* const kFull = "full_attention";
+const char* const kSliding = "sliding_attention";
+
 constexpr FieldRange kFromOne = {1, 1e12, false, false};
 
 void read_longrope(const JsonFields& fields, RopeParameters& rope) {
@@ -38,7 +41,7 @@ RopeParameters read_inner(const JsonFields& fields, RopeParameters rope) {
   if (fields.has_value("type") && fields.has_value("rope_type") && fields.at("type") != fields.at("rope_type")) {
     fields.refuse("type", "contradicts \"rope_type\", its newer name; transformers 4 and 5 read two models: leave it out");
   }
-  for (const char* type : {"full_attention", "sliding_attention"}) {
+  for (const char* type : {kFull, kSliding}) {
     if (fields.has(type)) fields.refuse(type, "is not available: parameters of its own for each type of layer");
   }
   if (!fields.has("rope_type")) fields.read_choice("type", rope.type, kTypes, {"The older name of rope_type"});
@@ -196,6 +199,28 @@ RopeParameters RopeParameters::read(const JsonFields& config, double default_the
   return inside[0];
 }
 
+RopeParameters RopeParameters::read_two(const JsonFields& config, double theta, double local_theta, RopeParameters& local) {
+  local = {};
+  local.theta = local_theta;
+  config.read("rope_local_base_freq", local.theta, kFromOne, {"The base of the frequencies of blocks with a window; older than rope_parameters"});
+  const bool has_two = config.has_value("rope_parameters") && config.at("rope_parameters").is_object() && config.at("rope_parameters").contains(kFull);
+  if (!has_two) return read(config, theta);
+  RopeParameters outside;
+  outside.theta = theta;
+  const JsonFields both = config.object("rope_parameters");
+  const RopeParameters rope = read_inner(both.object(kFull), outside);
+  const bool has_local = both.has_value(kSliding);
+  const RopeParameters inner = has_local ? read_inner(both.object(kSliding), local) : local;
+  config.read("rope_theta", outside.theta, kFromOne);
+  require_one_value(config, "rope_theta", outside.theta, rope.theta);
+  require_one_value(config, "rope_local_base_freq", local.theta, inner.theta);
+  if (config.has_value("rope_scaling") && !(read_inner(config.object("rope_scaling"), outside) == rope)) {
+    config.refuse("rope_scaling", "contradicts \"rope_parameters\"; transformers 4 reads the one and 5 the other: leave one out");
+  }
+  local = inner;
+  return rope;
+}
+
 json RopeParameters::write() const {
   json value = {{"rope_type", word_of(kTypes, type)}, {"rope_theta", theta}};
   if (partial != 1) value["partial_rotary_factor"] = partial;
@@ -213,7 +238,22 @@ json RopeParameters::write() const {
   return value;
 }
 
+namespace {
+
+// A config with an object for each type of layer, which transformers 5 reads, gets what transformers 4 reads.
+void write_two_for_transformers(json& config) {
+  const json &both = config["rope_parameters"], &local = both[kSliding];
+  json rope = both[kFull];
+  config["rope_theta"] = rope["rope_theta"];
+  config["rope_local_base_freq"] = local["rope_theta"];
+  rope.erase("rope_theta");
+  config["rope_scaling"] = rope["rope_type"] == "default" ? json() : rope;
+}
+
+}  // namespace
+
 void write_rope_for_transformers(json& config) {
+  if (config["rope_parameters"].contains(kFull)) return write_two_for_transformers(config);
   const RopeParameters read = RopeParameters::read(JsonFields(config, {"config.json"}, ""), 10000);
   const int longest = config.at("max_position_embeddings");
   json rope = read.write();

@@ -31,6 +31,9 @@ struct RopeParameters {
   // From a config's "rope_parameters", or "rope_theta" and "rope_scaling" of older ones. `theta`: the family's default. Throws UserError:
   // an unknown type is named, and so are two forms that contradict each other.
   static RopeParameters read(const JsonFields& config, double theta);
+  // The same of a config whose layers with a window turn by parameters of their own, `local`: "rope_parameters" has an object for each type of
+  // layer; older configs have "rope_local_base_freq" beside the fields of the others.
+  static RopeParameters read_two(const JsonFields& config, double theta, double local_theta, RopeParameters& local);
   nlohmann::json write() const;  // "rope_parameters"
 };
 

@@ -10,6 +10,7 @@
 #include "tools/formats/snapshot_directory.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/weights/gguf_adapter.h"
+#include "tools/weights/gguf_names.h"
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/peft_adapter.h"
 #include "tools/weights/tied_head.h"
@@ -66,7 +67,7 @@ void require_trained(const Trainer& trainer, const Adapter& adapter, bool tied) 
 Adapter open_llama_cpps(const Recipe& recipe, const std::string& path, std::string& said) {
   const json config = model_config(recipe.model);
   GgufAdapter opened = open_gguf_adapter(path, config.value("head_dim", uint64_t{0}), describe_model(recipe.model).input_major, *recipe.lora);
-  const std::string architecture = config.at("model_type");
+  const std::string architecture = gguf_architecture_of(config.at("model_type"));
   if (opened.architecture != architecture) {
     throw UserError(path + ": general.architecture: is " + json_shown(opened.architecture) + "; the recipe's model is " + json_shown(architecture));
   }

@@ -20,6 +20,7 @@
 #include "tools/snapshots/snapshot.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/weights/export_model.h"
+#include "tools/weights/gguf_names.h"
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/model_files.h"
@@ -235,7 +236,7 @@ void export_adapter(const Snapshot& snapshot, const ExportRequest& request, Expo
 
 void export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
-  const std::string architecture = snapshot.config.at("model_type");
+  const std::string architecture = gguf_architecture_of(snapshot.config.at("model_type"));
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
   FoldedScales folded;
   write_gguf(request.to, "adapter", [&](const std::string& to) { folded = write_gguf_adapter(adapter, architecture, head, to); });

@@ -103,7 +103,11 @@ class GgufRows {
 
   // Rows [first, first + count) of the GGUF.
   void read(uint64_t first, uint64_t count, float* to) {
-    if (order_ == GgufOrder::kSame) return weights_.read(name_, first * columns_, count * columns_, to);
+    if (order_ == GgufOrder::kSame || order_ == GgufOrder::kPlusOne) {
+      weights_.read(name_, first * columns_, count * columns_, to);
+      for (uint64_t i = 0; order_ == GgufOrder::kPlusOne && i < count * columns_; ++i) to[i] += 1.0f;
+      return;
+    }
     if (order_ == GgufOrder::kPairs) {
       for (uint64_t row = first; row < first + count; ++row, to += columns_) weights_.read(name_, published_row(row) * columns_, columns_, to);
       return;
@@ -199,7 +203,7 @@ void copy_stored(const GgufFile& file, const GgufTensor& tensor, GgufWriter& wri
 
 // Whether the source has the tensor in such blocks: made anew of their numbers, some would be others.
 bool has_blocks(const StoredWeight& weight, const Planned& tensor, GgufOrder order) {
-  return block_layout(tensor.type).values > 1 && order != GgufOrder::kTransposed && weight.format == weight_format_of(tensor.type);
+  return block_layout(tensor.type).values > 1 && order != GgufOrder::kTransposed && order != GgufOrder::kPlusOne && weight.format == weight_format_of(tensor.type);
 }
 
 void copy_rows(GgufRows& rows, BlockType type, GgufWriter& writer) {

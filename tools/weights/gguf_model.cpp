@@ -40,6 +40,7 @@ class Settings {
     if (value && !std::isfinite(*value)) refuse(file_, this->key(key), "must be finite");
     return value.value_or(fallback.value_or(0));
   }
+  uint64_t window() const { return file_.unsigned_integer(key("attention.sliding_window")).value_or(0); }  // 0: none
   void refuse_above_zero(const std::string& key, const std::string& what) const {
     const std::optional<double> value = file_.number(this->key(key));
     if (value && *value != 0) refuse(file_, this->key(key), what);
@@ -107,11 +108,12 @@ json longrope_parameters(const GgufFile& file, const Settings& settings, uint64_
           {"attention_factor", settings.number("rope.scaling.attn_factor", 1)}};
 }
 
-json rope_parameters(const GgufFile& file, const Settings& settings, uint64_t head) {
+// `channels`: of a head, those that turn.
+json rope_parameters(const GgufFile& file, const Settings& settings, uint64_t channels) {
   const GgufTensor* divisors = file.find_tensor("rope_freqs.weight");
   const std::string key = settings.key("rope.scaling.type");
   const double factor = settings.number("rope.scaling.factor", settings.number("rope.scale_linear", 0));
-  const std::string type = file.text(key).value_or(factor > 0 && factor != 1 ? "linear" : "none");
+  const std::string type = file.text(key).value_or(has_tensor(file, "rope_factors_long.weight") ? "longrope" : factor > 0 && factor != 1 ? "linear" : "none");
   json rope = {{"rope_type", "default"}};
   if (type == "linear") {
     if (factor <= 0) refuse(file, settings.key("rope.scaling.factor"), "missing or not above 0; linear scaling needs it");
@@ -120,13 +122,13 @@ json rope_parameters(const GgufFile& file, const Settings& settings, uint64_t he
     if (factor <= 0) refuse(file, settings.key("rope.scaling.factor"), "missing or not above 0; yarn needs it");
     rope = yarn_parameters(file, settings, factor);
   } else if (type == "longrope") {
-    rope = longrope_parameters(file, settings, head / 2);
+    rope = longrope_parameters(file, settings, channels / 2);
   } else if (type != "none") {
     refuse(file, key, json_shown(type) + " is not supported; none, linear, yarn and longrope are");
   }
   if (divisors != nullptr) {
     if (rope["rope_type"] != "default") refuse(file, key, json_shown(type) + " cannot go with the tensor rope_freqs.weight");
-    rope = {{"rope_type", "divisors"}, {"divisors", small_tensor(file, *divisors, head / 2)}};
+    rope = {{"rope_type", "divisors"}, {"divisors", small_tensor(file, *divisors, channels / 2)}};
   }
   rope["rope_theta"] = settings.number("rope.freq_base", 10000);
   if (const auto original = file.unsigned_integer(settings.key("rope.scaling.original_context_length")); original && *original > 0) {
@@ -169,16 +171,53 @@ json gpt2_config(const GgufFile& file, const Settings& settings) {
           {"tie_word_embeddings", true}};
 }
 
+// The family whose config a file of an architecture becomes. Llama's with a window are Mistral's.
+struct DecoderNames {
+  const char *model_type, *architecture;
+};
+DecoderNames names_of(const Settings& settings) {
+  static const std::map<std::string, DecoderNames> kNames = {
+      {"llama", {"llama", "LlamaForCausalLM"}},       {"qwen2", {"qwen2", "Qwen2ForCausalLM"}}, {"qwen3", {"qwen3", "Qwen3ForCausalLM"}},
+      {"smollm3", {"smollm3", "SmolLM3ForCausalLM"}}, {"phi3", {"phi3", "Phi3ForCausalLM"}},    {"gemma2", {"gemma2", "Gemma2ForCausalLM"}},
+      {"gemma3", {"gemma3_text", "Gemma3ForCausalLM"}}};
+  if (settings.architecture() == "llama" && settings.window() > 0) return {"mistral", "MistralForCausalLM"};
+  return kNames.at(settings.architecture());
+}
+
+// Gemma's settings, of which files leave out what llama.cpp has for all of them.
+void add_gemma(const GgufFile& file, const Settings& settings, const GgufHeads& heads, json& config) {
+  const bool is_second = settings.architecture() == "gemma2";
+  config.erase("hidden_act");
+  config["hidden_activation"] = "gelu_pytorch_tanh";
+  config["sliding_window"] = settings.count("attention.sliding_window", is_second ? std::optional<uint64_t>(4096) : std::nullopt);
+  if (const std::string key = settings.key("attention.sliding_window_pattern"); file.find_value(key) != nullptr) {
+    if (!file.unsigned_integer(key)) refuse(file, key, "must be a number: every so-manieth block sees all before it");
+    config["sliding_window_pattern"] = settings.count("attention.sliding_window_pattern");
+  }
+  const bool is_largest = settings.count("block_count") == (is_second ? 46u : 62u);  // 27B
+  config["query_pre_attn_scalar"] = is_largest ? static_cast<double>(settings.count("embedding_length")) / static_cast<double>(heads.heads)
+                                               : static_cast<double>(heads.head);
+  const auto cap = [&](const char* key, double otherwise) {
+    const double number = settings.number(key, otherwise);
+    return number == 0 ? json() : json(number);
+  };
+  config["attn_logit_softcapping"] = cap("attn_logit_softcapping", is_second ? 50 : 0);
+  config["final_logit_softcapping"] = cap("final_logit_softcapping", is_second ? 30 : 0);
+  if (is_second) return;
+  const json local = {{"rope_type", "default"}, {"rope_theta", settings.number("rope.freq_base_swa", 10000)}};
+  config["rope_parameters"] = {{"full_attention", config["rope_parameters"]}, {"sliding_attention", local}};
+}
+
 json decoder_config(const GgufFile& file, const Settings& settings) {
-  static const std::map<std::string, const char*> kClasses = {
-      {"llama", "LlamaForCausalLM"}, {"qwen2", "Qwen2ForCausalLM"}, {"qwen3", "Qwen3ForCausalLM"}};
+  const std::string& architecture = settings.architecture();
   const GgufHeads heads = gguf_heads(file);
   const uint64_t rotary = settings.count("rope.dimension_count", heads.head);
-  if (rotary != heads.head) {
+  if (rotary > heads.head || (rotary != heads.head && architecture != "phi3")) {
     refuse(file, settings.key("rope.dimension_count"), std::to_string(rotary) + " must be the " + std::to_string(heads.head) + " channels of a head");
   }
-  json config = {{"architectures", {kClasses.at(settings.architecture())}},
-                 {"model_type", settings.architecture()},
+  const DecoderNames names = names_of(settings);
+  json config = {{"architectures", {names.architecture}},
+                 {"model_type", names.model_type},
                  {"vocab_size", vocabulary_of(file)},
                  {"hidden_size", settings.count("embedding_length")},
                  {"intermediate_size", settings.count("feed_forward_length")},
@@ -189,10 +228,16 @@ json decoder_config(const GgufFile& file, const Settings& settings) {
                  {"hidden_act", "silu"},
                  {"max_position_embeddings", settings.count("context_length")},
                  {"rms_norm_eps", settings.number("attention.layer_norm_rms_epsilon")},
-                 {"rope_parameters", rope_parameters(file, settings, heads.head)},
+                 {"rope_parameters", rope_parameters(file, settings, rotary)},
                  {"tie_word_embeddings", !has_tensor(file, "output.weight")}};
-  if (settings.architecture() != "qwen2") config["attention_bias"] = has_tensor(file, "blk.0.attn_q.bias") || has_tensor(file, "blk.0.attn_qkv.bias");
-  if (settings.architecture() == "llama") config["mlp_bias"] = has_tensor(file, "blk.0.ffn_gate.bias");
+  if (rotary != heads.head) config["rope_parameters"]["partial_rotary_factor"] = static_cast<double>(rotary) / static_cast<double>(heads.head);
+  const bool has_window = names.model_type == std::string("mistral") || architecture == "phi3";
+  if (has_window) config["sliding_window"] = settings.window() == 0 ? json() : json(settings.window());
+  const bool biased = has_tensor(file, "blk.0.attn_q.bias") || has_tensor(file, "blk.0.attn_qkv.bias");
+  if (biased && has_window) throw UserError(file.path() + ": tensor \"blk.0.attn_q.bias\": such a model has no biases");
+  if (architecture != "qwen2" && !has_window) config["attention_bias"] = biased;
+  if ((architecture == "llama" && !has_window) || architecture == "smollm3") config["mlp_bias"] = has_tensor(file, "blk.0.ffn_gate.bias");
+  if (architecture == "gemma2" || architecture == "gemma3") add_gemma(file, settings, heads, config);
   return config;
 }
 
@@ -254,7 +299,10 @@ std::map<std::string, GgufPlace> gguf_places(const GgufFile& file) {
 json gguf_config(const GgufFile& file) {
   const Settings settings(file);
   settings.refuse_above_zero("expert_count", "a mixture of experts is not supported");
-  settings.refuse_above_zero("attention.sliding_window", "a sliding window is not supported");
+  const std::string& architecture = settings.architecture();
+  if (architecture == "qwen2" || architecture == "qwen3" || architecture == "smollm3" || architecture == "gpt2") {
+    settings.refuse_above_zero("attention.sliding_window", "a sliding window is not supported");
+  }
   json config = settings.architecture() == "gpt2" ? gpt2_config(file, settings) : decoder_config(file, settings);
   add_token_ids(file, config);
   return config;

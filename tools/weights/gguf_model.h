@@ -34,7 +34,7 @@ std::map<std::string, GgufPlace> gguf_places(const GgufFile& file);
 
 // The file's metadata as Hugging Face's config.json. The divisors of a rope_freqs.weight become "rope_parameters":
 // {"rope_type": "divisors", "divisors": [...]}. Throws UserError naming file and key for what is missing or not supported: experts,
-// a sliding window, heads that turn in part.
+// a window or heads that turn in part where the architecture has none.
 nlohmann::json gguf_config(const GgufFile& file);
 
 }  // namespace reprise

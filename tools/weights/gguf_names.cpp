@@ -34,6 +34,37 @@ constexpr NameRow kDecoder[] = {
     {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
+constexpr NameRow kPhi3[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm"},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+constexpr NameRow kGemma[] = {
+    {"token_embd", "model.embed_tokens"},
+    {"output_norm", "model.norm", GgufOrder::kPlusOne},
+    {"output", "lm_head"},
+    {"blk.#.attn_norm", "model.layers.#.input_layernorm", GgufOrder::kPlusOne},
+    {"blk.#.attn_q", "model.layers.#.self_attn.q_proj"},
+    {"blk.#.attn_k", "model.layers.#.self_attn.k_proj"},
+    {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm", GgufOrder::kPlusOne},
+    {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm", GgufOrder::kPlusOne},
+    {"blk.#.post_attention_norm", "model.layers.#.post_attention_layernorm", GgufOrder::kPlusOne},
+    {"blk.#.ffn_norm", "model.layers.#.pre_feedforward_layernorm", GgufOrder::kPlusOne},
+    {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
+    {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_feedforward_layernorm", GgufOrder::kPlusOne},
+};
+
 constexpr NameRow kGpt2[] = {
     {"token_embd", "transformer.wte"},
     {"position_embd", "transformer.wpe"},
@@ -57,6 +88,10 @@ constexpr Architecture kArchitectures[] = {
     {"llama", std::begin(kDecoder), std::end(kDecoder), true},
     {"qwen2", std::begin(kDecoder), std::end(kDecoder), false},
     {"qwen3", std::begin(kDecoder), std::end(kDecoder), false},
+    {"smollm3", std::begin(kDecoder), std::end(kDecoder), true},
+    {"phi3", std::begin(kPhi3), std::end(kPhi3), false},
+    {"gemma2", std::begin(kGemma), std::end(kGemma), false},
+    {"gemma3", std::begin(kGemma), std::end(kGemma), false},
     {"gpt2", std::begin(kGpt2), std::end(kGpt2), false},
 };
 
@@ -111,6 +146,12 @@ const std::vector<std::string>& gguf_architectures() {
     return all;
   }();
   return names;
+}
+
+std::string gguf_architecture_of(const std::string& model_type) {
+  if (model_type == "mistral") return "llama";
+  if (model_type == "gemma3_text") return "gemma3";
+  return model_type;
 }
 
 std::vector<GgufName> published_names(const std::string& architecture_name, const std::string& gguf_name) {

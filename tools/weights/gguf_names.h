@@ -15,6 +15,7 @@ enum class GgufOrder {
   kSame,
   kPairs,       // of each head, row i of the first half and row i of the second are neighbours: q and k of the architecture llama
   kTransposed,  // GPT-2's Conv1D, which Hugging Face keeps as [in, out]
+  kPlusOne,     // each number is one more than Hugging Face's: Gemma's norms, which add their weight to 1
 };
 
 enum class GgufPart { kWhole, kQuery, kKey, kValue };  // of a fused attn_qkv
@@ -26,8 +27,10 @@ struct GgufName {
   GgufPart part = GgufPart::kWhole;
 };
 
-// The architectures: llama, qwen2, qwen3, gpt2.
+// The architectures that are read here.
 const std::vector<std::string>& gguf_architectures();
+// What a GGUF file calls the architecture of one of Hugging Face's model types: most by the same name.
+std::string gguf_architecture_of(const std::string& model_type);
 
 // Hugging Face's tensors that lie in a GGUF's tensor: several in a fused one; none where the architecture has no such name.
 std::vector<GgufName> published_names(const std::string& architecture, const std::string& gguf_name);

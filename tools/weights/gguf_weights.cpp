@@ -50,11 +50,12 @@ class GgufWeights : public ListedWeights<GgufEntry> {
   explicit GgufWeights(const std::string& path) : file_(path), head_(gguf_heads(file_).head) {
     for (const auto& [name, place] : gguf_places(file_)) {
       const BlockLayout& layout = block_layout(place.tensor->type);
-      const DType exact = layout.type == BlockType::kBf16 ? DType::kBf16 : DType::kF32;
+      const bool is_plain = place.order != GgufOrder::kPlusOne;  // one less may have more digits than the file's type holds
+      const DType exact = layout.type == BlockType::kBf16 && is_plain ? DType::kBf16 : DType::kF32;
       const std::vector<uint64_t> shape = place.shape();
       const uint64_t elements = std::accumulate(shape.begin(), shape.end(), uint64_t{1}, std::multiplies<>());
       // A transposed tensor is read as numbers: its rows are not the file's, along which the file's blocks run.
-      const std::optional<DType> format = place.order == GgufOrder::kTransposed ? exact : weight_format_of(layout.type);
+      const std::optional<DType> format = place.order == GgufOrder::kTransposed || !is_plain ? exact : weight_format_of(layout.type);
       entries_[name] = {place, {shape, layout.name, exact, elements / layout.values * layout.bytes, format}};
     }
   }
@@ -64,6 +65,7 @@ class GgufWeights : public ListedWeights<GgufEntry> {
  private:
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
     const GgufEntry& entry = find_entry(name, first, count);
+    if (entry.place.order == GgufOrder::kPlusOne) return read_one_less(entry.place, first, count, static_cast<float*>(to));
     if (*entry.weight.exact == DType::kBf16) return read_rows(entry, first, count, static_cast<Bf16*>(to));
     read_rows(entry, first, count, static_cast<float*>(to));
   }
@@ -71,7 +73,9 @@ class GgufWeights : public ListedWeights<GgufEntry> {
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
     const GgufEntry& entry = find_entry(name, first, count);
     const GgufTensor& tensor = *entry.place.tensor;
-    if (entry.place.order == GgufOrder::kTransposed) throw std::logic_error("WeightSource: " + name + " of " + path() + " stands transposed");
+    if (entry.place.order == GgufOrder::kTransposed || entry.place.order == GgufOrder::kPlusOne) {
+      throw std::logic_error("WeightSource: " + name + " of " + path() + " stands otherwise");
+    }
     const BlockLayout& layout = block_layout(tensor.type);
     const uint64_t columns = entry.weight.shape.back();
     for (unsigned char* at = static_cast<unsigned char*>(to); count > 0;) {
@@ -94,6 +98,11 @@ class GgufWeights : public ListedWeights<GgufEntry> {
   void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, float* to) const { file_.read(tensor, first, count, to); }
   void read_part(const GgufTensor& tensor, uint64_t first, uint64_t count, Bf16* to) const {
     file_.read_stored(tensor, first * sizeof(Bf16), to, count * sizeof(Bf16));
+  }
+
+  void read_one_less(const GgufPlace& place, uint64_t first, uint64_t count, float* to) const {
+    file_.read(*place.tensor, first, count, to);
+    for (uint64_t i = 0; i < count; ++i) to[i] -= 1.0f;
   }
 
   template <typename Number>
