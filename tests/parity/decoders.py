@@ -1,4 +1,4 @@
-# Decoders of the Llama kind (llama, mistral, qwen2, qwen3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
+# Decoders of the Llama kind (llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
 # They are here as the reference in double precision: transformers computes norms, softmax and rotary angles in f32 even where a model
 # is f64. A second implementation also shows that both mean the same. The mutants are what a golden must tell from the right model.
 import math
@@ -15,6 +15,18 @@ kMutants = {
     "interleaved_rope": "channels 2i and 2i + 1 turn together, instead of i and i + half",
     "wrong_kv_group": "query head h takes key head h mod kv_heads, instead of h / group",
     "norm_after_rope": "q and k are normalised after they have turned (qwen3)",
+    "rope_everywhere": "q and k of all layers turn (smollm3)",
+    "turns_all": "all channels of a head turn (phi3)",
+    "gate_for_up": "the halves of gate_up_proj exchanged (phi3)",
+    "norm_without_one": "norms multiply by their weight, not by 1 more (gemma)",
+    "no_second_norms": "no norm behind the halves of a block (gemma)",
+    "silu_gate": "silu in place of gelu (gemma)",
+    "unscaled_embedding": "embeddings are not multiplied by the root of the width (gemma)",
+    "all_windowed": "every layer sees its window alone (gemma)",
+    "one_rope": "layers with a window turn as those without (gemma3)",
+    "scale_of_head": "scores are divided by the root of the head's width, whatever query_pre_attn_scalar is (gemma)",
+    "uncapped_scores": "the scores of attention stay as they are (gemma2)",
+    "uncapped_logits": "the logits stay as they are (gemma2)",
     "window_ignored": "every token sees all tokens before it",
     "wider_window": "a token sees one token more than its window has",
     "documents_ignored": "positions run on and every token sees the documents before its own",
@@ -28,17 +40,24 @@ def head_size(config):
   return config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
 
 
-def rope_parameters(config):
-  """The newer form of a config's rope, from either form."""
+def rope_parameters(config, kind="full_attention"):
+  """The newer form of a config's rope, from either form; of one kind of layers."""
+  if kind in (config.get("rope_parameters") or {}):
+    config = {"rope_parameters": config["rope_parameters"][kind]}
   rope = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {}),
           **(config.get("rope_parameters") or {})}
   rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
   return rope
 
 
-def rope_frequencies(config, length):
+def rotary_channels(config):
+  partial = rope_parameters(config).get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
+  return int(head_size(config) * partial)
+
+
+def rope_frequencies(config, length, layers="full_attention"):
   """(frequency of each pair of channels, factor of cos and sin) for samples of `length` tokens."""
-  rope, channels = rope_parameters(config), head_size(config)
+  rope, channels = rope_parameters(config, layers), rotary_channels(config)
   kind, base, longest = rope["rope_type"], rope["rope_theta"], config["max_position_embeddings"]
   original = rope.get("original_max_position_embeddings") or longest
   factor = rope.get("factor") or longest / original
@@ -84,14 +103,16 @@ def llama3(rope, plain, factor, original):
 
 
 def turn(x, positions, frequencies, scale, interleaved):
-  """x [B,H,T,D]; positions [B,T]."""
+  """x [B,H,T,D]; positions [B,T]. Channels that have no frequency stay."""
+  rest = x[..., 2 * len(frequencies):]
+  x = x[..., :2 * len(frequencies)]
   angles = (positions[:, None, :, None] * frequencies.to(x.dtype)).to(x.dtype)
   cos, sin = angles.cos() * scale, angles.sin() * scale
   if interleaved:
     a, b = x[..., 0::2], x[..., 1::2]
-    return torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2)
+    return torch.cat((torch.stack((a * cos - b * sin, b * cos + a * sin), dim=-1).flatten(-2), rest), dim=-1)
   a, b = x.chunk(2, dim=-1)
-  return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
+  return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), dim=-1)
 
 
 # ---- the decoder -----------------------------------------------------------------------------------------------------------------
@@ -113,6 +134,30 @@ class Decoder:
     self.config, self.weights, self.mutant = config, weights, mutant
     self.heads, self.kv_heads, self.size = config["num_attention_heads"], config["num_key_value_heads"], head_size(config)
     self.epsilon = config["rms_norm_eps"]
+    self.gemma = config["model_type"].startswith("gemma")
+
+  def norm(self, x, name):
+    weight = self.weights[name + ".weight"]
+    return rms_norm(x, 1 + weight if self.gemma and self.mutant != "norm_without_one" else weight, self.epsilon)
+
+  def second_norm(self, x, name):
+    return self.norm(x, name) if self.gemma and self.mutant != "no_second_norms" else x
+
+  def layer_kind(self, layer):
+    """"full_attention" or "sliding_attention"."""
+    if not self.config.get("sliding_window") or self.mutant == "window_ignored":
+      return "full_attention"
+    if self.gemma and self.mutant != "all_windowed":
+      return self.config["layer_types"][layer]
+    return "sliding_attention"
+
+  def turns(self, layer):
+    skipped = self.config.get("no_rope_layers")
+    return not skipped or skipped[layer] == 1 or self.mutant == "rope_everywhere"
+
+  def softcap(self, x, key, mutant):
+    cap = self.config.get(key) if self.gemma else None
+    return cap * torch.tanh(x / cap) if cap and self.mutant != mutant else x
 
   def linear(self, x, name):
     bias = self.weights.get(name + ".bias")
@@ -123,27 +168,42 @@ class Decoder:
     return functional.linear(x, weight, bias)
 
   def head_norm(self, x, name):
-    weight = self.weights.get(name + ".weight")
-    return x if weight is None else rms_norm(x, weight, self.epsilon)
+    return self.norm(x, name) if name + ".weight" in self.weights else x
+
+  def heads_of(self, x, name):
+    """q, k and v, side by side in one layer or of a layer each."""
+    if name + ".qkv_proj.weight" in self.weights:
+      query, key = self.heads * self.size, self.kv_heads * self.size
+      return self.linear(x, name + ".qkv_proj").split((query, key, key), dim=-1)
+    return [self.linear(x, f"{name}.{part}_proj") for part in "qkv"]
 
   def attention(self, x, name, positions, seen, frequencies, scale):
     batch, length, _ = x.shape
-    q, k, v = (self.linear(x, f"{name}.{part}_proj").view(batch, length, -1, self.size).transpose(1, 2) for part in "qkv")
+    q, k, v = (y.view(batch, length, -1, self.size).transpose(1, 2) for y in self.heads_of(x, name))
     interleaved, late = self.mutant == "interleaved_rope", self.mutant == "norm_after_rope"
     norms = [lambda y, part=part: self.head_norm(y, f"{name}.{part}_norm") for part in "qk"]
     if not late:
       q, k = norms[0](q), norms[1](k)
-    q, k = (turn(y, positions, frequencies, scale, interleaved) for y in (q, k))
+    if frequencies is not None:
+      q, k = (turn(y, positions, frequencies, scale, interleaved) for y in (q, k))
     if late:
       q, k = norms[0](q), norms[1](k)
     group = self.heads // self.kv_heads
     k, v = (y.repeat(1, group, 1, 1) if self.mutant == "wrong_kv_group" else y.repeat_interleave(group, dim=1) for y in (k, v))
-    scores = (q @ k.transpose(2, 3)) / math.sqrt(self.size)
+    divisor = self.config["query_pre_attn_scalar"] if self.gemma and self.mutant != "scale_of_head" else self.size
+    scores = self.softcap((q @ k.transpose(2, 3)) / math.sqrt(divisor), "attn_logit_softcapping", "uncapped_scores")
     mixed = scores.masked_fill(~seen, -math.inf).softmax(dim=3) @ v
     return self.linear(mixed.transpose(1, 2).reshape(batch, length, -1), name + ".o_proj")
 
   def mlp(self, x, name):
-    return self.linear(functional.silu(self.linear(x, name + ".gate_proj")) * self.linear(x, name + ".up_proj"), name + ".down_proj")
+    if name + ".gate_up_proj.weight" in self.weights:
+      gate, up = self.linear(x, name + ".gate_up_proj").chunk(2, dim=-1)
+    else:
+      gate, up = self.linear(x, name + ".gate_proj"), self.linear(x, name + ".up_proj")
+    if self.mutant == "gate_for_up":
+      gate, up = up, gate
+    opened = functional.gelu(gate, approximate="tanh") if self.gemma and self.mutant != "silu_gate" else functional.silu(gate)
+    return self.linear(opened * up, name + ".down_proj")
 
   def logits(self, tokens, document_start=None):
     length = tokens.shape[1]
@@ -151,20 +211,30 @@ class Decoder:
     own = torch.zeros_like(tokens) if self.mutant in ("documents_ignored", "sees_other_documents") else start
     place = torch.arange(length)
     seen = ((place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= own[:, :, None]))[:, None]
-    window = self.config.get("sliding_window")
-    if window and self.mutant != "window_ignored":
-      seen = seen & (place[None, :] > place[:, None] - window - int(self.mutant == "wider_window"))
+    window = (self.config.get("sliding_window") or length) + int(self.mutant == "wider_window")
+    seen_by = {"full_attention": seen, "sliding_attention": seen & (place[None, :] > place[:, None] - window)}
     positions = place - (torch.zeros_like(start) if self.mutant == "documents_ignored" else start)
     plain = {**self.config, "rope_scaling": None, "rope_parameters": {"rope_theta": rope_parameters(self.config)["rope_theta"]}}
-    frequencies, scale = rope_frequencies(plain if self.mutant == "unscaled_rope" else self.config, length)
+    if self.mutant == "turns_all":
+      whole = {"partial_rotary_factor": 1.0, "rope_type": "default", "rope_theta": rope_parameters(self.config)["rope_theta"]}
+      turns = rope_frequencies({**self.config, "rope_parameters": whole, "partial_rotary_factor": 1.0}, length)
+    else:
+      turns = rope_frequencies(plain if self.mutant == "unscaled_rope" else self.config, length)
     x = self.weights["model.embed_tokens.weight"][tokens]
+    if self.gemma and self.mutant != "unscaled_embedding":
+      x = x * math.sqrt(self.config["hidden_size"])
     for layer in range(self.config["num_hidden_layers"]):
-      name = f"model.layers.{layer}"
-      normal = rms_norm(x, self.weights[name + ".input_layernorm.weight"], self.epsilon)
-      x = x + self.attention(normal, name + ".self_attn", positions, seen, frequencies, scale)
-      x = x + self.mlp(rms_norm(x, self.weights[name + ".post_attention_layernorm.weight"], self.epsilon), name + ".mlp")
-    x = rms_norm(x, self.weights["model.norm.weight"], self.epsilon)
-    return functional.linear(x, self.weights["model.embed_tokens.weight" if self.config["tie_word_embeddings"] else "lm_head.weight"])
+      name, kind = f"model.layers.{layer}", self.layer_kind(layer)
+      local = kind in (self.config.get("rope_parameters") or {}) and self.mutant != "one_rope"
+      frequencies, scale = rope_frequencies(self.config, length, kind) if local else turns
+      half = self.attention(self.norm(x, name + ".input_layernorm"), name + ".self_attn", positions, seen_by[kind],
+                            frequencies if self.turns(layer) else None, scale)
+      x = x + self.second_norm(half, name + ".post_attention_layernorm")
+      first = ".pre_feedforward_layernorm" if self.gemma else ".post_attention_layernorm"
+      x = x + self.second_norm(self.mlp(self.norm(x, name + first), name + ".mlp"), name + ".post_feedforward_layernorm")
+    x = self.norm(x, "model.norm")
+    logits = functional.linear(x, self.weights["model.embed_tokens.weight" if self.config["tie_word_embeddings"] else "lm_head.weight"])
+    return self.softcap(logits, "final_logit_softcapping", "uncapped_logits")
 
 
 class Gpt2Decoder:
@@ -188,10 +258,19 @@ def mutants_of(config, documents):
   """The mutants that compute something else than this model does."""
   if config["model_type"] == "gpt2":
     return []
-  names = ["no_unpermute", "interleaved_rope"]
+  kind = config["model_type"]
+  names = ["interleaved_rope"] + (["gate_for_up"] if kind == "phi3" else ["no_unpermute"])
+  names += ["turns_all"] if rotary_channels(config) != head_size(config) else []
+  if kind == "smollm3":
+    names.append("rope_everywhere")
+  if kind.startswith("gemma"):
+    names += ["norm_without_one", "no_second_norms", "silu_gate", "unscaled_embedding", "all_windowed"]
+    names += ["one_rope"] if kind == "gemma3_text" else []
+    names += ["scale_of_head"] if config["query_pre_attn_scalar"] != head_size(config) else []
+    names += [f"uncapped_{which}" for which, key in (("scores", "attn_logit_softcapping"), ("logits", "final_logit_softcapping")) if config.get(key)]
   if config["num_attention_heads"] > config["num_key_value_heads"] > 1:
     names.append("wrong_kv_group")
-  if config["model_type"] == "qwen3":
+  if kind in ("qwen3", "gemma3_text"):
     names.append("norm_after_rope")
   if config.get("sliding_window"):
     names += ["window_ignored", "wider_window"]

@@ -9,7 +9,8 @@ kIgnored = -100
 kSizes = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
           "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
 kOneBlock = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 36}
-kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 710}  # where the default is refused
+kGemma3 = {**kSizes, "head_dim": 8, "sliding_window": 7, "pad_token_id": None, "tie_word_embeddings": True}
+kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 710, "smollm3_nope": 213}  # where the default is refused
 kLora = {"r": 4, "alpha": 8, "dropout": 0.0, "targets": "all-linear", "rslora": False}
 
 
@@ -17,8 +18,14 @@ def rope(kind, theta=10000.0, **more):
   return {"rope_parameters": {"rope_type": kind, "rope_theta": theta, **more}}
 
 
+def two_ropes(theta, local):
+  return {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": theta},
+                              "sliding_attention": {"rope_type": "default", "rope_theta": local}}}
+
+
 def models():
-  """folder -> {"type", "config", "store": dtype of the file, and perhaps "shards", "gguf", "old_config"}."""
+  """folder -> {"type", "config", "store": dtype of the file, and perhaps "shards", "gguf" ("unread": transformers does not know the
+  architecture, and llama.cpp alone must compute the same), "old_config"}."""
   llama, one = {"type": "llama"}, {**kSizes, **kOneBlock}
   falling = [1.0 + 0.25 * i for i in range(8)]
   return {
@@ -51,10 +58,27 @@ def models():
           "vocab_size": 61, "n_positions": 32, "n_embd": 28, "n_layer": 2, "n_head": 4, "n_inner": 40, "resid_pdrop": 0.0,
           "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.25, "tie_word_embeddings": True}},
       "mistral_windowed": {"type": "mistral", "store": "f16", "config": {
-          **kSizes, "head_dim": 8, "sliding_window": 7, "tie_word_embeddings": False, **rope("default", 500.0)}}}
+          **kSizes, "head_dim": 8, "sliding_window": 7, "tie_word_embeddings": False, **rope("default", 500.0)}},
+      "smollm3_nope": {"type": "smollm3", "store": "f16", "gguf": "unread", "config": {
+          **kSizes, "num_hidden_layers": 4, "head_dim": 8, "tie_word_embeddings": True, "pad_token_id": None, **rope("default", 500.0)}},
+      "phi3_longrope": {"type": "phi3", "store": "f16", "gguf": True, "config": {
+          **kSizes, "hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "pad_token_id": None,
+          "tie_word_embeddings": False, "original_max_position_embeddings": 16,
+          **rope("longrope", 100.0, partial_rotary_factor=0.75, original_max_position_embeddings=16, short_factor=[1.0] * 6,
+                 long_factor=falling[:6])}},
+      "phi3_window": {"type": "phi3", "store": "bf16", "config": {
+          **one, "hidden_size": 32, "sliding_window": 9, "pad_token_id": None, "tie_word_embeddings": True, **rope("default", 100.0)}},
+      "gemma2_capped": {"type": "gemma2", "store": "f16", "gguf": True, "config": {
+          **kSizes, "head_dim": 8, "query_pre_attn_scalar": 8, "sliding_window": 7, "attn_logit_softcapping": 1.5,
+          "final_logit_softcapping": 2.0, "pad_token_id": None, "tie_word_embeddings": True, **rope("default", 500.0)}},
+      "gemma3_full_last": {"type": "gemma3_text", "store": "f16", "gguf": True, "config": {
+          **kGemma3, "query_pre_attn_scalar": 8, "layer_types": ["sliding_attention", "full_attention"], **two_ropes(100.0, 10000.0)}},
+      "gemma3_full_first": {"type": "gemma3_text", "store": "bf16", "config": {
+          **kGemma3, "query_pre_attn_scalar": 5, "attention_bias": True, "layer_types": ["full_attention", "sliding_attention"],
+          **two_ropes(1000.0, 20.0)}}}
 
 
-kBiased = ("llama_tied", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
+kBiased = ("llama_tied", "gemma3_full_first", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
 
 
 def adamw(**more):
@@ -83,6 +107,9 @@ def all_cases():
       "qwen2_rslora_all": case("qwen2_untied", 136, lora={**kLora, "rslora": True}, masks="tail", **lora, **warm),
       "qwen3_lora_packed": case("qwen3_tied", 137, lora=kLora, documents=True, clip_norm=1.0, **lora),
       "mistral_lora_packed": case("mistral_windowed", 141, lora=kLora, documents=True, **lora),
+      "phi3_lora": case("phi3_longrope", 142, lora=kLora, masks="tail", **lora),
+      "gemma2_lora": case("gemma2_capped", 143, lora=kLora, accumulate=2, masks="uneven", **lora),
+      "gemma3_lora_packed": case("gemma3_full_first", 144, lora=kLora, documents=True, **lora),
       "gpt2_lora": case("gpt2_model", 138, lora={**kLora, "targets": ["c_attn", "c_fc"]}, **lora),
       "llama_dora": case("llama_untied", 239, lora={**kLora, "dora": True}, masks="tail", **lora),
       "gpt2_dora": case("gpt2_model", 140, lora={**kLora, "dora": True, "targets": ["c_attn", "c_fc"]}, accumulate=2, **lora)}

@@ -5,7 +5,7 @@ import math
 import gguf
 import numpy as np
 
-from decoders import gguf_rows, head_size, rope_parameters
+from decoders import gguf_rows, head_size, rope_parameters, rotary_channels
 
 kNames = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 kBlockNames = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -13,12 +13,19 @@ kBlockNames = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "se
                "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
 
 
-def gguf_name(name):
+kPhiNames = {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
+kGemmaNames = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
+               "post_feedforward_layernorm": "post_ffw_norm"}
+kArchitectures = {"mistral": "llama", "gemma3_text": "gemma3"}  # where it is not the model's type
+
+
+def gguf_name(architecture, name):
   layer, kind = name.rsplit(".", 1)
   if layer in kNames:
     return f"{kNames[layer]}.{kind}"
   _, _, block, part = layer.split(".", 3)
-  return f"blk.{block}.{kBlockNames[part]}.{kind}"
+  names = {**kBlockNames, **(kPhiNames if architecture == "phi3" else kGemmaNames if architecture.startswith("gemma") else {})}
+  return f"blk.{block}.{names[part]}.{kind}"
 
 
 def rope_divisors(rope, size):
@@ -42,11 +49,27 @@ def add_metadata(writer, config):
   writer.add_head_count_kv(config["num_key_value_heads"])
   writer.add_key_length(head_size(config))
   writer.add_value_length(head_size(config))
-  writer.add_rope_dimension_count(head_size(config))
+  writer.add_rope_dimension_count(rotary_channels(config))
   writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
   writer.add_rope_freq_base(rope["rope_theta"])
+  if config.get("sliding_window"):
+    writer.add_sliding_window(config["sliding_window"])
+  if config["model_type"] == "gemma3_text":
+    writer.add_sliding_window_pattern(config["layer_types"].index("full_attention") + 1)
+  if config["model_type"] == "gemma2":
+    writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    writer.add_final_logit_softcapping(config["final_logit_softcapping"])
   add_tokenizer(writer, config["vocab_size"])
   return rope
+
+
+def add_longrope(writer, config, rope):
+  """As llama.cpp's converter of Phi-3: two tensors of divisors, and no word for the type."""
+  for which in ("long", "short"):
+    writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
+  original, longest = rope["original_max_position_embeddings"], config["max_position_embeddings"]
+  writer.add_rope_scaling_orig_ctx_len(original)
+  writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(longest / original) / math.log(original)))
 
 
 def add_tokenizer(writer, count):
@@ -64,15 +87,20 @@ def add_tokenizer(writer, count):
 
 def write_gguf(path, config, weights):
   """Matrices as F16, which holds the weights of these models; vectors as F32."""
-  writer = gguf.GGUFWriter(path, config["model_type"])
+  architecture = kArchitectures.get(config["model_type"], config["model_type"])
+  writer = gguf.GGUFWriter(path, architecture)
   rope = add_metadata(writer, config)
   if rope["rope_type"] == "llama3":
     writer.add_tensor("rope_freqs.weight", rope_divisors(rope, head_size(config)))
+  if rope["rope_type"] == "longrope":
+    add_longrope(writer, config, rope)
   for name, tensor in weights.items():
+    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+      tensor = tensor + 1  # what llama.cpp multiplies with
     for part, heads in (("q_proj", config["num_attention_heads"]), ("k_proj", config["num_key_value_heads"])):
-      if config["model_type"] == "llama" and f"{part}." in name:
+      if architecture in ("llama", "smollm3") and f"{part}." in name:
         tensor = gguf_rows(tensor, heads)
-    writer.add_tensor(gguf_name(name), tensor.numpy().astype(np.float16 if tensor.dim() == 2 else np.float32))
+    writer.add_tensor(gguf_name(architecture, name), tensor.numpy().astype(np.float16 if tensor.dim() == 2 else np.float32))
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_tensors_to_file()

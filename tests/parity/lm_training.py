@@ -22,6 +22,11 @@ def tensors_of(batch):
   return {key: torch.tensor(value) for key, value in batch.items()}
 
 
+def mask_of(seen):
+  """What is added to the scores [B,1,T,T] of the positions that are seen or not."""
+  return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
+
+
 class Transformers:
   """transformers' own model, and peft's adapter, in f32 with eager attention."""
 
@@ -41,10 +46,12 @@ class Transformers:
     if "document_start" in batch:
       start, place = batch["document_start"], torch.arange(batch["tokens"].shape[1])
       seen = (place[None, None, :] <= place[None, :, None]) & (place[None, None, :] >= start[:, :, None])
-      if getattr(self.model.config, "sliding_window", None):
-        seen &= place[None, None, :] > place[None, :, None] - self.model.config.sliding_window
-      lowest = torch.finfo(torch.float32).min
-      more = {"position_ids": place - start, "attention_mask": torch.where(seen, 0.0, lowest)[:, None]}
+      config = self.model.config
+      masks = {"full_attention": mask_of(seen)}
+      if getattr(config, "sliding_window", None):
+        masks["sliding_attention"] = mask_of(seen & (place[None, None, :] > place[None, :, None] - config.sliding_window))
+      by_type = config.model_type.startswith("gemma")  # the others take one mask for all layers
+      more = {"position_ids": place - start, "attention_mask": masks if by_type else masks.get("sliding_attention", masks["full_attention"])}
     return self.model(input_ids=batch["tokens"], use_cache=False, **more).logits
 
 
@@ -165,7 +172,8 @@ class Case:
   def first_step(self, run, batches=None):
     """(loss, gradients) of the first step."""
     loss = backward_of_step(run, [tensors_of(batch) for batch in batches or self.batches[:self.recipe["accumulate"]]])
-    return loss, {name: tensor.grad.double() for name, tensor in run.parameters.items()}
+    unread = torch.zeros(())  # the gradient of a weight that a mutant does not read
+    return loss, {name: (unread if tensor.grad is None else tensor.grad).double() for name, tensor in run.parameters.items()}
 
 
 def make_golden(case):

@@ -16,29 +16,42 @@ kWidth, kInner, kVocabulary, kHeads, kKvHeads, kHead = 32, 64, 24, 4, 2, 8
 Q = gguf.GGMLQuantizationType
 
 
+kWideHeads = ("qwen3", "gemma2", "gemma3")
+kReadAs = {"smollm3": "llama"}  # transformers 5.23 does not know the architecture, whose tensors are llama's
+
+
 def decoder_tensors(arch):
   """(name, shape, type) of a model with one block."""
-  head = 16 if arch == "qwen3" else kHead  # Qwen3's heads need not add up to the width
+  head = 16 if arch in kWideHeads else kHead  # these heads need not add up to the width
   rows, kv_rows = kHeads * head, kKvHeads * head
   yield "token_embd.weight", (kVocabulary, kWidth), Q.Q8_0
   yield "blk.0.attn_norm.weight", (kWidth,), Q.F32
-  yield "blk.0.attn_q.weight", (rows, kWidth), Q.Q4_1
-  yield "blk.0.attn_k.weight", (kv_rows, kWidth), Q.Q5_0
-  yield "blk.0.attn_v.weight", (kv_rows, kWidth), Q.F16
+  if arch == "phi3":
+    yield "blk.0.attn_qkv.weight", (rows + 2 * kv_rows, kWidth), Q.Q4_1
+  else:
+    yield "blk.0.attn_q.weight", (rows, kWidth), Q.Q4_1
+    yield "blk.0.attn_k.weight", (kv_rows, kWidth), Q.Q5_0
+    yield "blk.0.attn_v.weight", (kv_rows, kWidth), Q.F16
   if arch == "qwen2":
     yield "blk.0.attn_q.bias", (rows,), Q.F32
     yield "blk.0.attn_k.bias", (kv_rows,), Q.F32
     yield "blk.0.attn_v.bias", (kv_rows,), Q.F32
-  if arch == "qwen3":
+  if arch in ("qwen3", "gemma3"):
     yield "blk.0.attn_q_norm.weight", (head,), Q.F32
     yield "blk.0.attn_k_norm.weight", (head,), Q.F32
   yield "blk.0.attn_output.weight", (kWidth, rows), Q.Q4_0
   yield "blk.0.ffn_norm.weight", (kWidth,), Q.F32
-  yield "blk.0.ffn_gate.weight", (kInner, kWidth), Q.Q5_1
-  yield "blk.0.ffn_up.weight", (kInner, kWidth), Q.BF16
+  if arch == "phi3":
+    yield "blk.0.ffn_up.weight", (2 * kInner, kWidth), Q.BF16  # gate and up
+  else:
+    yield "blk.0.ffn_gate.weight", (kInner, kWidth), Q.Q5_1
+    yield "blk.0.ffn_up.weight", (kInner, kWidth), Q.BF16
   yield "blk.0.ffn_down.weight", (kWidth, kInner), Q.F32
   yield "output_norm.weight", (kWidth,), Q.F32
-  if arch != "llama":
+  if arch in ("gemma2", "gemma3"):
+    yield "blk.0.post_attention_norm.weight", (kWidth,), Q.F32
+    yield "blk.0.post_ffw_norm.weight", (kWidth,), Q.F32
+  elif arch not in ("llama", "smollm3"):
     yield "output.weight", (kVocabulary, kWidth), Q.F16
 
 
@@ -68,9 +81,11 @@ def write_gguf(path, arch, tensors, random):
     writer.add_head_count_kv(kKvHeads)
     writer.add_layer_norm_rms_eps(1e-6)
     writer.add_rope_freq_base(5e5)
-    if arch == "qwen3":
+    if arch in kWideHeads:
       writer.add_key_length(16)
       writer.add_value_length(16)
+    if arch in ("gemma2", "gemma3"):
+      writer.add_sliding_window(8)
   for name, shape, kind in tensors:
     numbers = random.standard_normal(shape).astype(np.float32)
     if kind == Q.F32:
@@ -85,17 +100,20 @@ def write_gguf(path, arch, tensors, random):
 
 
 def main():
-  for n, arch in enumerate(["llama", "qwen2", "qwen3", "gpt2"]):
+  for n, arch in enumerate(["llama", "qwen2", "qwen3", "gpt2", "smollm3", "phi3", "gemma2", "gemma3"]):
     name = os.path.join(kFolder, arch)
-    write_gguf(name + ".gguf", arch, gpt2_tensors() if arch == "gpt2" else decoder_tensors(arch), np.random.default_rng(n))
+    tensors = list(gpt2_tensors() if arch == "gpt2" else decoder_tensors(arch))
+    write_gguf(name + ".gguf", arch, tensors, np.random.default_rng(n))
     with tempfile.TemporaryDirectory() as cache:
       os.environ["HF_HOME"] = cache
-      config = AutoConfig.from_pretrained(kFolder, gguf_file=arch + ".gguf")
-      if arch == "qwen3":
+      write_gguf(os.path.join(cache, arch + ".gguf"), kReadAs.get(arch, arch), tensors, np.random.default_rng(n))
+      config = AutoConfig.from_pretrained(cache, gguf_file=arch + ".gguf")
+      config.pad_token_id = None  # a family's own may lie behind so few tokens
+      if arch in kWideHeads:
         config.head_dim = 16  # transformers 5.23 does not look at attention.key_length,
       if arch == "gpt2":
         config.n_inner, config.n_positions, config.vocab_size = kInner, 16, kVocabulary  # nor at GPT-2's lengths
-      model = AutoModelForCausalLM.from_pretrained(kFolder, gguf_file=arch + ".gguf", config=config, dtype=torch.float32)
+      model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=arch + ".gguf", config=config, dtype=torch.float32)
     state = {key: value.contiguous().clone() for key, value in model.state_dict().items() if not key.endswith((".attn.bias", ".masked_bias"))}
     if model.config.tie_word_embeddings:
       state.pop("lm_head.weight", None)

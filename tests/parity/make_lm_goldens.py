@@ -40,7 +40,7 @@ def make_model(folder, source, seed):
   if source.get("old_config"):
     write_old_config(os.path.join(folder, "config.json"))
   if source.get("gguf"):
-    add_gguf(folder)
+    add_gguf(folder, source["gguf"] != "unread")
 
 
 def write_old_config(path):
@@ -51,8 +51,8 @@ def write_old_config(path):
   write_json(path, config)
 
 
-def add_gguf(folder):
-  """model.gguf beside the safetensors; transformers must read the same numbers from it, and llama.cpp compute the same."""
+def add_gguf(folder, is_read):
+  """model.gguf beside the safetensors; transformers must read the same numbers from it where it can, and llama.cpp compute the same."""
   import torch
   from transformers import AutoConfig, AutoModelForCausalLM
   from lm_gguf import write_gguf
@@ -61,8 +61,10 @@ def add_gguf(folder):
   config, weights = read_model(folder)
   path = os.path.join(folder, "model.gguf")
   write_gguf(path, config, weights)
-  read = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", config=AutoConfig.from_pretrained(folder), dtype=torch.float32)
-  read = read.state_dict()
+  read = weights
+  if is_read:
+    read = AutoModelForCausalLM.from_pretrained(folder, gguf_file="model.gguf", config=AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    read = read.state_dict()
   for name, tensor in weights.items():
     if not torch.equal(read[name], tensor):
       raise RecipeError(f"{path}: transformers reads another {name}")
