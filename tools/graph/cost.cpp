@@ -85,8 +85,9 @@ double embedding_elements(const KernelCall& call, size_t argument) {
 // Forward reads the columns that it takes; backward adds to them, or writes all of dx.
 double columns_elements(const KernelCall& call, size_t argument) {
   const bool forward = call.pass == Pass::kForward, overwrites = !forward && (call.accumulate & 1) == 0;
-  const bool is_whole = argument == (forward ? ColumnsForward::kX : ColumnsBackward::kDx);
-  return elements(call.tensors[is_whole && !overwrites ? (forward ? ColumnsForward::kY : ColumnsBackward::kDy) : argument]);
+  const uint32_t whole = forward ? uint32_t{ColumnsForward::kX} : uint32_t{ColumnsBackward::kDx};
+  const uint32_t columns = forward ? uint32_t{ColumnsForward::kY} : uint32_t{ColumnsBackward::kDy};
+  return elements(call.tensors[argument == whole && !overwrites ? columns : argument]);
 }
 
 // Of one argument, those that the call must read or write.
