@@ -22,7 +22,7 @@ struct Net {
   Net(uint32_t kv_heads, bool documents) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
     if (documents) starts = graph.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
     qkv = graph.linear(x, "qkv", (kHeads + 2 * kv_heads) * kD, true, false, 0.02f);
-    y = graph.attention(qkv, "attn", kHeads, kv_heads, 0.5f, starts);
+    y = graph.attention(qkv, "attn", {.heads = kHeads, .kv_heads = kv_heads, .dropout = 0.5f, .stream = 0}, starts);
   }
   const Node& node() const { return graph.nodes.back(); }
   Call forward() const { return forward_calls(graph, node()).at(0); }
