@@ -40,11 +40,15 @@ __global__ void __launch_bounds__(kBlockThreads) gather_rows(const EmbeddingForw
     const uint64_t row = i / packs, c = i % packs * kWidth;
     const int32_t token = args.tokens[row];
     Pack<kWidth> y = {};
-    Pack<kWidth> position = {};
     if (is_in_table(token, args.V)) y = decode_weights<kWidth>(args.table, static_cast<uint64_t>(token) * args.C + c);
-    if (args.positions.data != nullptr) position = decode_weights<kWidth>(args.positions, row % args.T * args.C + c);
-    REPRISE_UNROLL
-    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = fmaf(args.scale, y.at[k], position.at[k]);
+    if (args.positions.data == nullptr) {
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) y.at[k] *= args.scale;
+    } else {
+      const Pack<kWidth> position = decode_weights<kWidth>(args.positions, row % args.T * args.C + c);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = fmaf(args.scale, y.at[k], position.at[k]);
+    }
     store_pack(args.y + i * kWidth, y);
   }
 }

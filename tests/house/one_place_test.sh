@@ -10,7 +10,7 @@ uses() { grep -rnE --include='*.h' --include='*.cpp' "$1" tools | grep -vE "^($2
 faults() {
   for header in tools/models/*.h; do
     for family in $(sed -nE 's/^struct ([A-Za-z0-9]+Model)( : [^{]*)? \{.*/\1/p' "$header"); do
-      uses "\\b$family\\b" "tools/models/($(basename "$header" .h)\\.(h|cpp)|models\\.h)"
+      uses "\\b$family\\b" "tools/models/($(basename "$header" .h)(_[a-z]+)?\\.(h|cpp)|models\\.h)"
     done
     # GGUF has words of its own for what it holds, which are often a family's.
     for word in $(sed -nE 's/.*kFamily = "([a-z0-9]+)".*/\1/p' "$header"); do

@@ -134,7 +134,6 @@ class DirectedMutantMaker {
     attribute<EmbeddingAttribute>("scale NaN", [](EmbeddingAttribute& a) { a.scale = kNan; });
     attribute<CapAttribute>("cap negative", [](CapAttribute& a) { a.softcap = -30; });
     attribute<CapAttribute>("cap NaN", [](CapAttribute& a) { a.softcap = kNan; });
-    attribute<ColumnsAttribute>("columns behind the last", [](ColumnsAttribute& a) { a.first = 4000000000u; });
     attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
     attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
     attribute<AttentionAttribute>("cap negative", [](AttentionAttribute& a) { a.softcap = -50; });

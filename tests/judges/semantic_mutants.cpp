@@ -151,11 +151,21 @@ class SemanticMutantMaker {
       p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
       renew_lifetimes(p);
     });
-    const auto reads_the_row_before = [this](SemanticSite& s) {
+    // A recomputed norm writes its rstd to where it stands already: who reads that alone may stand before it.
+    const auto stands_already = [this](const SemanticSite& s, uint32_t i) {
+      const bool adds = (facts_->row(s.row).accumulate >> i & 1) != 0;
+      for (uint32_t row = 0; !adds && row < s.row; ++row) {
+        for (uint32_t j = 0; j < kernel(facts_->row(row)).arity(); ++j) {
+          if (facts_->ref(row, j) == facts_->ref(s.row, i) && facts_->role(row, j) == Role::kOutput) return true;
+        }
+      }
+      return false;
+    };
+    const auto reads_the_row_before = [this, stands_already](SemanticSite& s) {
       if (s.row + 1 >= facts_->rows() || !facts_->needed(s.row + 1)) return false;
       for (uint32_t i = 0; i < kernel(facts_->row(s.row)).arity(); ++i) {
         const Ref ref = facts_->ref(s.row, i);
-        if (!is_slot(ref) || facts_->role(s.row, i) != Role::kOutput) continue;
+        if (!is_slot(ref) || facts_->role(s.row, i) != Role::kOutput || stands_already(s, i)) continue;
         for (uint32_t j = 0; j < kernel(facts_->row(s.row + 1)).arity(); ++j) {
           if (facts_->ref(s.row + 1, j) == ref && facts_->role(s.row + 1, j) == Role::kInput) return true;
         }

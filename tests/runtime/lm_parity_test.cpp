@@ -91,18 +91,23 @@ const RopeAttribute* rope_of(const Graph& graph) {
   return all.empty() ? nullptr : &all.at(0);
 }
 
+// Phi-3's are in one layer, whose rows llama.cpp leaves as they are.
+bool has_heads_apart(const Graph& graph) {
+  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return is_one_of(value.name, {"q"}); });
+}
+
 const Mutant kMutants[] = {
     {"rope turns neighbours", [](Graph& graph) {
        for (RopeAttribute& rope : graph.attributes.of<RopeAttribute>()) rope.neighbours = 1;
        return rope_of(graph) != nullptr;
      }},
-    {"rows of q and k stay as llama.cpp has them", [](Graph& graph) { return rope_of(graph) != nullptr; },
+    {"rows of q and k stay as llama.cpp has them", [](Graph& graph) { return rope_of(graph) != nullptr && has_heads_apart(graph); },
      [](const RopeAttribute& rope, const std::string& weight, size_t n, size_t rows) {
        if (!is_one_of(weight, {"q", "k"})) return n;
        const size_t head = rows / (is_one_of(weight, {"q"}) ? rope.heads : rope.kv_heads), in_head = n % head;
        return n - in_head + in_head % 2 * (head / 2) + in_head / 2;
      }},
-    {"queries read another group's keys and values", [](Graph& graph) { return rope_of(graph) != nullptr && rope_of(graph)->kv_heads > 1; },
+    {"queries read another group's keys and values", [](Graph& graph) { return rope_of(graph) != nullptr && rope_of(graph)->kv_heads > 1 && has_heads_apart(graph); },
      [](const RopeAttribute& rope, const std::string& weight, size_t n, size_t rows) {
        return is_one_of(weight, {"k", "v"}) ? (n + rows / rope.kv_heads) % rows : n;
      }},

@@ -140,6 +140,12 @@ nlohmann::json DecoderModel::example() {
           {"tie_word_embeddings", true}};
 }
 
+nlohmann::json Gemma3Model::example() {
+  nlohmann::json fields = DecoderModel::example();
+  fields["rope_parameters"] = {{"full_attention", {{"rope_theta", 1000000}}}, {"sliding_attention", {{"rope_theta", 10000}}}};
+  return fields;
+}
+
 ModelDescription DecoderModel::describe() const {
   return {.input = ModelDescription::Input::kTokens, .vocabulary = vocab_size, .longest_sequence = max_position_embeddings, .packs = true};
 }

@@ -138,6 +138,7 @@ struct Gemma3Model : DecoderFamily<Gemma3Model> {
   static constexpr HuggingFaceNames kHuggingFace = {"gemma3_text", "Gemma3ForCausalLM"};
   static constexpr DecoderTraits kTraits = {.has_attention_bias = true, .norms_heads = true, .head_dim = 256, .sliding_window = 4096, .full_every = 6,
                                             .is_gemma = true, .theta = 1000000, .local_theta = 10000, .tied = true};
+  static nlohmann::json example();  // with rotary positions for each type of layer
   bool operator==(const Gemma3Model&) const = default;
 };
 

@@ -203,15 +203,16 @@ RopeParameters RopeParameters::read_two(const JsonFields& config, double theta, 
   local = {};
   local.theta = local_theta;
   config.read("rope_local_base_freq", local.theta, kFromOne, {"The base of the frequencies of blocks with a window; older than rope_parameters"});
-  const bool has_two = config.has_value("rope_parameters") && config.at("rope_parameters").is_object() && config.at("rope_parameters").contains(kFull);
-  if (!has_two) return read(config, theta);
+  const json given = config.has_value("rope_parameters") ? config.at("rope_parameters") : json();
+  if (!given.is_object() || !(given.contains(kFull) || given.contains(kSliding))) return read(config, theta);
   RopeParameters outside;
   outside.theta = theta;
-  const JsonFields both = config.object("rope_parameters");
-  const RopeParameters rope = read_inner(both.object(kFull), outside);
-  const bool has_local = both.has_value(kSliding);
-  const RopeParameters inner = has_local ? read_inner(both.object(kSliding), local) : local;
-  config.read("rope_theta", outside.theta, kFromOne);
+  const JsonFields both = config.object("rope_parameters", {"How rotary positions are scaled, for each type of layer", "", "none"});
+  const auto of_type = [&both](const char* type, const char* meaning, const RopeParameters& otherwise) {
+    return both.has_value(type) ? read_inner(both.object(type, {meaning, "", "none"}), otherwise) : otherwise;
+  };
+  const RopeParameters rope = of_type(kFull, "Of blocks that see all before them", outside), inner = of_type(kSliding, "Of blocks with a window", local);
+  config.read("rope_theta", outside.theta, kFromOne, {"The base of the frequencies of rotary positions; older than rope_parameters"});
   require_one_value(config, "rope_theta", outside.theta, rope.theta);
   require_one_value(config, "rope_local_base_freq", local.theta, inner.theta);
   if (config.has_value("rope_scaling") && !(read_inner(config.object("rope_scaling"), outside) == rope)) {
