@@ -616,9 +616,10 @@ TEST_P(EveryTile, LossHeadBackward) {
                             scalars.step_labelled = 3 * want.labelled;
                             scalars.loss_sum = 10;
                             return cpu_loss_head_backward<float>(
-                                context, {out, out + d.x.size(), out + d.x.size() + d.w.size(), &scalars, d.x.data(),
-                                          d.w.data(), biased ? d.b.data() : nullptr, d.labels.data(), nullptr, scratch, bytes,
-                                          c.M, c.C, c.V, accumulate, accumulate});
+                                context, {.dx = out, .dw = out + d.x.size(), .db = out + d.x.size() + d.w.size(), .scalars = &scalars, .x = d.x.data(),
+                                          .w = d.w.data(), .b = biased ? d.b.data() : nullptr, .labels = d.labels.data(), .row_weights = nullptr,
+                                          .scratch = scratch, .scratch_bytes = bytes, .M = c.M, .C = c.C, .V = c.V, .softcap = 0,
+                                          .accumulate_dw = accumulate, .accumulate_db = accumulate});
                           });
       const double labelled = static_cast<double>(want.labelled),
                    scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
