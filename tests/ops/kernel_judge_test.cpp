@@ -204,7 +204,7 @@ Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<floa
     }
     for (uint32_t c = 0; c < a.C; ++c) {
       const float position = a.positions.data != nullptr ? weight_at(a.positions, i % a.T * a.C + c) : 0.0f;
-      a.y[i * a.C + c] = weight_at(a.table, static_cast<uint64_t>(a.tokens[i]) * a.C + c) + position;
+      a.y[i * a.C + c] = a.scale * weight_at(a.table, static_cast<uint64_t>(a.tokens[i]) * a.C + c) + position;
     }
   }
   return ok_status();
