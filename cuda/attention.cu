@@ -173,6 +173,39 @@ struct Queries {
   __device__ bool sees(uint32_t i, uint32_t s) const { return t[i] < T && s <= t[i] && s >= start[i]; }
 };
 
+// What is multiplied with products of q and k, and by how much a score is bent: scores that are capped have their scale already.
+struct ScoreScale {
+  float factor, bend;
+
+  template <typename Args>
+  __device__ ScoreScale(const Args& args, float scale) {
+    const float softcap = args.attention.softcap;
+    factor = softcap > 0 ? 1.0f : scale;
+    bend = softcap > 0 ? 1.0f / softcap : 0.0f;
+  }
+  // The derivative of a capped score by the score; 1 where there is no cap.
+  __device__ float slope(float capped) const { return fmaf(-(capped * bend), capped * bend, 1.0f); }
+};
+// Products of q and k become capped scores, by way of the thread's own places in shared memory: the tangent of all at once would spill.
+template <typename Shared>
+__device__ void cap_scores(Shared& shared, Square& scores, float scale, float softcap) {
+  store_by_row(shared, scores);
+  REPRISE_ROLLED
+  for (uint32_t i = 0; i < 4; ++i) {
+    SharedPack pack = shared[(4 * down() + i) * kPitch + across()];
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) pack.at[j] = softcap * device_tanh(pack.at[j] * scale / softcap);
+    shared[(4 * down() + i) * kPitch + across()] = pack;
+  }
+  REPRISE_UNROLL
+  for (uint32_t i = 0; i < 4; ++i) {
+    const SharedPack pack = shared[(4 * down() + i) * kPitch + across()];
+    REPRISE_UNROLL
+    for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = pack.at[j];
+  }
+  __syncthreads();  // what comes next takes these places for others
+}
+
 // ---- forward ----
 
 // Over the eight lanes of a row, the same bits in each.
@@ -225,11 +258,13 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
   TileRows<kSlabs> y;
   for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key <= first_query; first_key += kTile) {
     Square scores = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
+    if (args.attention.softcap > 0) cap_scores(left, scores, head.scale, args.attention.softcap);
+    const float factor = ScoreScale(args, head.scale).factor;
     const uint32_t s = first_key + 4 * across();
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? head.capped(scores.at[i][j] * head.scale) : kMinusInfinity;
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? scores.at[i][j] * factor : kMinusInfinity;
     }
     float rescale[4];
     softmax.update(scores, rescale);
@@ -281,10 +316,12 @@ struct BackwardTile {
 template <typename Shared, typename Stored>
 __device__ BackwardTile backward_tile(Shared& left, Shared& right, const AttentionBackwardArgsOf<Stored>& args, const float* delta,
                                       const Head<Stored>& head, const WeightMask& mask, uint32_t first_query, uint32_t first_key) {
-  const Queries queries(head, first_query);
   BackwardTile tile;
   tile.weights = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
+  if (args.attention.softcap > 0) cap_scores(left, tile.weights, head.scale, args.attention.softcap);
   tile.gradients = multiply_rows(left, right, head.out_rows(args.dy, first_query), head.rows(args.qkv, head.v, first_key));
+  const Queries queries(head, first_query);  // here, because registers are few before
+  const ScoreScale of_scores(args, head.scale);
   const uint32_t s = first_key + 4 * across();
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
@@ -293,11 +330,10 @@ __device__ BackwardTile backward_tile(Shared& left, Shared& right, const Attenti
     const uint32_t kept = mask.drops ? mask.kept_bits(queries.t[i], s) : 15;
     REPRISE_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
-      const float score = head.softcap > 0 ? head.capped(tile.weights.at[i][j] * head.scale) : 0.0f;
-      const float log_weight = head.softcap > 0 ? score - lse : fmaf(tile.weights.at[i][j], head.scale, -lse);
-      const float p = queries.sees(i, s + j) ? device_exp(log_weight) : 0.0f;
+      const float p = queries.sees(i, s + j) ? device_exp(fmaf(tile.weights.at[i][j], of_scores.factor, -lse)) : 0.0f;
+      const float slope = of_scores.slope(tile.weights.at[i][j]);
       tile.weights.at[i][j] = p * mask.factor(kept, j);
-      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * (head.scale * head.slope(score));
+      tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * (head.scale * slope);
     }
   }
   return tile;

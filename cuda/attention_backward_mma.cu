@@ -200,6 +200,11 @@ struct KeyShape : BackwardShape<kD> {
   static_assert((kKeepsV ? 2 : 1) * Keys::kBytes <= 2 * kStageBytes);
 };
 
+// Whether queries may see less than all before them: of the arguments alone, which take no registers.
+__device__ inline bool sees_less(const AttentionBackwardArgsOf<Bf16>& args) {
+  return args.document_start != nullptr || args.attention.window != 0;
+}
+
 // Begins the copies of a stage.
 template <uint32_t kD>
 __device__ void copy_queries(const SharedBytes& shared, uint32_t stage, const AttentionBackwardArgsOf<Bf16>& args, const float* delta,
@@ -212,7 +217,7 @@ __device__ void copy_queries(const SharedBytes& shared, uint32_t stage, const At
   const bool inside = first_query + i < head.T, first_half = threadIdx.x < Shape::kWalked;
   copy_async<4>(shared, stage + Shape::kLse + 4 * threadIdx.x, (first_half ? args.lse : delta) + (inside ? head.lse + first_query + i : 0),
                 inside ? 4 : 0);
-  if (head.hides() && first_half) {
+  if (sees_less(args) && first_half) {
     shared.store<Words<uint32_t, 1>>(stage + Shape::kStart + 4 * i, {{inside ? head.start(first_query + i) : 0}});
   }
 }
@@ -304,7 +309,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   while (true) {
     __syncthreads();  // all have their keys, or the next head
     const auto next_seeing = [&](uint32_t first_query) {
-      if (first_query >= head().end_of_seeing(first_key + Shape::kOfBlock)) return args.T;
+      const uint32_t behind = first_key + Shape::kOfBlock, window = args.attention.window;
+      if (window != 0 && first_query >= behind && first_query - behind >= window) return args.T;
       while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
         first_query += Shape::kWalked;
       }
@@ -327,7 +333,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
         gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
       }
-      const bool hides = head().hides();
+      const bool hides = sees_less(args);
       if (hides || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, hides, query);
       if (args.attention.dropout > 0) {
         const float factor = kept_factor(args.attention.dropout);

@@ -75,6 +75,16 @@ struct WarpSoftmax {
   float largest = kMinusInfinity, sum = 0;
   float y[kColumns] = {};
 
+  // Every fourth lane caps one of the scores, which all lanes have: one copy of the tangent, whose registers would else spill.
+  __device__ static void cap(float (&scores)[kAtOnce], float softcap) {
+    float own = scores[0];
+    REPRISE_UNROLL
+    for (uint32_t s = 1; s < kAtOnce; ++s) own = lane_index() % kAtOnce == s ? scores[s] : own;
+    own = softcap * device_tanh(own / softcap);
+    REPRISE_UNROLL
+    for (uint32_t s = 0; s < kAtOnce; ++s) scores[s] = __shfl_sync(kAllLanes, own, static_cast<int>(s));
+  }
+
   // Positions [first, first + kAtOnce) of which those before `end` exist: the first one does. `softcap`: 0 for none.
   template <typename Stored>
   __device__ void add(const float (&q)[kColumns], const Stored* keys, const Stored* values, uint32_t first, uint32_t end, uint64_t stride,
@@ -88,8 +98,8 @@ struct WarpSoftmax {
       REPRISE_UNROLL
       for (uint32_t c = 0; c < kColumns; ++c) score = fmaf(q[c], key[c], score);
       scores[s] = warp_sum(score);
-      if (softcap > 0) scores[s] = softcap * device_tanh(scores[s] / softcap);
     }
+    if (softcap > 0) cap(scores, softcap);
     const float before = largest;
     REPRISE_UNROLL
     for (uint32_t s = 0; s < kAtOnce; ++s) largest = first + s < end && scores[s] > largest ? scores[s] : largest;

@@ -33,7 +33,7 @@ struct Head {
   uint64_t y, lse;        // where it begins in y and in lse
   const int32_t* starts;  // [T] or null
   uint32_t window;        // 0: none
-  float scale, softcap;
+  float scale;
 
   Head() = default;
   template <typename Args>
@@ -49,8 +49,8 @@ struct Head {
     y = uint64_t{b} * T * out + uint64_t{h} * D;
     lse = (uint64_t{b} * heads + h) * T;
     starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
-    window = args.attention.window < T ? args.attention.window : 0;
-    scale = device_attention_scale(args.attention, D), softcap = args.attention.softcap;
+    window = args.attention.window;
+    scale = device_attention_scale(args.attention, D);
   }
   // The next query head; it must have the same keys and values.
   __device__ void advance() { q += D, y += D, lse += T; }
@@ -74,13 +74,6 @@ struct Head {
   // Behind the last query that sees a key before `end_of_keys`, as far as the window says.
   __device__ uint32_t end_of_seeing(uint32_t end_of_keys) const {
     return window == 0 ? T : static_cast<uint32_t>(least(T, uint64_t{end_of_keys} + window));
-  }
-  // Scores as they count in the softmax.
-  __device__ float capped(float score) const { return softcap > 0 ? softcap * device_tanh(score / softcap) : score; }
-  // The derivative of that, by the capped score.
-  __device__ float slope(float capped) const {
-    const float bent = softcap > 0 ? capped / softcap : 0.0f;
-    return 1.0f - bent * bent;
   }
 };
 
