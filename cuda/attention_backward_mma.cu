@@ -191,7 +191,7 @@ struct KeyShape : BackwardShape<kD> {
   static constexpr uint32_t kAcross = 2, kStep = 8 * kAcross;  // queries at a time
   using Keys = HeadTile<kD, Base::kOfBlock, NeighboursDown<Base::kDown>>;
   using Queries = HeadTile<kD, Base::kWalked>;
-  // A stage holds q and dy of its queries, and of each its lse, its delta, and the first key that it sees.
+  // A stage holds q and dy of its queries, and of each its lse, its delta, and its document's start.
   static constexpr uint32_t kLse = 2 * Queries::kBytes, kDelta = kLse + 4 * Base::kWalked, kStart = kDelta + 4 * Base::kWalked;
   static constexpr uint32_t kStageBytes = kStart + 4 * Base::kWalked;
   static constexpr bool kKeepsV = kD == 128;  // in registers, as k; else in shared memory
@@ -199,11 +199,6 @@ struct KeyShape : BackwardShape<kD> {
   static constexpr uint32_t kSharedBytes = kV + 2 * kStageBytes;  // in whose stages k lies first, and v where registers keep it
   static_assert((kKeepsV ? 2 : 1) * Keys::kBytes <= 2 * kStageBytes);
 };
-
-// Whether queries may see less than all before them: of the arguments alone, which take no registers.
-__device__ inline bool sees_less(const AttentionBackwardArgsOf<Bf16>& args) {
-  return args.document_start != nullptr || args.attention.window != 0;
-}
 
 // Begins the copies of a stage.
 template <uint32_t kD>
@@ -217,8 +212,8 @@ __device__ void copy_queries(const SharedBytes& shared, uint32_t stage, const At
   const bool inside = first_query + i < head.T, first_half = threadIdx.x < Shape::kWalked;
   copy_async<4>(shared, stage + Shape::kLse + 4 * threadIdx.x, (first_half ? args.lse : delta) + (inside ? head.lse + first_query + i : 0),
                 inside ? 4 : 0);
-  if (sees_less(args) && first_half) {
-    shared.store<Words<uint32_t, 1>>(stage + Shape::kStart + 4 * i, {{inside ? head.start(first_query + i) : 0}});
+  if (head.starts != nullptr && first_half) {
+    copy_async<4>(shared, stage + Shape::kStart + 4 * i, head.starts + (inside ? first_query + i : 0), inside ? 4 : 0);
   }
 }
 
@@ -258,15 +253,20 @@ struct LaneKeys {
     }
   };
 
-  // Scores of keys that a query does not see become -infinity. `hides`: whether queries see less than all before them.
-  __device__ void hide(Scores& scores, const SharedBytes& shared, uint32_t starts, bool hides, uint32_t first_query) const {
+  // Scores of keys that a query does not see become -infinity. `window`: 0 for none.
+  __device__ void hide(Scores& scores, const SharedBytes& shared, uint32_t starts, bool documents, uint32_t window, uint32_t first_query) const {
     for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
       if (key(n) > first_query + of_step(query)) scores.at[i][j][e] = kMinusInfinity;
     });
-    if (!hides) return;
-    const OfQueries<uint32_t> start(shared, starts);
+    if (window != 0) {
+      for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+        if (first_query + of_step(query) >= key(n) + window) scores.at[i][j][e] = kMinusInfinity;
+      });
+    }
+    if (!documents) return;
+    const OfQueries<int32_t> start(shared, starts);
     for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
-      if (key(n) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
+      if (static_cast<int32_t>(key(n)) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
     });
   }
   // Bit 4 query + key: what dropout keeps.
@@ -309,8 +309,6 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   while (true) {
     __syncthreads();  // all have their keys, or the next head
     const auto next_seeing = [&](uint32_t first_query) {
-      const uint32_t behind = first_key + Shape::kOfBlock, window = args.attention.window;
-      if (window != 0 && first_query >= behind && first_query - behind >= window) return args.T;
       while (first_query < args.T && StartRange(head(), first_query, Shape::kWalked).first >= first_key + Shape::kOfBlock) {
         first_query += Shape::kWalked;
       }
@@ -333,8 +331,10 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         if constexpr (!Shape::kKeepsV) v.at[depth / 16].load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
         gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
       }
-      const bool hides = sees_less(args);
-      if (hides || keys.first + Shape::kOfWarp > query + 1) keys.hide(weights, shared, stage + Shape::kStart + 4 * row, hides, query);
+      const bool documents = args.document_start != nullptr;
+      if (documents || args.attention.window != 0 || keys.first + Shape::kOfWarp > query + 1) {
+        keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, args.attention.window, query);
+      }
       if (args.attention.dropout > 0) {
         const float factor = kept_factor(args.attention.dropout);
         keys.for_each([&](uint32_t q, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {

@@ -83,7 +83,10 @@ struct StartRange {
 
   template <typename Stored>
   __device__ StartRange(const Head<Stored>& head, uint32_t first_query, uint32_t count) {
-    if (!head.hides()) return;
+    if (head.starts == nullptr) {  // of windows alone
+      first = head.start(first_query), last = head.start(static_cast<uint32_t>(least(head.T, uint64_t{first_query} + count)) - 1);
+      return;
+    }
     first = head.T;
     for (uint32_t t = first_query + lane_index(); t < first_query + count && t < head.T; t += kWarpLanes) {
       const uint32_t start = head.start(t);

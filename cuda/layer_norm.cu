@@ -40,6 +40,12 @@ struct NormGradient {
   bool accumulate_dx, accumulate_dgamma, accumulate_dbeta;
 };
 
+// What a row is multiplied with. Layer-norm's gamma is whole already.
+template <bool kCentred>
+__device__ float whole_gamma(float gamma, float offset) {
+  return kCentred ? gamma : gamma + offset;
+}
+
 // How a warp shares out a row: lane l has packs l, l + 32, l + 64, ... Calls f(h, c) for each: the lane's h-th pack,
 // whose first column is c. With kHeld > 0 the row has at most kHeld packs a lane and h is known to the compiler; 0
 // takes any row.
@@ -104,7 +110,7 @@ __global__ void __launch_bounds__(kBlockThreads) norm_forward_warp_row(const Nor
       Pack<kWidth> v = x.pack(h, c), beta = {};
       const Pack<kWidth> gamma = load_pack<kWidth>(args.gamma + c);
       if constexpr (kCentred) beta = load_pack<kWidth>(args.beta + c);
-      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = fmaf((v.at[i] - mean) * rstd, gamma.at[i] + args.offset, beta.at[i]);
+      for (uint32_t i = 0; i < kWidth; ++i) v.at[i] = fmaf((v.at[i] - mean) * rstd, whole_gamma<kCentred>(gamma.at[i], args.offset), beta.at[i]);
       store_pack(args.y + r * C + c, v);
     });
   }
@@ -128,23 +134,24 @@ __device__ void store_gradient_row(const NormGradient<Stored>& args, uint64_t r,
   const uint32_t C = args.C;
   const RowNorm<kCentred, Stored> norm(args, r);
   const float scale = 1.0f / static_cast<float>(C);
-  float gradient = 0, projection = 0;
+  float gradient = 0, projection = 0, of_offset = 0;  // of_offset: what the projection is of gamma's offset
   for_each_pack<kWidth, kHeld>(C, [&](uint32_t h, uint64_t c) {
     const Pack<kWidth> xs = x.pack(h, c), dys = dy.pack(h, c), gamma = load_pack<kWidth>(args.gamma + c);
     for (uint32_t i = 0; i < kWidth; ++i) {
-      const float g = dys.at[i] * (gamma.at[i] + args.offset);
+      const float g = dys.at[i] * gamma.at[i];
       gradient += g;
       projection = fmaf(g, norm.xhat(xs.at[i]), projection);
+      if constexpr (!kCentred) of_offset = fmaf(dys.at[i], norm.xhat(xs.at[i]), of_offset);
     }
   });
   gradient = kCentred ? warp_sum(gradient) * scale : 0.0f;
-  projection = warp_sum(projection) * scale;
+  projection = warp_sum(fmaf(of_offset, args.offset, projection)) * scale;
   for_each_pack<kWidth, kHeld>(C, [&](uint32_t h, uint64_t c) {
     const Pack<kWidth> xs = x.pack(h, c), dys = dy.pack(h, c), gamma = load_pack<kWidth>(args.gamma + c);
     Pack<kWidth> dx = {};
     if (args.accumulate_dx) dx = load_pack<kWidth>(args.dx + r * C + c);
     for (uint32_t i = 0; i < kWidth; ++i) {
-      const float inner = fmaf(-norm.xhat(xs.at[i]), projection, fmaf(dys.at[i], gamma.at[i] + args.offset, -gradient));
+      const float inner = fmaf(-norm.xhat(xs.at[i]), projection, fmaf(dys.at[i], whole_gamma<kCentred>(gamma.at[i], args.offset), -gradient));
       dx.at[i] = fmaf(norm.rstd, inner, dx.at[i]);
     }
     store_pack(args.dx + r * C + c, dx);
