@@ -86,7 +86,8 @@ std::vector<KernelCase> wider_cases() {
     table.add<RmsForward>(tag, {{RmsForward::kY, x}, {RmsForward::kRstd, m}, {RmsForward::kX, x}, {RmsForward::kGamma, c}},
                           NormAttribute{1e-5f, 0, 0});
     table.add<RmsBackward>(tag, {{RmsBackward::kDx, x}, {RmsBackward::kDgamma, c}, {RmsBackward::kX, x}, {RmsBackward::kRstd, m},
-                                 {RmsBackward::kGamma, c}, {RmsBackward::kDy, x}});
+                                 {RmsBackward::kGamma, c}, {RmsBackward::kDy, x}},
+                           NormAttribute{1e-5f, 0, 0});
   }
   const auto pixels = shaped({2, 3, 5, 16}), means = shaped({2, 16});
   table.add<GlobalPoolForward>("n2_3x5_c16", {{GlobalPoolForward::kY, means}, {GlobalPoolForward::kX, pixels}});
