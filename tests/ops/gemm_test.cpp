@@ -654,7 +654,7 @@ TEST_P(EveryTile, LossHeadEvaluate) {
                       scalars = {};
                       scalars.correct = 2;
                       return cpu_loss_head_evaluate<float>(context, {&scalars, d.x.data(), d.w.data(), d.b.data(),
-                                                              d.labels.data(), scratch, bytes, c.M, c.C, c.V});
+                                                              d.labels.data(), scratch, bytes, c.M, c.C, c.V, 0});
                     });
     EXPECT_NEAR(want.loss, scalars.loss_sum, 1e-5 * (1 + want.loss));
     EXPECT_EQ(want.labelled, scalars.labelled);
@@ -675,7 +675,7 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
         {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars},
-        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), nullptr, scratch.aligned(), scratch.bytes, c.M, c.C, c.V,
+        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), nullptr, scratch.aligned(), scratch.bytes, c.M, c.C, c.V, 0,
          false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {

@@ -352,11 +352,16 @@ class WholeTraining : public testing::Test {
     for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
     return lines;
   }
+  static ProgramOptions options(uint64_t steps, const std::string& log, const std::string& save = "", const std::string& resume = "") {
+    ProgramOptions options;
+    options.steps = steps, options.log = log, options.save = save, options.resume = resume;
+    return options;
+  }
   void expect_resumed_run_has_the_same_bits(const std::string& name) {
     const auto file = [&](const char* of) { return folder_.file(of); };
-    run(name, {.steps = 3, .log = file("whole.log"), .save = file("whole")});
-    run(name, {.steps = 2, .log = file("parts.log"), .save = file("parts")});
-    run(name, {.steps = 3, .log = file("parts.log"), .save = file("again"), .resume = file("parts")});
+    run(name, options(3, file("whole.log"), file("whole")));
+    run(name, options(2, file("parts.log"), file("parts")));
+    run(name, options(3, file("parts.log"), file("again"), file("parts")));
     for (const char* tensors : {"/model.safetensors", "/optimizer.safetensors"}) {
       EXPECT_TRUE(read_file(file("whole") + tensors) == read_file(file("again") + tensors)) << tensors;
     }
@@ -380,7 +385,7 @@ TEST_F(WholeTraining, OfAnAdapterGoesOnWithTheSameReference) { expect_resumed_ru
 TEST_F(WholeTraining, OfAllWeightsGoesOnWithTheSameReference) { expect_resumed_run_has_the_same_bits("dpo_chat"); }
 
 TEST_F(WholeTraining, LowersTheLossAndRaisesTheMargin) {
-  run("dpo", {.steps = 12, .log = folder_.file("log")});
+  run("dpo", options(12, folder_.file("log")));
   const std::vector<json> lines = log("log");
   EXPECT_NEAR(lines[0]["loss"].get<double>(), std::log(2.0), 1e-8) << "the adapter adds nothing at first";
   EXPECT_EQ(lines[0]["rewards_chosen"], 0);
