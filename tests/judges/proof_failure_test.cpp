@@ -126,6 +126,38 @@ TEST_P(ProofFailure, AMisalignedSlotHasNoRow) {
   expect_fault(plan, "kMisaligned", "0, " + std::to_string(~0u) + ", 2");
 }
 
+// Two streamed weights take turns in one place of memory: the first for row 2 and again, in a slot of its own, for row 8.
+OwnedPlan streaming_plan() {
+  PlanBuilder b;
+  const Ref w1 = b.streamed("w1", {64}), w2 = b.streamed("w2", {64});
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), z = b.slot({64});
+  const Ref loaded[] = {b.slot({64}), b.slot({64}), b.slot({64})}, from[] = {w1, w2, w1}, to[] = {x, y, z}, with[] = {in, x, in};
+  for (int n = 0; n < 3; ++n) {
+    b.row(Op::kLoad, Pass::kStart, {loaded[n], from[n]});
+    b.row(Op::kLoad, Pass::kWait, {loaded[n], from[n]});
+    b.row(Op::kAdd, Pass::kForward, {to[n], loaded[n], with[n]});
+  }
+  b.row(Op::kAdd, Pass::kForward, {z, z, y});
+  b.end();
+  OwnedPlan plan = b.finish();
+  plan.programs[0].slot_names.assign(plan.programs[0].slots.size(), "a slot");
+  return plan;
+}
+
+// What another streamer did for months: its backward read the slot of the forward's load, which held the next weight by then.
+TEST_P(ProofFailure, AReadAfterTheSlotsNextLoadNamesItsPlace) {
+  OwnedPlan plan = streaming_plan();
+  EXPECT_EQ(compile(header_of(plan)).status, 0);
+  OwnedProgram& p = plan.programs[0];
+  const Ref first = p.arguments[p.rows[0].first_argument], second = p.arguments[p.rows[3].first_argument];
+  ASSERT_EQ(p.slots[first].tensor.offset, p.slots[second].tensor.offset);
+  p.arguments[p.rows[8].first_argument + 1] = first;
+  expect_fault(plan, "kNotLive", "0, 8, " + std::to_string(first));
+  p.slots[first].end_row = 9;
+  expect_fault(plan, "kOverlap", "0, 3, " + std::to_string(second));
+}
+
 // What lies past an array is nobody's value: the compiler itself refuses to read it.
 TEST_P(ProofFailure, MilestonesPastTheirArrayDoNotCompile) {
   const Outcome outcome = compile(replaced(header_of(good_plan()), "{kMilestones, 2}", "{kMilestones, 4000000}"));
