@@ -10,12 +10,16 @@
 
 namespace reprise {
 
-// Elements [at, at + kWidth) of blocks: the threads of a launch find the format once for them all.
+// Elements [at, at + kWidth) of blocks, at a multiple of kWidth, so that they share a group: the threads of a launch find the format once for them all.
 template <uint32_t kWidth, typename... F>
 __device__ inline void decode_block_elements(const Weight& w, uint64_t at, float* to, blocks::Formats<F...>) {
   const auto decode = [&]<typename Format>(Format) {
+    constexpr uint32_t kElements = dtype_info(Format::kType).block_elements, kBytes = dtype_info(Format::kType).block_bytes;
+    const uint8_t* block = static_cast<const uint8_t*>(w.data) + at / kElements * kBytes;
+    const uint32_t place = static_cast<uint32_t>(at % kElements), group = place / Format::kGroup;
+    const BlockLine line = Format::line(block, group);
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < kWidth; ++i) to[i] = blocks::element<Format>(w.data, at + i);
+    for (uint32_t i = 0; i < kWidth; ++i) to[i] = blocks::number<Format>(line, Format::multiple(block, group, place % Format::kGroup + i));
   };
   ((w.type == F::kType ? decode(F{}) : void()), ...);
 }

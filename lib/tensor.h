@@ -11,7 +11,7 @@ namespace reprise {
 
 // How the elements of a tensor are stored: one row of this table each. A quantised format is a block of several elements.
 enum class DType : uint8_t {
-  kF32, kBf16, kI32, kI64, kU8, kF64, kF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kIQ4_NL, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kNF4,
+  kF32, kBf16, kI32, kI64, kU8, kF64, kF16, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kIQ4_NL, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kNF4, kNF4Double,
   kDynamic8, kDynamic8Square  // of moments (state_format.h)
 };
 
@@ -22,7 +22,7 @@ struct DTypeInfo {
 inline constexpr DTypeInfo kDTypes[] = {
     {"f32", 1, 4},    {"bf16", 1, 2},    {"i32", 1, 4},     {"i64", 1, 8},     {"u8", 1, 1},      {"f64", 1, 8},      {"f16", 1, 2},
     {"q8_0", 32, 34}, {"q4_0", 32, 18},  {"q4_1", 32, 20},  {"q5_0", 32, 22},  {"q5_1", 32, 24},  {"iq4_nl", 32, 18}, {"q2_k", 256, 84},
-    {"q3_k", 256, 110}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"nf4", 64, 36},
+    {"q3_k", 256, 110}, {"q4_k", 256, 144}, {"q5_k", 256, 176}, {"q6_k", 256, 210}, {"nf4", 64, 36}, {"nf4_double", 512, 272},
     {"dynamic8", 256, 260}, {"dynamic8_square", 256, 260}};
 constexpr uint32_t kDTypeCount = sizeof(kDTypes) / sizeof(kDTypes[0]);
 

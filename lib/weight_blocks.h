@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "lib/dynamic_map.h"
 #include "lib/f16.h"
 #include "lib/tensor.h"
 
@@ -22,6 +23,7 @@ struct BlockLine {
 namespace blocks {
 
 constexpr float half_at(const uint8_t* at) { return f16_to_f32(static_cast<uint16_t>(at[0] | at[1] << 8)); }
+constexpr float float_at(const uint8_t* at) { return std::bit_cast<float>(at[0] | uint32_t{at[1]} << 8 | uint32_t{at[2]} << 16 | uint32_t{at[3]} << 24); }
 // Integers of 4 bits, of which byte j holds that of place j in its low half and that of place j + kGroup in its high half.
 constexpr int nibble(const uint8_t* bytes, uint32_t group, uint32_t j) { return bytes[j] >> (4 * group) & 0xf; }
 // One bit for each of 32 numbers.
@@ -168,10 +170,11 @@ struct NF4 {
   static constexpr DType kType = DType::kNF4;
   static constexpr uint32_t kGroup = 64;
   static constexpr bool kHasOffset = false;
-  static constexpr BlockLine line(const uint8_t* block, uint32_t) {
-    return {std::bit_cast<float>(block[0] | uint32_t{block[1]} << 8 | uint32_t{block[2]} << 16 | uint32_t{block[3]} << 24), 0};
-  }
-  static constexpr float multiple(const uint8_t* block, uint32_t, uint32_t j) { return quantile(block[4 + j / 2] >> (j % 2 == 0 ? 4 : 0) & 0xf); }
+  static constexpr const uint8_t* places(const uint8_t* block, uint32_t) { return block + 4; }
+  static constexpr BlockLine line(const uint8_t* block, uint32_t) { return {float_at(block), 0}; }
+  static constexpr float multiple(const uint8_t* block, uint32_t group, uint32_t j) { return quantile(place(places(block, group), j)); }
+
+  static constexpr int place(const uint8_t* places, uint32_t j) { return places[j / 2] >> (j % 2 == 0 ? 4 : 0) & 0xf; }
   // By halves, so that no thread of a card keeps a table.
   static constexpr float quantile(int place) {
     const bool b3 = (place & 8) != 0, b2 = (place & 4) != 0, b1 = (place & 2) != 0, b0 = (place & 1) != 0;
@@ -183,9 +186,27 @@ struct NF4 {
   }
 };
 
+// NF4 whose scales are quantised once more (QLoRA's double quantisation; Dettmers et al. 2023, section 3): the largest magnitude of each of eight
+// groups is a code of the dynamic map, of which scale and offset are the block's own. bitsandbytes has one scale for 256 groups and one offset for a
+// tensor; a block repeats them, so that it is decoded alone.
+//
+//   | f32 scale | f32 offset | 8 codes | 8 groups of 32 bytes |     272 bytes for 512 numbers
+struct NF4Double {
+  static constexpr DType kType = DType::kNF4Double;
+  static constexpr uint32_t kGroup = NF4::kGroup;
+  static constexpr bool kHasOffset = false;
+  static constexpr const uint8_t* places(const uint8_t* block, uint32_t group) { return block + 16 + group * (kGroup / 2); }
+  // The product is rounded before the sum. Cards' code and the tools' are compiled so that nothing is fused; lib/cpu/weight_format.cpp sees to it itself.
+  static constexpr BlockLine line(const uint8_t* block, uint32_t group) {
+    const float product = dynamic_number(block[8 + group], true) * float_at(block);
+    return {product + float_at(block + 4), 0};
+  }
+  static constexpr float multiple(const uint8_t* block, uint32_t group, uint32_t j) { return NF4::quantile(NF4::place(places(block, group), j)); }
+};
+
 template <typename... F>
 struct Formats {};
-using Every = Formats<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, NF4>;
+using Every = Formats<Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, NF4, NF4Double>;
 
 // What a multiple of a group stands for.
 template <typename F, typename Multiple>
@@ -204,15 +225,6 @@ constexpr void decode_group(const uint8_t* block, uint32_t group, uint32_t first
   } else {
     for (uint32_t j = 0; j < count; ++j) to[j] = number<F>(line, F::multiple(block, group, first + j));
   }
-}
-
-// Element i of a matrix, counted row by row.
-template <typename F>
-constexpr float element(const void* data, uint64_t i) {
-  constexpr uint32_t kElements = dtype_info(F::kType).block_elements, kBytes = dtype_info(F::kType).block_bytes;
-  const uint8_t* block = static_cast<const uint8_t*>(data) + i / kElements * kBytes;
-  const uint32_t place = static_cast<uint32_t>(i % kElements), group = place / F::kGroup;
-  return number<F>(F::line(block, group), F::multiple(block, group, place % F::kGroup));
 }
 
 }  // namespace blocks

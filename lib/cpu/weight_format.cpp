@@ -33,19 +33,28 @@ REPRISE_INLINE void decode_group(F, const uint8_t* block, uint32_t group, uint32
   blocks::decode_group<F>(block, group, first, count, to);
 }
 
-// NF4's by a table: a look at it takes less time than the choices of quantile() take here.
-struct Quantiles {
-  float of[16] = {};
+// NF4's by tables: a look at one takes less time than the choices of quantile() and dynamic_number() take here.
+struct Tables {
+  float quantiles[16] = {}, shares[kDynamicCodes] = {};
 };
-constexpr Quantiles make_quantiles() {
-  Quantiles quantiles;
-  for (int place = 0; place < 16; ++place) quantiles.of[place] = blocks::NF4::quantile(place);
-  return quantiles;
+constexpr Tables make_tables() {
+  Tables tables;
+  for (int place = 0; place < 16; ++place) tables.quantiles[place] = blocks::NF4::quantile(place);
+  for (uint32_t code = 0; code < kDynamicCodes; ++code) tables.shares[code] = dynamic_number(code, true);
+  return tables;
 }
-constexpr Quantiles kQuantiles = make_quantiles();
-REPRISE_INLINE void decode_group(blocks::NF4, const uint8_t* block, uint32_t, uint32_t first, uint32_t count, float* to) {
-  const float scale = blocks::NF4::line(block, 0).scale;
-  for (uint32_t j = first; j < first + count; ++j) to[j - first] = scale * kQuantiles.of[block[4 + j / 2] >> (j % 2 == 0 ? 4 : 0) & 0xf];
+constexpr Tables kTables = make_tables();
+REPRISE_INLINE void decode_quantiles(const uint8_t* places, float largest, uint32_t first, uint32_t count, float* to) {
+  for (uint32_t j = first; j < first + count; ++j) to[j - first] = largest * kTables.quantiles[blocks::NF4::place(places, j)];
+}
+REPRISE_INLINE void decode_group(blocks::NF4, const uint8_t* block, uint32_t group, uint32_t first, uint32_t count, float* to) {
+  decode_quantiles(blocks::NF4::places(block, group), blocks::NF4::line(block, group).scale, first, count, to);
+}
+REPRISE_INLINE void decode_group(blocks::NF4Double, const uint8_t* block, uint32_t group, uint32_t first, uint32_t count, float* to) {
+  // A product of doubles is exact here, and what rounds it to float stands between it and the sum: no compiler fuses the two.
+  const double product = static_cast<double>(kTables.shares[block[8 + group]]) * static_cast<double>(blocks::float_at(block));
+  const float largest = static_cast<float>(product) + blocks::float_at(block + 4);
+  decode_quantiles(blocks::NF4Double::places(block, group), largest, first, count, to);
 }
 
 // Group by group, because a range may begin and end inside a block.

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <random>
 #include <sstream>
 
 #include "tests/faces/expect_user_error.h"
@@ -48,6 +49,7 @@ std::vector<uint32_t> bits_of(const std::vector<float>& floats) {
 
 BlockType type_named(const std::string& name) {
   if (name == "NF4") return BlockType::kNF4;
+  if (name == "NF4_DOUBLE") return BlockType::kNF4Double;
   for (uint32_t type = 0; type < 64; ++type) {
     if (find_block_layout(type) != nullptr && find_block_layout(type)->name == name) return static_cast<BlockType>(type);
   }
@@ -128,9 +130,40 @@ TEST(GgmlBlocks, NF4TakesTheNearestQuantile) {
   }
 }
 
+// The places are those of NF4, and a magnitude is off by no more than the coarsest step of the map, half of 0.0141 of the scale; zeros stay zeros.
+TEST(GgmlBlocks, NF4DoubleQuantisesTheMagnitudes) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(512), single(512), twice(512);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i / 64 == 3 ? 0 : normal(random) * static_cast<float>(1 + i / 64);
+  unsigned char plain[8 * 36], made[272];
+  quantise_blocks(BlockType::kNF4, values.data(), 8, plain);
+  quantise_blocks(BlockType::kNF4Double, values.data(), 1, made);
+  dequantise_blocks(BlockType::kNF4, plain, 8, single.data());
+  dequantise_blocks(BlockType::kNF4Double, made, 1, twice.data());
+  float scale = 0;
+  std::memcpy(&scale, made, sizeof scale);
+  double furthest = 0;
+  for (size_t g = 0; g < 8; ++g) {
+    if (g == 3) {
+      for (size_t i = 64 * g; i < 64 * g + 64; ++i) EXPECT_EQ(twice[i], 0);
+      continue;
+    }
+    EXPECT_EQ(std::memcmp(made + 16 + 32 * g, plain + 36 * g + 4, 32), 0) << g;
+    for (size_t i = 64 * g; i < 64 * g + 64; ++i) furthest = std::max(furthest, std::fabs(static_cast<double>(twice[i]) - static_cast<double>(single[i])));
+  }
+  EXPECT_LE(furthest, 0.00706 * static_cast<double>(scale));
+  EXPECT_GT(furthest, 0);
+  // Eight equal magnitudes are exact.
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 64 == 9 ? -2.5f : 0.5f;
+  quantise_blocks(BlockType::kNF4Double, values.data(), 1, made);
+  dequantise_blocks(BlockType::kNF4Double, made, 1, twice.data());
+  EXPECT_EQ(twice[9], -2.5f);
+}
+
 TEST(GgmlBlocks, WhatIsWrittenIsKnown) {
   for (const BlockType type : {BlockType::kF32, BlockType::kF16, BlockType::kBf16, BlockType::kQ8_0, BlockType::kQ4_0, BlockType::kQ4_1,
-                               BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ4_K, BlockType::kNF4}) {
+                               BlockType::kQ5_0, BlockType::kQ5_1, BlockType::kQ4_K, BlockType::kNF4, BlockType::kNF4Double}) {
     EXPECT_TRUE(is_written(type));
   }
   EXPECT_FALSE(is_written(BlockType::kQ6_K));

@@ -12,8 +12,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "lib/dynamic_map.h"
 #include "lib/f16.h"
-#include "lib/weight_blocks.h"
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/checksum.h"
 #include "tools/formats/gguf.h"
@@ -392,21 +392,30 @@ TEST(BitsandbytesWeights, AreTheNumbersThatItMakesOfThem) {
   }
 }
 
-// What stays in blocks of 64 gives the same numbers; other blocks, and rows that are no whole ones, become f32.
+// What stays in blocks of 64 gives the same numbers; other blocks, and rows that are no whole ones, become f32. Scales that are quantised stay so
+// where the rows are whole blocks of eight groups; the last one's groups have two scales of bitsandbytes.
 TEST(BitsandbytesWeights, StayInTheirBlocks) {
   const auto source = open_weights(kNf4 + "model.safetensors");
   for (const char* name : {"large.weight", "uneven.weight"}) EXPECT_FALSE(source->find(name)->format.has_value()) << name;
-  for (const char* name : {"plain.weight", "nested.weight"}) {
-    ASSERT_EQ(source->find(name)->format, DType::kNF4) << name;
+  for (const auto& [name, type] : {std::pair{"plain.weight", BlockType::kNF4}, {"nested.weight", BlockType::kNF4}, {"wide.weight", BlockType::kNF4Double}}) {
+    const DType format = weight_format_of(type).value();
+    ASSERT_EQ(source->find(name)->format, format) << name;
     const std::vector<float> want = values_of(*source, name);
-    std::vector<unsigned char> blocks(stored_bytes(DType::kNF4, want.size()));
-    source->read_stored(name, 0, 64, blocks.data());
-    source->read_stored(name, 64, want.size() - 64, blocks.data() + 36);
-    for (size_t i = 0; i < want.size(); ++i) {
-      const unsigned char* block = &blocks[i / 64 * 36];
-      ASSERT_EQ(blocks::NF4::multiple(block, 0, i % 64) * blocks::NF4::line(block, 0).scale, want[i]) << name << " " << i;
-    }
+    const DTypeInfo& block = dtype_info(format);
+    std::vector<unsigned char> blocks(stored_bytes(format, want.size()));
+    source->read_stored(name, 0, block.block_elements, blocks.data());
+    source->read_stored(name, block.block_elements, want.size() - block.block_elements, blocks.data() + block.block_bytes);
+    std::vector<float> numbers(want.size());
+    dequantise_blocks(type, blocks.data(), want.size() / block.block_elements, numbers.data());
+    EXPECT_EQ(bits_of(numbers), bits_of(want)) << name;
   }
+}
+
+TEST(BitsandbytesWeights, HaveTheDynamicMap) {
+  const SafetensorsFile file(kNf4 + "model.safetensors");
+  std::vector<float> map(kDynamicCodes);
+  file.read(file.find("wide.weight.nested_quant_map", StoredType::kF32, {kDynamicCodes}), 0, map.data(), map.size() * sizeof(float));
+  for (uint32_t code = 0; code < kDynamicCodes; ++code) EXPECT_EQ(dynamic_number(code, true), map[code]) << code;
 }
 
 TEST(BitsandbytesWeights, RefusesWhatDoesNotFitTogether) {

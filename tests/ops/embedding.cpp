@@ -78,6 +78,8 @@ void add_cases(CaseTable& table) {
   table.again_with_weights("b2_t7_c672_v9_l12", kEveryWeight);
   add_embedding(table, 1, 4, 768, 5, 4);             // the same in blocks of 256
   table.again_with_weights("b1_t4_c768_v5_l4", kEveryWeight);
+  add_embedding(table, 1, 3, 1024, 4, 3);            // and of 512
+  table.again_with_weights("b1_t3_c1024_v4_l3", weight_format(DType::kNF4Double));
   add_embedding(table, 2, 9, 36, 20, 9, 6.25f);
   const auto y = shaped({2, 5, 20}), tokens = shaped({2, 5}, DType::kI32);
   for (const DType words : {DType::kF32, DType::kBf16}) {

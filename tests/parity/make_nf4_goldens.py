@@ -20,7 +20,7 @@ def main():
   stored, numbers = {"norm.weight": torch.randn(7)}, {}
   numbers["norm.weight"] = stored["norm.weight"]
   for name, shape, nested, block in (("plain.weight", (24, 64), False, 64), ("nested.weight", (80, 256), True, 64), ("large.weight", (8, 256), True, 128),
-                                     ("uneven.weight", (5, 33), False, 64)):
+                                     ("uneven.weight", (5, 33), False, 64), ("wide.weight", (40, 512), True, 64)):
     matrix = torch.randn(shape) * 0.05
     matrix[0] *= 20
     packed, state = quantize_4bit(matrix, blocksize=block, compress_statistics=nested, quant_type="nf4")

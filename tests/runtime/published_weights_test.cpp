@@ -21,6 +21,7 @@
 #include "tools/planning/weight_storage.h"
 #include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/state_tensors.h"
+#include "tools/weights/quantised_weights.h"
 
 namespace reprise {
 namespace {
@@ -102,11 +103,12 @@ void widen_file(const std::string& from, const std::string& to, DType format = D
   SafetensorsWriter writer(to);
   const auto is_float = [&](const std::string& name) { return source->find(name)->exact != DType::kI64; };
   const auto round = [format](const StoredWeight& weight, std::vector<float>& numbers) {
-    if (weight.shape.size() != 2 || !are_whole_blocks(format, weight.shape[1])) return;
-    const uint64_t blocks = numbers.size() / dtype_info(format).block_elements;
-    std::vector<unsigned char> bytes(stored_bytes(format, numbers.size()));
-    quantise_blocks(*block_type_of(format), numbers.data(), blocks, bytes.data());
-    dequantise_blocks(*block_type_of(format), bytes.data(), blocks, numbers.data());
+    const std::optional<DType> own = weight.shape.size() == 2 ? quantised_format(format, weight.shape[1]) : std::nullopt;
+    if (!own) return;
+    const uint64_t blocks = numbers.size() / dtype_info(*own).block_elements;
+    std::vector<unsigned char> bytes(stored_bytes(*own, numbers.size()));
+    quantise_blocks(*block_type_of(*own), numbers.data(), blocks, bytes.data());
+    dequantise_blocks(*block_type_of(*own), bytes.data(), blocks, numbers.data());
   };
   for (const std::string& name : source->names()) writer.declare(name, is_float(name) ? StoredType::kF32 : StoredType::kI64, source->find(name)->shape);
   for (const std::string& name : source->names()) {
@@ -358,7 +360,7 @@ TEST(QuantisedOnTheWay, TrainsAsTheNumbersOfItsBlocksDo) {
     read_initial_weights(session.trainer, *open_model_weights(recipe, published_weights(recipe)), {});
     return session.train(4);
   };
-  for (const DType format : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kNF4, DType::kQ8_0, DType::kF16, DType::kBf16}) {
+  for (const DType format : {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kNF4, DType::kNF4Double, DType::kQ8_0, DType::kF16, DType::kBf16}) {
     widen_file(gguf, rounded.file("model.safetensors"), format);
     const Recipe quantised = recipe_of(source.path(), dtype_info(format).name), plain = recipe_of(rounded.path(), "f32");
     Session kept(quantised), wide(plain);
@@ -368,29 +370,36 @@ TEST(QuantisedOnTheWay, TrainsAsTheNumbersOfItsBlocksDo) {
   }
 }
 
-// Without a file: the seed's numbers, quantised.
+// Without a file: the seed's numbers, quantised. Where rows are no whole blocks of NF4_DOUBLE they become NF4.
 TEST(QuantisedOnTheWay, WeightsOfTheSeedTrainInBlocks) {
-  const auto recipe_of = [](const std::string& frozen) {
-    return recipe_from(R"({"name": "drawn", "model": {"family": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true}, "init": "random", "data": {"kind": "synthetic"}, "batch": 2, "sequence": 13, "steps": 4,
-        "seed": 5, "lora": {"r": 3}, "weights": {"frozen": ")" + frozen + R"("}, "optimizer": {"name": "adamw", "lr": 0.01}})");
+  const auto recipe_of = [](const std::string& frozen, int hidden) {
+    return recipe_from(R"({"name": "drawn", "model": {"family": "llama", "vocab_size": 96, "hidden_size": )" + std::to_string(hidden) + R"(,
+        "intermediate_size": 192, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": true}, "init": "random",
+        "data": {"kind": "synthetic"}, "batch": 2, "sequence": 13, "steps": 4, "seed": 5, "lora": {"r": 3}, "weights": {"frozen": ")" + frozen + R"("},
+        "optimizer": {"name": "adamw", "lr": 0.01}})");
   };
-  Session kept(recipe_of("q4_0")), wide(recipe_of("f32"));
-  draw_stored_weights(kept.trainer);
-  int in_blocks = 0;
-  for (uint32_t i = 0; i < kept.plan().state.count; ++i) {
-    const Tensor& tensor = kept.plan().state[i].tensor;
-    if (tensor.dtype != DType::kQ4_0) continue;
-    ++in_blocks;
-    std::vector<unsigned char> bytes(tensor.used_bytes()), expected(tensor.used_bytes());
-    std::vector<float> drawn(tensor.elements());
-    ASSERT_TRUE(kept.trainer.read(bytes.data(), kept.trainer.state_tensor(i), bytes.size()).ok());
-    ASSERT_TRUE(wide.trainer.read(drawn.data(), wide.trainer.state_tensor(i), drawn.size() * sizeof(float)).ok());
-    quantise_blocks(BlockType::kQ4_0, drawn.data(), drawn.size() / 32, expected.data());
-    EXPECT_EQ(bytes, expected) << kept.plan().state[i].name;
-  }
-  EXPECT_EQ(in_blocks, 15) << "seven layers of each block, and the embeddings";
-  for (const double loss : kept.train(4)) EXPECT_TRUE(std::isfinite(loss));
+  using Counts = std::map<DType, int>;
+  const auto counts_of = [&](const std::string& frozen, int hidden) {
+    Session kept(recipe_of(frozen, hidden)), wide(recipe_of("f32", hidden));
+    draw_stored_weights(kept.trainer);
+    Counts counts;
+    for (uint32_t i = 0; i < kept.plan().state.count; ++i) {
+      const Tensor& tensor = kept.plan().state[i].tensor;
+      const DTypeInfo& block = dtype_info(tensor.dtype);
+      if (block.block_elements == 1) continue;
+      ++counts[tensor.dtype];
+      std::vector<unsigned char> bytes(tensor.used_bytes()), expected(tensor.used_bytes());
+      std::vector<float> drawn(tensor.elements());
+      EXPECT_TRUE(kept.trainer.read(bytes.data(), kept.trainer.state_tensor(i), bytes.size()).ok());
+      EXPECT_TRUE(wide.trainer.read(drawn.data(), wide.trainer.state_tensor(i), drawn.size() * sizeof(float)).ok());
+      quantise_blocks(*block_type_of(tensor.dtype), drawn.data(), drawn.size() / block.block_elements, expected.data());
+      EXPECT_EQ(bytes, expected) << kept.plan().state[i].name;
+    }
+    for (const double loss : kept.train(4)) EXPECT_TRUE(std::isfinite(loss));
+    return counts;
+  };
+  EXPECT_EQ(counts_of("q4_0", 64), (Counts{{DType::kQ4_0, 15}})) << "seven layers of each block, and the embeddings";
+  EXPECT_EQ(counts_of("nf4_double", 512), (Counts{{DType::kNF4Double, 13}, {DType::kNF4, 2}})) << "rows of 192 are those of the down projections";
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, QuantisedBase, ::testing::Values("llama", "qwen2", "qwen3", "gpt2"), [](const auto& info) { return info.param; });

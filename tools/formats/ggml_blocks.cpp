@@ -3,6 +3,7 @@
 #include "tools/formats/ggml_blocks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -177,21 +178,58 @@ void encode_q4_k(const float* values, Byte* to) {
   }
 }
 
-// Each number takes the nearest quantile of number / largest; of two as near the lower one.
-void encode_nf4(const float* values, Byte* to) {
+// 64 places: each number takes the nearest quantile of number / largest; of two as near the lower one.
+void put_places(const float* values, float largest, Byte* to) {
   constexpr float kMiddles[] = {-0.8480964004993439f, -0.6106329262256622f, -0.4599952697753906f, -0.33967943489551544f, -0.23460740596055984f,
                                 -0.13791173323988914f, -0.045525018125772476f, 0.03979014977812767f, 0.1202552504837513f, 0.2035212516784668f,
                                 0.2920137718319893f, 0.3893125355243683f, 0.5016634166240692f, 0.6427869200706482f, 0.8614784181118011f};
-  float largest = 0;
-  for (int i = 0; i < 64; ++i) largest = std::max(largest, std::fabs(values[i]));
   const float inverse = 1 / largest;
-  std::memcpy(to, &largest, sizeof largest);
   for (int i = 0; i < 64; i += 2) {
     int places[2] = {};
     for (int k = 0; k < 2; ++k) {
       for (const float middle : kMiddles) places[k] += values[i + k] * inverse > middle ? 1 : 0;
     }
-    to[4 + i / 2] = static_cast<Byte>(places[0] << 4 | places[1]);
+    to[i / 2] = static_cast<Byte>(places[0] << 4 | places[1]);
+  }
+}
+float largest_of_64(const float* values) {
+  float largest = 0;
+  for (int i = 0; i < 64; ++i) largest = std::max(largest, std::fabs(values[i]));
+  return largest;
+}
+
+void encode_nf4(const float* values, Byte* to) {
+  const float largest = largest_of_64(values);
+  std::memcpy(to, &largest, sizeof largest);
+  put_places(values, largest, to + 4);
+}
+
+// Half way between each code's number and the next one's.
+constexpr auto kMiddlesOfCodes = [] {
+  std::array<float, kDynamicCodes - 1> middles = {};
+  for (uint32_t code = 0; code < middles.size(); ++code) middles[code] = dynamic_middle(dynamic_number(code, true), dynamic_number(code + 1, true));
+  return middles;
+}();
+Byte nearest_code(float share) { return static_cast<Byte>(std::lower_bound(kMiddlesOfCodes.begin(), kMiddlesOfCodes.end(), share) - kMiddlesOfCodes.begin()); }
+
+// The offset lies half way between the largest and the least magnitude, so that the scale is as small as can be and no decoded magnitude is negative.
+// A group of zeros has the place of zero throughout, because its magnitude is not decoded as zero.
+void encode_nf4_double(const float* values, Byte* to) {
+  constexpr int kGroups = 8;
+  float largest[kGroups];
+  for (int g = 0; g < kGroups; ++g) largest[g] = largest_of_64(values + 64 * g);
+  const auto [least, most] = std::minmax_element(largest, largest + kGroups);
+  const float offset = *least + (*most - *least) / 2, scale = std::max(*most - offset, offset - *least);
+  std::memcpy(to, &scale, sizeof scale);
+  std::memcpy(to + 4, &offset, sizeof offset);
+  for (int g = 0; g < kGroups; ++g) {
+    Byte* places = to + 16 + 32 * g;
+    to[8 + g] = nearest_code(scale > 0 ? (largest[g] - offset) / scale : 0);
+    if (largest[g] > 0) {
+      put_places(values + 64 * g, largest[g], places);
+    } else {
+      std::fill_n(places, 32, Byte{0x77});
+    }
   }
 }
 
@@ -223,6 +261,7 @@ constexpr BlockRow kRows[] = {
     blocks_row<blocks::Q5_K>(BlockType::kQ5_K, "Q5_K"),
     blocks_row<blocks::Q6_K>(BlockType::kQ6_K, "Q6_K"),
     blocks_row<blocks::NF4>(BlockType::kNF4, "NF4", encode_nf4),
+    blocks_row<blocks::NF4Double>(BlockType::kNF4Double, "NF4_DOUBLE", encode_nf4_double),
 };
 
 const BlockRow* find_row(uint32_t type) {
@@ -240,7 +279,7 @@ constexpr const char* kTypeNames[] = {"F32",     "F16",    "Q4_0",    "Q4_1",  n
 
 const BlockLayout* find_block_layout(uint32_t type) {
   const BlockRow* row = find_row(type);
-  return row == nullptr || row->layout.type == BlockType::kNF4 ? nullptr : &row->layout;
+  return row == nullptr || row->layout.type >= BlockType::kNF4 ? nullptr : &row->layout;
 }
 
 const BlockLayout& block_layout(BlockType type) { return find_row(static_cast<uint32_t>(type))->layout; }

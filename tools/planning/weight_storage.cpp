@@ -71,8 +71,7 @@ std::optional<DType> wanted_format(const Graph& graph, ValueId v, const Recipe& 
     return stored == nullptr ? std::nullopt : stored->format;
   }
   const Tensor& tensor = graph.values[v].tensor;
-  const bool fits = recipe.weights.frozen && tensor.rank == 2 && are_whole_blocks(*recipe.weights.frozen, tensor.last_dimension());
-  return fits ? recipe.weights.frozen : std::nullopt;
+  return recipe.weights.frozen && tensor.rank == 2 ? quantised_format(*recipe.weights.frozen, tensor.last_dimension()) : std::nullopt;
 }
 
 void store_as(Value& value, DType format) {

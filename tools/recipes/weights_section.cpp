@@ -10,7 +10,7 @@ namespace {
 using Frozen = std::optional<DType>;
 constexpr Word<Frozen> kFrozen[] = {{"as_stored", std::nullopt}, {"f32", DType::kF32},   {"f16", DType::kF16},   {"bf16", DType::kBf16}, {"q8_0", DType::kQ8_0},
                                     {"q5_1", DType::kQ5_1},      {"q5_0", DType::kQ5_0}, {"q4_1", DType::kQ4_1}, {"q4_0", DType::kQ4_0},
-                                    {"q4_k", DType::kQ4_K},      {"nf4", DType::kNF4}};
+                                    {"q4_k", DType::kQ4_K},      {"nf4", DType::kNF4},  {"nf4_double", DType::kNF4Double}};
 
 constexpr Word<DType> kTrained[] = {{"f32", DType::kF32}, {"bf16", DType::kBf16}};
 

@@ -123,7 +123,8 @@ std::set<std::string> quantised_names(const Recipe& recipe, const WeightSource& 
   for (const Value& value : build_stored_model(recipe, backend_of(recipe)).values) {
     const std::string name = stored_name(weights, value.name);
     const StoredWeight* weight = weights.find(name);
-    const bool is_it = value.kind == ValueKind::kParameter && !value.trainable && value.tensor.dtype == recipe.weights.frozen;
+    const bool is_it = value.kind == ValueKind::kParameter && !value.trainable &&
+                       value.tensor.dtype == quantised_format(*recipe.weights.frozen, value.tensor.last_dimension());
     if (is_it && weight != nullptr && weight->format == value.tensor.dtype) names.insert(name);
   }
   return names;

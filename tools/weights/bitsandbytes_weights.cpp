@@ -16,7 +16,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kState = ".quant_state.bitsandbytes__";
-constexpr uint64_t kMostStateBytes = 1 << 16, kKeptBlock = 64;
+constexpr uint64_t kMostStateBytes = 1 << 16, kKeptBlock = 64, kKeptGroups = 8;  // of a block of NF4_DOUBLE
 const char* const kParts[] = {".absmax", ".quant_map", ".nested_absmax", ".nested_quant_map"};
 
 struct Packed {
@@ -71,13 +71,25 @@ class BitsandbytesWeights : public WeightSource {
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
     const auto found = packed_.find(name);
     if (found == packed_.end()) return source_->read_stored(name, first, count, to);
+    const Packed& packed = found->second;
     const std::vector<unsigned char> pairs = bytes_of(name, first / 2, count / 2);
-    const std::vector<float> largest = magnitudes(name, found->second, first / kKeptBlock, (first + count) / kKeptBlock);
-    const uint32_t size = dtype_info(DType::kNF4).block_bytes;
-    for (uint64_t b = 0; b < largest.size(); ++b) {
-      unsigned char* block = static_cast<unsigned char*>(to) + b * size;
-      std::memcpy(block, &largest[b], sizeof(float));
-      std::memcpy(block + sizeof(float), &pairs[b * kKeptBlock / 2], kKeptBlock / 2);
+    const uint64_t begin = first / kKeptBlock, end = (first + count) / kKeptBlock;
+    unsigned char* at = static_cast<unsigned char*>(to);
+    const auto put = [&at](const void* from, size_t bytes) { at = std::copy_n(static_cast<const unsigned char*>(from), bytes, at); };
+    if (packed.weight.format == DType::kNF4) {
+      const std::vector<float> largest = magnitudes(name, packed, begin, end);
+      for (uint64_t b = 0; b < largest.size(); ++b) {
+        put(&largest[b], sizeof(float));
+        put(&pairs[b * kKeptBlock / 2], kKeptBlock / 2);
+      }
+      return;
+    }
+    const NestedCodes nested = nested_codes(name, packed, begin, end);
+    for (uint64_t b = begin; b < end; b += kKeptGroups) {
+      put(&nested.scale_of(b), sizeof(float));
+      put(&packed.offset, sizeof(float));
+      put(&nested.codes[b - begin], kKeptGroups);
+      put(&pairs[(b - begin) * kKeptBlock / 2], kKeptGroups * kKeptBlock / 2);
     }
   }
 
@@ -156,20 +168,40 @@ class BitsandbytesWeights : public WeightSource {
     packed.weight.type = "NF4";
     packed.weight.exact = DType::kF32;
     packed.weight.bytes = source_->find(name)->bytes + source_->find(name + ".absmax")->bytes;
-    if (packed.block == kKeptBlock && packed.weight.shape[1] % kKeptBlock == 0) packed.weight.format = DType::kNF4;
+    packed.weight.format = kept_format(packed);
     return packed;
+  }
+
+  // In blocks of NF4_DOUBLE where a block has one scale, and codes mean what lib takes them for.
+  static std::optional<DType> kept_format(const Packed& packed) {
+    const uint64_t columns = packed.weight.shape[1];
+    if (packed.block != kKeptBlock || !are_whole_blocks(DType::kNF4, columns)) return std::nullopt;
+    bool is_usual = packed.nested_map.size() == kDynamicCodes;
+    for (uint32_t code = 0; is_usual && code < kDynamicCodes; ++code) is_usual = packed.nested_map[code] == dynamic_number(code, true);
+    const bool has_one_scale = packed.nested_block > 0 && packed.nested_block % kKeptGroups == 0;
+    return has_one_scale && is_usual && are_whole_blocks(DType::kNF4Double, columns) ? DType::kNF4Double : DType::kNF4;
+  }
+
+  // Of double quantisation: the codes of blocks [begin, end), and the scales of what these lie in.
+  struct NestedCodes {
+    std::vector<unsigned char> codes;
+    std::vector<float> scales;
+    uint64_t block, first;  // blocks of a scale, and the first scale read
+    const float& scale_of(uint64_t b) const { return scales[b / block - first]; }
+  };
+  NestedCodes nested_codes(const std::string& name, const Packed& packed, uint64_t begin, uint64_t end) const {
+    const uint64_t first = begin / packed.nested_block, last = (end - 1) / packed.nested_block;
+    return {bytes_of(name + ".absmax", begin, end - begin), floats_of(name + ".nested_absmax", first, last - first + 1), packed.nested_block, first};
   }
 
   // The largest magnitude of blocks [begin, end): of double quantisation the product rounded, then the sum.
   std::vector<float> magnitudes(const std::string& name, const Packed& packed, uint64_t begin, uint64_t end) const {
     if (packed.nested_block == 0) return floats_of(name + ".absmax", begin, end - begin);
-    const std::vector<unsigned char> codes = bytes_of(name + ".absmax", begin, end - begin);
-    const uint64_t first = begin / packed.nested_block, last = (end - 1) / packed.nested_block;
-    const std::vector<float> scales = floats_of(name + ".nested_absmax", first, last - first + 1);
-    std::vector<float> largest(codes.size());
-    for (uint64_t b = 0; b < codes.size(); ++b) {
-      const double scale = static_cast<double>(scales[(begin + b) / packed.nested_block - first]);
-      largest[b] = static_cast<float>(static_cast<double>(packed.nested_map[codes[b]]) * scale) + packed.offset;
+    const NestedCodes nested = nested_codes(name, packed, begin, end);
+    std::vector<float> largest(nested.codes.size());
+    for (uint64_t b = begin; b < end; ++b) {
+      const double product = static_cast<double>(packed.nested_map[nested.codes[b - begin]]) * static_cast<double>(nested.scale_of(b));
+      largest[b - begin] = static_cast<float>(product) + packed.offset;
     }
     return largest;
   }

@@ -13,13 +13,14 @@ constexpr uint64_t kPiece = 4096;  // numbers, whole blocks of every format
 
 class QuantisedWeights : public WeightSource {
  public:
-  QuantisedWeights(std::unique_ptr<WeightSource> source, DType format) : source_(std::move(source)), format_(format) {
+  QuantisedWeights(std::unique_ptr<WeightSource> source, DType wanted) : source_(std::move(source)) {
     for (const std::string& name : source_->names()) {
       const StoredWeight& weight = *source_->find(name);
       const bool is_number = weight.exact == DType::kF32 || weight.exact == DType::kBf16, is_matrix = weight.shape.size() == 2;
-      if (!is_number || (format != DType::kF32 && (!is_matrix || !are_whole_blocks(format, weight.shape[1])))) continue;
+      const std::optional<DType> format = is_matrix ? quantised_format(wanted, weight.shape[1]) : std::nullopt;
+      if (!is_number || (!format && wanted != DType::kF32)) continue;
       quantised_[name] = weight;
-      quantised_[name].format = format;
+      quantised_[name].format = format.value_or(wanted);
     }
   }
 
@@ -33,19 +34,20 @@ class QuantisedWeights : public WeightSource {
   void read_exact(const std::string& name, uint64_t first, uint64_t count, void* to) const override { source_->read_exact(name, first, count, to); }
 
   void read_stored(const std::string& name, uint64_t first, uint64_t count, void* to) const override {
-    if (quantised_.count(name) == 0) return source_->read_stored(name, first, count, to);
+    const auto quantised = quantised_.find(name);
+    if (quantised == quantised_.end()) return source_->read_stored(name, first, count, to);
+    const DType format = *quantised->second.format;
     std::vector<float> numbers(std::min(count, kPiece));
     for (unsigned char* at = static_cast<unsigned char*>(to); count > 0;) {
       const uint64_t part = std::min(count, kPiece);
       source_->read(name, first, part, numbers.data());
-      quantise_blocks(*block_type_of(format_), numbers.data(), part / dtype_info(format_).block_elements, at);
-      first += part, count -= part, at += stored_bytes(format_, part);
+      quantise_blocks(*block_type_of(format), numbers.data(), part / dtype_info(format).block_elements, at);
+      first += part, count -= part, at += stored_bytes(format, part);
     }
   }
 
  private:
   const std::unique_ptr<WeightSource> source_;
-  const DType format_;
   std::map<std::string, StoredWeight> quantised_;
 };
 
@@ -102,6 +104,11 @@ class NumbersOfBlocks : public WeightSource {
 };
 
 }  // namespace
+
+std::optional<DType> quantised_format(DType format, uint64_t columns) {
+  if (format == DType::kNF4Double && !are_whole_blocks(format, columns)) format = DType::kNF4;
+  return are_whole_blocks(format, columns) ? std::optional(format) : std::nullopt;
+}
 
 std::unique_ptr<WeightSource> numbers_of_blocks(std::unique_ptr<WeightSource> source, const std::set<std::string>& names) {
   return std::make_unique<NumbersOfBlocks>(std::move(source), names);

@@ -9,8 +9,12 @@
 
 namespace reprise {
 
-// The source's tensors. Each matrix whose rows are whole blocks of `format`, and every tensor where that is f32, has this format beside its exact
-// numbers: read_stored() makes its blocks by quantise_blocks(), which must write the format. Numbers that are not finite make blocks without a
+// What a matrix with rows of so many numbers becomes where `format` is asked for: that, where the rows are whole blocks of it; NF4 in place of
+// kNF4Double, whose blocks are larger; else none.
+std::optional<DType> quantised_format(DType format, uint64_t columns);
+
+// The source's tensors. Each matrix that has a quantised_format(), and every tensor where `format` is f32, has it beside its exact numbers:
+// read_stored() makes its blocks by quantise_blocks(), which must write the format. Numbers that are not finite make blocks without a
 // meaning, so whoever loads them looks at the exact numbers first.
 std::unique_ptr<WeightSource> quantise_weights(std::unique_ptr<WeightSource> source, DType format);
 
