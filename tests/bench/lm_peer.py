@@ -52,7 +52,7 @@ def convert(path, folder):
              "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")]
   weights = {}
   for name in ["model.embed_tokens.weight", "model.norm.weight"] + [layer + ".weight" for layer in layers]:
-    array = tensors.pop(gguf_name(name)).astype(np.float32)
+    array = tensors.pop(gguf_name("llama", name)).astype(np.float32)
     count = heads if "q_proj" in name else kv_heads
     if "q_proj" in name or "k_proj" in name:  # llama files have [half, 2] where Hugging Face has [2, half]
       array = array.reshape(count, array.shape[0] // count // 2, 2, -1).swapaxes(1, 2).reshape(array.shape)
