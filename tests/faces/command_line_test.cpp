@@ -151,6 +151,11 @@ TEST_F(CommandLine, ATableSaysHowFarEachWayToStoreGoes) {
     EXPECT_EQ(status_at(1, sequence + 64), 3) << row;
     EXPECT_EQ(status_at(batch, 64), 0) << row;
     EXPECT_EQ(status_at(batch + 1, 64), 3) << row;
+    const auto status_within = [&](uint64_t budget) { return reprise_command({"fit", folder_.file("r.json"), "--budget", std::to_string(budget)}).status; };
+    const uint64_t smallest = row.at("smallest_budget");
+    EXPECT_EQ(status_at(1, 64), smallest <= small.at("budget") ? 0 : 3) << row;
+    EXPECT_EQ(status_within(smallest), 0) << row;
+    EXPECT_EQ(status_within(smallest - 256), 3) << row;
   }
   EXPECT_GT(rows[11].at("sequence"), rows[0].at("sequence")) << "streamed in 8 bits, beside all in memory in f32";
 }

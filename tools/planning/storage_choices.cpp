@@ -2,9 +2,12 @@
 #include "tools/planning/storage_choices.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "tools/formats/error.h"
 #include "tools/planning/planner.h"
@@ -49,52 +52,62 @@ Choices choices_of(const Recipe& recipe) {
   return choices;
 }
 
-// A choice that the model does not have, as one without a matrix that is worth streaming, does not fit.
-bool fits(Recipe recipe, int batch, int sequence) {
+using LeastBytes = std::function<std::optional<uint64_t>(int)>;
+
+// The least that a micro-batch takes; nothing where the model does not have the choice, as one without a matrix that is worth streaming.
+std::optional<uint64_t> least_bytes(Recipe recipe, int batch, int sequence) {
   recipe.batch = batch;
   recipe.sequence = sequence;
   try {
     const SolvedModel model = solve_model(recipe);
     const uint64_t least = smallest_budget(model, request_of(model));
-    return least != 0 && least <= *recipe.budget_bytes;
+    return least == 0 ? std::nullopt : std::optional(least);
   } catch (const UserError&) {
-    return false;
+    return std::nullopt;
   }
 }
 
-// The largest n in [0, most] for which it holds, of what holds for all below; 0 always does.
-int largest(int most, const std::function<bool(int)>& holds) {
-  int least = 0;
-  while (least < most) {
-    const int middle = least + (most - least + 1) / 2;
-    if (holds(middle)) {
-      least = middle;
-    } else {
-      most = middle - 1;
+struct Largest {
+  int n = 0;                      // 0: not even 1 fits
+  std::optional<uint64_t> first;  // bytes(1), where it is known
+};
+
+// The largest n up to `most` whose bytes fit the budget, of bytes that grow with n. Each is a plan, and together they lie nearly on a line: where the
+// line through the last two meets the budget is asked next, and now and then the middle of what is left, should they not. `guess` is asked second.
+Largest largest_within(uint64_t budget, int most, int guess, const LeastBytes& bytes) {
+  if (most < 1) return {};
+  std::optional<uint64_t> asked = bytes(1), before;
+  const std::optional<uint64_t> first = asked;
+  if (!asked || *asked > budget) return {0, first};
+  int fits = 1, too_large = most + 1, n = 1, n_before = 0;
+  for (int ask = 1; fits + 1 < too_large; ++ask) {
+    double next = ask == 1 ? guess : fits + 1;
+    if (asked && before && *asked != *before) {
+      const double bytes_of_one = (static_cast<double>(*asked) - static_cast<double>(*before)) / (n - n_before);
+      next = n + std::floor((static_cast<double>(budget) - static_cast<double>(*asked)) / bytes_of_one);
     }
+    if (!asked || ask % 6 == 0) next = fits + (too_large - fits) / 2;
+    n_before = std::exchange(n, static_cast<int>(std::clamp<double>(next, fits + 1, too_large - 1)));
+    before = std::exchange(asked, bytes(n));
+    (asked && *asked <= budget ? fits : too_large) = n;
   }
-  return least;
-}
-
-// What doubles until it no longer holds is found sooner where little fits.
-int largest_by_doubling(int most, const std::function<bool(int)>& holds) {
-  int good = 0, next = 1;
-  while (next <= most && holds(next)) good = next, next *= 2;
-  const int bound = std::min(most, next - 1);
-  return good + largest(bound - good, [&](int more) { return holds(good + more); });
+  return {fits, first};
 }
 
 json row_of(const Recipe& recipe) {
   const json written = json::parse(canonical_recipe(recipe));
   const json weights = written.value("weights", json::object());
-  json row = {{"frozen", weights.value("frozen", "as_stored")}, {"stream", weights.value("stream", json(false))},
-              {"states", written.at("optimizer").value("states", "f32")}, {"sequence", nullptr}};
+  const uint64_t budget = *recipe.budget_bytes;
+  Largest steps;
   if (recipe.sequence > 0) {
     const int longest = describe_model(recipe.model).longest_sequence;
-    row["sequence"] = kSequenceStep * largest_by_doubling(longest / kSequenceStep, [&](int n) { return fits(recipe, 1, kSequenceStep * n); });
+    steps = largest_within(budget, longest / kSequenceStep, recipe.sequence / kSequenceStep, [&](int n) { return least_bytes(recipe, 1, kSequenceStep * n); });
   }
-  row["batch"] = largest_by_doubling(kLargestBatch, [&](int batch) { return fits(recipe, batch, recipe.sequence); });
-  return row;
+  const int samples = kSequenceStep * steps.n / std::max(1, recipe.sequence);  // of as many tokens as the longest
+  const Largest batch = largest_within(budget, kLargestBatch, samples, [&](int n) { return least_bytes(recipe, n, recipe.sequence); });
+  const std::optional<uint64_t> least = steps.first ? steps.first : batch.first;
+  return {{"frozen", weights.value("frozen", "as_stored")}, {"stream", weights.value("stream", json(false))}, {"states", written.at("optimizer").value("states", "f32")},
+          {"sequence", recipe.sequence > 0 ? json(kSequenceStep * steps.n) : json()}, {"batch", batch.n}, {"smallest_budget", least ? json(*least) : json()}};
 }
 
 }  // namespace
