@@ -479,6 +479,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
 	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	install -d $(INSTALLED)/share/reprise/boards && install -m 644 tools/boards/*.json $(INSTALLED)/share/reprise/boards
 	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
 install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES

@@ -312,8 +312,10 @@ TEST_F(Audit, BoardsBoundTheStep) {
     const json file = json::parse(file_text(entry.path().string()));
     EXPECT_TRUE(has_keys(file["sources"], {"usable_bytes", "reserve_bytes", "flops", "bytes_per_second"})) << entry.path();
     ++boards;
+    EXPECT_EQ(json_answer({"fit", recipe(), "--board", entry.path().stem(), "--json"}), answer) << "by name";
   }
   EXPECT_GE(boards, 5);
+  expect_refusal({"fit", recipe(), "--board", "orin"}, 1, {"--board orin", "agx-orin-64gb, laptop-16gb, orin-nano-8gb"});
   // By hand: a row's time is that of its flops or of its bytes.
   const json board = {{"name", "b"}, {"usable_bytes", 1 << 20}, {"processors", {{"cpu", {{"reserve_bytes", 0}, {"f32_flops", 1e9}, {"bf16_flops", 1e9}, {"bytes_per_second", 1e9}}}}}};
   const std::string file = folder_.file("board.json");

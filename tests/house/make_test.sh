@@ -106,6 +106,7 @@ make_well clean
 mv "$recipe" "$scratch/net.json"
 mkdir "$scratch/elsewhere" "$scratch/cache of mine"
 train_installed() { (cd "$scratch/elsewhere" && XDG_CACHE_HOME="$scratch/cache of mine" "$installed" train ../net.json "$@") >"$scratch/words" 2>&1; }
+(cd "$scratch/elsewhere" && "$installed" fit ../net.json --board orin-nano-8gb) >"$scratch/words" 2>&1 || fail "a board is not known by name: $(cat "$scratch/words")"
 train_installed --budget "64 MiB" --log log.jsonl || fail "reprise train fails: $(cat "$scratch/words")"
 [ "$(grep -c '"loss"' "$scratch/elsewhere/log.jsonl")" = 3 ] || fail "reprise train logged: $(cat "$scratch/elsewhere/log.jsonl")"
 train_installed --budget "64 MiB" --steps 1 --quiet || fail "reprise train fails the second time: $(cat "$scratch/words")"

@@ -1,5 +1,6 @@
 // `reprise fit`: does the recipe fit a budget, and which is the smallest that it fits?
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,10 +26,35 @@ struct FitOptions {
   bool json = false, table = false;
 };
 
+// Where boards are that can be named without a folder: installed beside this program, or in the checkout that it was built in.
+std::string boards_folder() {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path(), installed = here.parent_path() / "share/reprise/boards";
+  if (fs::is_directory(installed, ignored)) return installed;
+  for (fs::path folder = here; folder != folder.parent_path(); folder = folder.parent_path()) {
+    if (fs::is_directory(folder / "tools/boards", ignored)) return folder / "tools/boards";
+  }
+  return "";
+}
+
+// A file, or the name of one of those boards.
+std::string board_file(const std::string& word) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (word.find('/') != std::string::npos || fs::exists(word, ignored)) return word;
+  const std::string folder = boards_folder(), file = folder + "/" + word + ".json";
+  if (fs::exists(file, ignored)) return file;
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().stem());
+  std::sort(names.begin(), names.end());
+  throw UserError("--board " + word + ": is neither a file nor a board that is known by name" + (names.empty() ? "" : ": " + some_of(names)));
+}
+
 // The board's room is the budget, where the recipe has none or a larger one.
 std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
   if (options.board.empty()) return std::nullopt;
-  const Board board = read_board(options.board, backend_of(recipe));
+  const Board board = read_board(board_file(options.board), backend_of(recipe));
   if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.host.room_bytes());
   return board;
 }
@@ -138,7 +164,7 @@ Command add_fit(OptionParser& app, const Port& port) {
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_flag("--table", options->table, "which batches and sequences fit, what they cost, and how to accumulate the others");
-  parser->add_option("--board", options->board, "file of a board (tools/boards has some): its room is the budget, its rates bound the step");
+  parser->add_option("--board", options->board, "a board by name (orin-nano-8gb ...) or file: its room is the budget, its rates bound the step");
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] { return options->table ? run_table(*options) : run_fit(*options); }};
 }
