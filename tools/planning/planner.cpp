@@ -221,16 +221,20 @@ namespace {
 // A prompt goes in by so many tokens at once: enough that packing a weight is worth it, few enough that a single token's answer is quick.
 constexpr int kTokensAtOnce = 8;
 
-std::optional<Graph> answering_network(const Recipe& recipe) {
+std::optional<Graph> answering_network(const Recipe& recipe, const WeightSource* published) {
   if (describe_model(recipe.model).input != ModelDescription::Input::kTokens) return std::nullopt;
-  return build_stored_model(recipe, backend_of(recipe), {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)});
+  return build_stored_model(recipe, backend_of(recipe), {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)}, published);
 }
 
 }  // namespace
 
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured) {
-  SolvedModel model = solve_network(recipe, build_stored_model(recipe, backend_of(recipe)), measured);
-  model.answering = answering_network(recipe);
+  return solve_model(recipe, measured, open_published(recipe).get());
+}
+
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured, const WeightSource* published) {
+  SolvedModel model = solve_network(recipe, build_stored_model(recipe, backend_of(recipe), micro_batch_of(recipe), published), measured);
+  model.answering = answering_network(recipe, published);
   return model;
 }
 

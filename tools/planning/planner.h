@@ -14,6 +14,8 @@
 
 namespace reprise {
 
+class WeightSource;
+
 // Costs in seconds, from a profile of the machine.
 struct MeasuredCosts {
   CallPrice call_seconds;  // what the schedule minimises
@@ -49,6 +51,8 @@ struct SolvedModel {
 
 // Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
 SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured = std::nullopt);
+// The same with the published weights of weight_storage.h, for whoever asks often: a file's header may hold a vocabulary.
+SolvedModel solve_model(const Recipe& recipe, const std::optional<MeasuredCosts>& measured, const WeightSource* published);
 // The same of a network that need not be the recipe's own model, which is then asked for nothing.
 SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std::optional<MeasuredCosts>& measured = std::nullopt);
 

@@ -32,12 +32,6 @@ std::vector<WeightFormats> formats_taken(Graph graph, const BackendRules& rules)
 
 bool freezes(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty(); }
 
-// What the model's own files hold; null where there are none.
-std::unique_ptr<WeightSource> open_published(const Recipe& recipe) {
-  const std::string file = published_weights(recipe);
-  return file.empty() ? nullptr : open_model_weights(recipe, file);
-}
-
 // visit(value) for each frozen parameter.
 template <typename Visit>
 void for_each_frozen(const Graph& graph, const Visit& visit) {
@@ -105,18 +99,27 @@ std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std
   return recipe.weights.frozen ? quantise_weights(std::move(weights), *recipe.weights.frozen) : std::move(weights);
 }
 
-Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
+std::unique_ptr<WeightSource> open_published(const Recipe& recipe) {
+  const std::string file = freezes(recipe) ? published_weights(recipe) : "";
+  return file.empty() ? nullptr : open_model_weights(recipe, file);
+}
+
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch, const WeightSource* published) {
   Graph graph = build_model(recipe, {recipe.name}, batch);
   if (recipe.trained.storage != DType::kF32) store_trained(graph, rules, recipe.trained.storage);
-  if (freezes(recipe)) store_frozen(graph, rules, recipe, open_published(recipe).get());
+  if (freezes(recipe)) store_frozen(graph, rules, recipe, published);
   return graph;
+}
+
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch) {
+  return build_stored_model(recipe, rules, batch, open_published(recipe).get());
 }
 
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules) { return build_stored_model(recipe, rules, micro_batch_of(recipe)); }
 
 WidenedWeights widened_weights(const Recipe& recipe, const Graph& graph) {
   WidenedWeights widened;
-  const std::unique_ptr<WeightSource> weights = freezes(recipe) ? open_published(recipe) : nullptr;
+  const std::unique_ptr<WeightSource> weights = open_published(recipe);
   if (weights == nullptr) return widened;
   widened.path = weights->path();
   for_each_frozen(graph, [&](ValueId v) {

@@ -17,7 +17,11 @@ namespace reprise {
 // Weights for the recipe's model, from its own files or others (weight_source.h), with frozen matrices in the format that the recipe asks for.
 std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std::string& path);
 
-// The network of the recipe's model (recipe_graph.h) as it is planned for a backend.
+// What the recipe's model has on file, as open_model_weights() opens it, where frozen matrices are stored by it; else null.
+std::unique_ptr<WeightSource> open_published(const Recipe& recipe);
+
+// The network of the recipe's model (recipe_graph.h) as it is planned for a backend, with what open_published() answers.
+Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch, const WeightSource* published);
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules, MicroBatch batch);
 Graph build_stored_model(const Recipe& recipe, const BackendRules& rules);  // for the recipe's micro-batch
 
