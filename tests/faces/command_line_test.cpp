@@ -160,6 +160,66 @@ TEST_F(CommandLine, ATableSaysHowFarEachWayToStoreGoes) {
   EXPECT_GT(rows[11].at("sequence"), rows[0].at("sequence")) << "streamed in 8 bits, beside all in memory in f32";
 }
 
+// Judged by the table of a recipe that names the model itself.
+TEST_F(CommandLine, ATableOfModelsHasARowForEachChoiceOfEach) {
+  const std::string weights = std::filesystem::absolute("tests/golden/weights/llama.gguf"), folder = std::filesystem::absolute("tests/golden/lm_parity/models/llama_linear");
+  const json shape = {{"family", "gpt2"}, {"vocab_size", 64}, {"n_positions", 96}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 2}};
+  const json base = {{"name", "base"}, {"batch", 1}, {"sequence", 80}, {"lora", {{"r", 2}}}, {"optimizer", {{"name", "sgd"}}}, {"budget", 400000}};
+  const auto with = [&](const json& model, const json& rest) {
+    json value = base;
+    value["model"] = model;
+    value.update(rest);
+    return value;
+  };
+  const std::string own = recipe(with(shape, {{"init", "random"}, {"sequence", 32}, {"optimizer", {{"name", "adamw"}}}}), "shape.json");
+  const json data = {{"kind", "chat"}, {"path", "no"}};  // for which a shape has no tokenizer
+  const std::string rest = recipe(with({{"gguf", "no.gguf"}}, {{"init", {{"from", "no"}}}, {"data", data}}), "base.json");
+  const json answer = json_answer({"fit", rest, "--table", "--json", "--models", weights, folder, own});
+  EXPECT_EQ(keys_of(answer), (std::set<std::string>{"budget", "models"}));
+  EXPECT_EQ(answer.at("budget"), 400000);
+  const json& models = answer.at("models");
+  ASSERT_EQ(models.size(), 3u);
+  const int sequences[] = {16, 64, 80};  // as long as the model's, where that is less
+  const json recipes[] = {with({{"gguf", weights}}, {{"sequence", 16}}), with({{"huggingface", folder}}, {{"sequence", 64}}), with(shape, {{"init", "random"}})};
+  for (size_t m = 0; m < models.size(); ++m) {
+    EXPECT_EQ(models[m].at("model"), (std::vector<std::string>{weights, folder, own})[m]);
+    EXPECT_TRUE(models[m].at("reason").is_null()) << models[m];
+    EXPECT_EQ(models[m].at("sequence"), sequences[m]);
+    EXPECT_EQ(models[m].at("storage"), json_answer({"fit", recipe(recipes[m], "one.json"), "--table", "--json"}).at("storage")) << models[m].at("model");
+  }
+  EXPECT_EQ(models[2].at("storage")[0].at("sequence"), 96) << "all that the model takes, no multiple of 64";
+}
+
+// The others are planned all the same.
+TEST_F(CommandLine, ATableOfModelsSaysWhyOneIsNotThere) {
+  const std::string weights = "tests/golden/weights/llama.gguf", broken = folder_.file("broken.gguf");
+  write_text(broken, "GGUG");
+  const json base = {{"name", "base"}, {"model", {{"gguf", "no.gguf"}}}, {"batch", 1}, {"lora", {{"r", 2}}}, {"optimizer", {{"name", "adafactor"}}}, {"budget", 400000}};
+  const ProcessResult result = reprise_command({"fit", recipe(base), "--table", "--json", "--models", broken, weights, folder_.file("nosuch"), recipe(recipe_json(), "images.json")});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_NE(result.err.find(broken), std::string::npos) << result.err;
+  const json models = json::parse(result.out).at("models");
+  ASSERT_EQ(models.size(), 4u);
+  const char* reasons[] = {"broken.gguf: must be a model", nullptr, "nosuch: cannot be opened", "lora: is for language models"};
+  for (size_t m = 0; m < models.size(); ++m) {
+    EXPECT_EQ(models[m].at("storage").empty(), reasons[m] != nullptr) << models[m];
+    EXPECT_NE(models[m].at("reason").dump().find(reasons[m] != nullptr ? reasons[m] : "null"), std::string::npos) << models[m];
+  }
+  const ProcessResult text = reprise_command({"fit", recipe(base), "--table", "--models", broken, weights});
+  EXPECT_EQ(text.status, 1);
+  for (const char* words : {"must be a model", "as_stored", "longest T"}) EXPECT_NE(text.out.find(words), std::string::npos) << words << text.out;
+
+  const std::vector<std::string> too_little = {"fit", recipe(base), "--table", "--json", "--budget", "20000", "--models", weights};
+  const json none = json_answer(too_little, 3).at("models")[0];
+  const uint64_t smallest = none.at("storage")[0].at("smallest_budget");
+  EXPECT_NE(none.at("reason").get<std::string>().find("smallest budget"), std::string::npos) << none;
+  EXPECT_GT(smallest, 20000u);
+  json unbounded = base;
+  unbounded.erase("budget");
+  expect_refusal({"fit", recipe(unbounded), "--table", "--models", weights}, 1, {"recipe.json", "budget", "--table needs one"});
+  expect_refusal({"fit", recipe(base), "--models", weights}, 2, {"--models", "--table"});
+}
+
 TEST_F(CommandLine, SaysWhatGradientReleaseWouldNeed) {
   const ProcessResult without = reprise_command({"fit", recipe(), "--budget", "1KiB"});
   const std::string words = "with \"gradient_release\": true it would be ";

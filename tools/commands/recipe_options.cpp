@@ -48,7 +48,7 @@ Recipe RecipeOptions::read() const {
 }
 
 Recipe RecipeOptions::read(RecipeRules& rules) const {
-  Recipe result = read_recipe(recipe, rules);
+  Recipe result = model.empty() ? read_recipe(recipe, rules) : read_recipe_of_model(recipe, model, rules);
   if (budget) {
     result.budget_bytes = parse_bytes(*budget, "--budget");
     result.budgets.clear();
@@ -74,12 +74,14 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
   return result;
 }
 
-void RecipeOptions::look_first() const {
+void RecipeOptions::look_first() const { look_at_data(read_model_first(), false); }
+
+Recipe RecipeOptions::read_model_first() const {
   RecipeRules rules;
   const Recipe recipe = read(rules);
   if (const std::string missing = missing_weights(recipe); !missing.empty()) std::cerr << "warning: " << missing << "\n";
   look_at_weights(recipe, rules, false);
-  look_at_data(recipe, false);
+  return recipe;
 }
 
 void look_at_weights(const Recipe& recipe, const RecipeRules& rules, bool must_be_there) {

@@ -14,6 +14,7 @@ struct RecipeOptions {
   std::optional<std::string> budget;
   int k = 0;
   std::string policy;
+  std::string model;            // planned in place of the recipe's own, as read_recipe_of_model() takes it; "": none
   const Port* board = nullptr;  // whose kernels a profile is compared with
 
   void add_to(OptionParser& app);  // the recipe and --budget
@@ -29,6 +30,7 @@ struct RecipeOptions {
   // Before anything is planned: throws UserError where data or weights that are there would end a training before its first step, and warns
   // on stderr of a model without the weights that it would start from.
   void look_first() const;
+  Recipe read_model_first() const;  // the same without the data
   // Its model with its links solved, of its first plan where it has "budgets"; with a profile's costs where one is given, and a warning where it
   // is of another machine.
   SolvedModel solve() const;

@@ -14,6 +14,7 @@
 #include "tools/planning/fit_table.h"
 #include "tools/planning/storage_choices.h"
 #include "tools/planning/weight_storage.h"
+#include "tools/progress/long_work.h"
 #include "tools/writing/summary.h"
 
 namespace reprise {
@@ -23,6 +24,7 @@ namespace {
 struct FitOptions {
   RecipeOptions recipe;
   std::string board;
+  std::vector<std::string> models;
   bool json = false, table = false;
 };
 
@@ -59,6 +61,73 @@ std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
   return board;
 }
 
+void require_budget(const FitOptions& fit, const Recipe& recipe) {
+  if (!recipe.budget_bytes) throw UserError(fit.recipe.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
+}
+
+// Why none of them fits; null where one does.
+nlohmann::json reason_of(const nlohmann::json& storage, uint64_t budget) {
+  std::optional<uint64_t> least;
+  for (const nlohmann::json& row : storage) {
+    if (row.at("batch") > 0 || (!row.at("sequence").is_null() && row.at("sequence") > 0)) return nullptr;
+    if (!row.at("smallest_budget").is_null()) least = std::min(least.value_or(UINT64_MAX), row.at("smallest_budget").get<uint64_t>());
+  }
+  const std::string text = "does not fit " + bytes_text(budget);
+  return least ? text + "; the smallest budget that does is " + std::to_string(*least) + " bytes (" + bytes_text(*least) + ")" : text;
+}
+
+struct ModelRows {
+  nlohmann::json entry;          // of the answer's "models"
+  std::optional<Recipe> recipe;  // none: refused, for the entry's reason
+};
+
+ModelRows look_at_model(const FitOptions& fit, const std::string& path) {
+  ModelRows rows = {{{"model", path}, {"reason", nullptr}, {"sequence", nullptr}, {"storage", nlohmann::json::array()}}, {}};
+  RecipeOptions options = fit.recipe;
+  options.model = path;
+  try {
+    rows.recipe = options.read_model_first();
+  } catch (const UserError& error) {
+    rows.entry["reason"] = error.what();
+    return rows;
+  }
+  board_of(fit, *rows.recipe);
+  require_budget(fit, *rows.recipe);
+  if (rows.recipe->sequence > 0) rows.entry["sequence"] = rows.recipe->sequence;
+  return rows;
+}
+
+// Every model is looked at before the first is planned; those that are refused do not end the others.
+int run_models(const FitOptions& fit) {
+  std::vector<ModelRows> each;
+  for (const std::string& path : fit.models) each.push_back(look_at_model(fit, path));
+  nlohmann::json answer = {{"budget", nullptr}, {"models", nlohmann::json::array()}};
+  std::string refusal;
+  bool one_fits = false;
+  for (ModelRows& rows : each) {
+    if (rows.recipe) {
+      const LongWork work(rows.entry["model"]);
+      answer["budget"] = *rows.recipe->budget_bytes;
+      rows.entry["storage"] = storage_choices(*rows.recipe);
+      rows.entry["reason"] = reason_of(rows.entry["storage"], *rows.recipe->budget_bytes);
+      one_fits |= rows.entry["reason"].is_null();
+    } else if (refusal.empty()) {
+      refusal = rows.entry["reason"];
+    }
+    answer["models"].push_back(rows.entry);
+  }
+  const std::string budget = answer["budget"].is_null() ? "" : bytes_text(answer["budget"].get<uint64_t>());
+  if (fit.json) {
+    print_json(answer);
+  } else {
+    std::cout << (budget.empty() ? "" : "budget " + budget + "\n\n") << models_text(answer["models"]);
+  }
+  if (!refusal.empty()) throw UserError(refusal);
+  if (one_fits) return 0;
+  std::cerr << fit.recipe.recipe << ": none of the models fits " << budget << "\n";
+  return UserError::kDoesNotFit;
+}
+
 int run_table(const FitOptions& fit) {
   const RecipeOptions& options = fit.recipe;
   const bool as_json = fit.json;
@@ -69,7 +138,7 @@ int run_table(const FitOptions& fit) {
     std::cerr << "warning: " << error.what() << "\n";
   }
   board_of(fit, recipe);
-  if (!recipe.budget_bytes) throw UserError(options.recipe + ": budget: --table needs one; give --budget B, or \"budget\" in the recipe");
+  require_budget(fit, recipe);
   std::optional<SolvedModel> profiled;
   if (!options.profile.empty()) profiled = options.solve();
   nlohmann::json table = fit_table(recipe, profiled ? &*profiled : nullptr);
@@ -163,10 +232,11 @@ Command add_fit(OptionParser& app, const Port& port) {
   options->recipe.add_to(*parser);
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
-  parser->add_flag("--table", options->table, "which batches and sequences fit, what they cost, and how to accumulate the others");
+  Option* table = parser->add_flag("--table", options->table, "which batches and sequences fit, what they cost, and how to accumulate the others");
+  parser->add_option("--models", options->models, "the longest T and the largest batch of each of these in place of the recipe's model: GGUF files, folders, recipes")->needs(table);
   parser->add_option("--board", options->board, "a board by name (orin-nano-8gb ...) or file: its room is the budget, its rates bound the step");
   parser->add_flag("--json", options->json, "one JSON value on stdout");
-  return {parser, [options] { return options->table ? run_table(*options) : run_fit(*options); }};
+  return {parser, [options] { return !options->models.empty() ? run_models(*options) : options->table ? run_table(*options) : run_fit(*options); }};
 }
 
 }  // namespace reprise

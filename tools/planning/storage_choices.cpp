@@ -11,6 +11,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/planning/planner.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
 
 namespace reprise {
@@ -55,11 +56,11 @@ Choices choices_of(const Recipe& recipe) {
 using LeastBytes = std::function<std::optional<uint64_t>(int)>;
 
 // The least that a micro-batch takes; nothing where the model does not have the choice, as one without a matrix that is worth streaming.
-std::optional<uint64_t> least_bytes(Recipe recipe, int batch, int sequence) {
+std::optional<uint64_t> least_bytes(Recipe recipe, const WeightSource* published, int batch, int sequence) {
   recipe.batch = batch;
   recipe.sequence = sequence;
   try {
-    const SolvedModel model = solve_model(recipe);
+    const SolvedModel model = solve_model(recipe, std::nullopt, published);
     const uint64_t least = smallest_budget(model, request_of(model));
     return least == 0 ? std::nullopt : std::optional(least);
   } catch (const UserError&) {
@@ -94,20 +95,22 @@ Largest largest_within(uint64_t budget, int most, int guess, const LeastBytes& b
   return {fits, first};
 }
 
-json row_of(const Recipe& recipe) {
+json row_of(const Recipe& recipe, const WeightSource* published) {
   const json written = json::parse(canonical_recipe(recipe));
   const json weights = written.value("weights", json::object());
   const uint64_t budget = *recipe.budget_bytes;
   Largest steps;
+  const int most_tokens = describe_model(recipe.model).longest_sequence;
+  const auto tokens = [most_tokens](int n) { return std::min(kSequenceStep * n, most_tokens); };
   if (recipe.sequence > 0) {
-    const int longest = describe_model(recipe.model).longest_sequence;
-    steps = largest_within(budget, longest / kSequenceStep, recipe.sequence / kSequenceStep, [&](int n) { return least_bytes(recipe, 1, kSequenceStep * n); });
+    const int most = (most_tokens + kSequenceStep - 1) / kSequenceStep;
+    steps = largest_within(budget, most, recipe.sequence / kSequenceStep, [&](int n) { return least_bytes(recipe, published, 1, tokens(n)); });
   }
-  const int samples = kSequenceStep * steps.n / std::max(1, recipe.sequence);  // of as many tokens as the longest
-  const Largest batch = largest_within(budget, kLargestBatch, samples, [&](int n) { return least_bytes(recipe, n, recipe.sequence); });
+  const int samples = tokens(steps.n) / std::max(1, recipe.sequence);  // of as many tokens as the longest
+  const Largest batch = largest_within(budget, kLargestBatch, samples, [&](int n) { return least_bytes(recipe, published, n, recipe.sequence); });
   const std::optional<uint64_t> least = steps.first ? steps.first : batch.first;
   return {{"frozen", weights.value("frozen", "as_stored")}, {"stream", weights.value("stream", json(false))}, {"states", written.at("optimizer").value("states", "f32")},
-          {"sequence", recipe.sequence > 0 ? json(kSequenceStep * steps.n) : json()}, {"batch", batch.n}, {"smallest_budget", least ? json(*least) : json()}};
+          {"sequence", recipe.sequence > 0 ? json(tokens(steps.n)) : json()}, {"batch", batch.n}, {"smallest_budget", least ? json(*least) : json()}};
 }
 
 }  // namespace
@@ -117,40 +120,63 @@ json storage_choices(const Recipe& recipe) {
   const Choices choices = choices_of(recipe);
   json rows = json::array();
   for (const WeightsRecipe& weights : choices.weights) {
+    Recipe chosen = recipe;
+    chosen.weights = weights;
+    const std::unique_ptr<WeightSource> published = open_published(chosen);
     for (const DType states : choices.states) {
       work.done(static_cast<double>(rows.size()) / static_cast<double>(choices.weights.size() * choices.states.size()));
-      Recipe chosen = recipe;
-      chosen.weights = weights;
       chosen.optimizer.states = states;
-      rows.push_back(row_of(chosen));
+      rows.push_back(row_of(chosen, published.get()));
     }
   }
   return rows;
 }
 
+namespace {
+
+std::string format(const char* form, const std::string& text) {
+  char cell[256];
+  std::snprintf(cell, sizeof cell, form, text.c_str());
+  return cell;
+}
+
+std::string choice_text(const json& row) {
+  const json& stream = row.at("stream");
+  const std::string streamed = stream.is_string() ? stream.get<std::string>() : stream.get<bool>() ? "yes" : "no";
+  return format("  %-10s", row.at("frozen").get<std::string>()) + format("  %-6s", row.at("states").get<std::string>()) + format("  %-8s", streamed);
+}
+
+}  // namespace
+
 std::string storage_choices_text(const json& choices, int sequence) {
   if (choices.size() < 2) return "";
-  char line[128];
   std::string text = "\nhow far it goes, by how the model is stored:\n\n  frozen      states  streamed";
-  if (sequence > 0) {
-    std::snprintf(line, sizeof line, "  longest T in a batch of 1  largest batch of T %d", sequence);
-    text += line;
-  } else {
-    text += "  largest batch";
-  }
+  text += sequence > 0 ? "  longest T in a batch of 1  largest batch of T " + std::to_string(sequence) : "  largest batch";
   for (const json& row : choices) {
-    const json& stream = row.at("stream");
-    const std::string streamed = stream.is_string() ? stream.get<std::string>() : stream.get<bool>() ? "yes" : "no";
-    std::snprintf(line, sizeof line, "\n  %-10s  %-6s  %-8s", row.at("frozen").get<std::string>().c_str(), row.at("states").get<std::string>().c_str(), streamed.c_str());
-    text += line;
-    if (sequence > 0) {
-      std::snprintf(line, sizeof line, "  %25d", row.at("sequence").get<int>());
-      text += line;
-    }
-    std::snprintf(line, sizeof line, "  %13d", row.at("batch").get<int>());
-    text += line;
+    text += "\n" + choice_text(row);
+    if (sequence > 0) text += format("  %25s", row.at("sequence").dump());
+    text += format("  %13s", row.at("batch").dump());
   }
   return text + "\n";
+}
+
+std::string models_text(const json& models) {
+  size_t width = std::string("model").size();
+  for (const json& entry : models) width = std::max(width, entry.at("model").get_ref<const std::string&>().size());
+  const auto name = [width](const std::string& text) { return "  " + text + std::string(width - text.size(), ' '); };
+  std::string text = name("model") + "  frozen      states  streamed  longest T in a batch of 1  largest batch  of T\n";
+  for (const json& entry : models) {
+    const std::string model = name(entry.at("model"));
+    if (!entry.at("reason").is_null()) {
+      text += model + "  " + entry["reason"].get<std::string>() + "\n";
+      continue;
+    }
+    const auto cell = [](const json& number) { return number.is_null() ? "-" : number.dump(); };
+    for (const json& row : entry.at("storage")) {
+      text += model + choice_text(row) + format("  %25s", cell(row.at("sequence"))) + format("  %13s", cell(row.at("batch"))) + "  " + cell(entry.at("sequence")) + "\n";
+    }
+  }
+  return text;
 }
 
 }  // namespace reprise

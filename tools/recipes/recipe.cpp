@@ -169,15 +169,50 @@ Recipe parse_recipe(const std::string& text, const std::string& file, const std:
   return recipe;
 }
 
+namespace {
+
+std::string recipe_text(const std::string& path) {
+  if (std::filesystem::is_directory(path)) throw UserError(path + ": is a folder; give a recipe, a JSON file");
+  return read_file(path);
+}
+
+}  // namespace
+
 Recipe read_recipe(const std::string& path) {
   RecipeRules unused;
   return read_recipe(path, unused);
 }
 
 Recipe read_recipe(const std::string& path, RecipeRules& rules) {
-  if (std::filesystem::is_directory(path)) throw UserError(path + ": is a folder; give a recipe, a JSON file");
-  rules = {path, read_file(path)};
+  rules = {path, recipe_text(path)};
   return parse_recipe(rules.text, path, std::filesystem::path(path).parent_path().string());
+}
+
+namespace {
+
+// "model" and "init" of the recipe that trains what lies there.
+json model_at(const std::string& path) {
+  namespace fs = std::filesystem;
+  if (path.ends_with(".json")) {
+    json other = json::parse(canonical_recipe(read_recipe(path)));
+    return {{"model", other["model"]}, {"init", other.value("init", json::object())}};
+  }
+  const ModelFiles files = ModelFiles::open(path);
+  return {{"model", {{files.is_gguf() ? "gguf" : "huggingface", fs::absolute(path).string()}}}, {"init", json::object()}};
+}
+
+}  // namespace
+
+Recipe read_recipe_of_model(const std::string& path, const std::string& model, RecipeRules& rules) {
+  const json theirs = model_at(model);
+  json value = parse_json(recipe_text(path), path, JsonComments::kAllowed);
+  if (value.is_object()) value.update(theirs);
+  rules = {path + " with " + model};
+  Recipe recipe = read_fields(JsonFields(value, {rules.file}, ""), path, std::filesystem::path(path).parent_path().string());
+  recipe.data.kind = DataSource::Kind::kNone;
+  recipe.sequence = std::min(recipe.sequence, describe_model(recipe.model).longest_sequence);
+  check_recipe(recipe, rules);
+  return recipe;
 }
 
 namespace {

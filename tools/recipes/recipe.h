@@ -178,6 +178,11 @@ Recipe read_recipe(const std::string& path);
 // The same, and `rules` get what refuses, with file and place, what is found wrong in the recipe later.
 Recipe read_recipe(const std::string& path, RecipeRules& rules);
 
+// The recipe with another model in place of its own, whose files need not be there: a folder as Hugging Face has it, a GGUF file, or another recipe
+// (.json), of which it takes "model" and "init". Of its own "init" nothing is kept. It is for planning: the kind of data is left out, which may ask
+// for a tokenizer that a shape alone has not, and a sequence that is too long for the model is the model's longest.
+Recipe read_recipe_of_model(const std::string& path, const std::string& model, RecipeRules& rules);
+
 // What no single field can say: combinations that cannot be. parse_recipe has called it; a program that changes a
 // recipe afterwards (--budget, --schedule) calls it again. Throws UserError.
 void check_recipe(const Recipe& recipe, const RecipeRules& rules);
