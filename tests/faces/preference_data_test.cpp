@@ -103,6 +103,22 @@ TEST_F(PreferenceData, WhatCannotBeTrainedOnIsNamedOrSkipped) {
   EXPECT_EQ(open_dataset(recipe(kTwo), Split::kEvaluation), nullptr);
 }
 
+// Of kto a row holds a prompt with its completion and with that of the sample beside it.
+TEST_F(PreferenceData, ACompletionTooLongForTheSampleBesideItIsNamedOrLeftOut) {
+  const std::string path = folder.file("x.jsonl"), prompt(12, 'a'), completion(12, 'b');
+  const std::string lines = "{\"prompt\": \"a\", \"completion\": \"" + completion + "\", \"label\": true}\n{\"prompt\": \"" + prompt + "\", \"completion\": \"b\", \"label\": false}\n";
+  const nlohmann::json kto = {{"loss", {{"kind", "kto"}}}};
+  const std::initializer_list<std::string> words = {path + ": sample 2: 39 tokens", "the sample beside it", "sequence of 32", "\"skip\""};
+  expect_user_error([&] { open_dataset(recipe(lines, kto), Split::kTraining); }, words);
+  expect_user_error([&] { look_at_data(recipe(lines, kto), true); }, words);
+  const Recipe skipping = recipe(lines, {{"loss", {{"kind", "kto"}}}, {"data", {{"bad", "skip"}}}});
+  EXPECT_NO_THROW(look_at_data(skipping, true));
+  const auto data = open_dataset(skipping, Split::kTraining);
+  EXPECT_EQ(data->size(), 2u);
+  ASSERT_EQ(data->warnings().size(), 1u);
+  EXPECT_NE(data->warnings()[0].find("1 sample is not compared"), std::string::npos) << data->warnings()[0];
+}
+
 TEST_F(PreferenceData, LossAndDataGoTogether) {
   const auto refused = [&](const nlohmann::json& change, std::initializer_list<std::string> fragments) {
     expect_user_error([&] { recipe(kTwo, change); }, fragments);

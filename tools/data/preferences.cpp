@@ -1,6 +1,6 @@
 // Pairs of answers to one prompt, of which one is preferred, or single answers that are wished for or not. A pair stands in one row of the
 // recipe's length, as two documents that do not see each other: so both are always in one micro-batch, and neither is padded to the other.
-// The tokens lie in a file without a name (token_store.h); in memory are 64 bytes a sample. Trl's forms of records; what is tokenised how is
+// The tokens lie in a file without a name (token_store.h); in memory are 84 bytes a sample. Trl's forms of records; what is tokenised how is
 // chat_tokens.h's to say.
 #include <algorithm>
 #include <cmath>
@@ -113,7 +113,7 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
     if (static_cast<uint32_t>(padding_) >= vocabulary_) padding_ = 0;
     read_records(data_, part, look, [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model, record, place); }, warnings_);
     store_.finish();
-    if (kind_ == PreferenceKind::kKto) join_neighbours(std::max<uint64_t>(2, static_cast<uint64_t>(recipe.batch)), look);
+    if (kind_ == PreferenceKind::kKto) join_neighbours(std::max<uint64_t>(2, static_cast<uint64_t>(recipe.batch)), part.path(), look);
     if (!data_.pack) return one_in_a_row(static_cast<uint32_t>(samples_.size()));
     std::vector<uint32_t> lengths;
     for (const Sample& sample : samples_) lengths.push_back(sample.length());
@@ -152,16 +152,31 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
                     std::to_string(sequence_) + ", which holds both; take a longer \"sequence\", or \"bad\": \"skip\"");
   }
 
-  // The second answer of each sample: to its prompt, that of the sample before it, in groups of so many samples; of a group's first one the last.
-  void join_neighbours(uint64_t group, DataLook* look) {
+  // The second answer of each sample: to its prompt, that of the sample before it, in groups of so many samples; of a group's first one the last. A
+  // look that ends within a group does not know that one.
+  void join_neighbours(uint64_t group, const std::string& path, DataLook* look) {
+    std::string first_fault;
+    uint64_t faults = 0;
     for (uint64_t first = 0; first < samples_.size(); first += group) {
       const uint64_t end = std::min<uint64_t>(first + group, samples_.size());
-      for (uint64_t n = first; end > first + 1 && n < end; ++n) {
+      if (end == first + 1 || (look != nullptr && end < first + group)) continue;
+      for (uint64_t n = first; n < end; ++n) {
         const Answer &own = samples_[n].answers[0], &other = samples_[n == first ? end - 1 : n - 1].answers[0];
-        samples_[n].answers[1] = {own.prompt, other.answer, own.prompt_length, other.answer_length};
-        if (look == nullptr) require_room(samples_[n], "sample " + std::to_string(n + 1) + " of the data");
+        const Answer joined = {own.prompt, other.answer, own.prompt_length, other.answer_length};
+        const uint32_t length = own.length() + joined.length();
+        if (length <= sequence_) {
+          samples_[n].answers[1] = joined;
+          continue;
+        }
+        const std::string fault = path + ": sample " + std::to_string(n + 1) + ": " + std::to_string(length) + " tokens, of the prompt with its completion and " +
+                                  "with that of the sample beside it, are more than the recipe's sequence of " + std::to_string(sequence_) + ", which holds both; take a longer \"sequence\", or \"bad\": \"skip\"";
+        if (look != nullptr) look->add(fault);
+        if (look == nullptr && data_.bad == DataSource::Bad::kRefuse) throw UserError(fault);
+        if (faults++ == 0) first_fault = fault;
       }
     }
+    if (faults == 0 || look != nullptr) return;
+    warnings_.push_back(path + ": " + std::to_string(faults) + (faults == 1 ? " sample is" : " samples are") + " not compared with the completion of the one beside them, which is too long; the first: " + first_fault);
   }
 
   // The pairs of the row one behind the other, then padding, which is a document of its own.
