@@ -1,5 +1,5 @@
 // Conversations: a file of records, tokenised once as the model reads it, packed into rows of the recipe's length.
-// The tokens lie in a file without a name (token_store.h); in memory are 24 bytes a sample. So opening reads the whole file once, and checks
+// The tokens lie in a file without a name (token_store.h); in memory are 28 bytes a sample. So opening reads the whole file once, and checks
 // every sample, and a batch reads nothing but tokens.
 #include <algorithm>
 
@@ -71,8 +71,7 @@ class ChatDataset : public Dataset {
   void read_samples(const Recipe& recipe, const DataPart& part, DataLook* look) {
     const ChatModel model(recipe.place.path());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
-    padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
-    if (static_cast<uint32_t>(padding_) >= vocabulary) padding_ = 0;
+    padding_ = padding_of(model.tokenizer(), vocabulary);
     read_records(data_, part, look,
                  [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model.tokens_of(record, data_.train_on, place), place, vocabulary); },
                  warnings_);
@@ -88,12 +87,10 @@ class ChatDataset : public Dataset {
       tokens.ids.resize(sequence_);
       tokens.labels.resize(sequence_);
     }
+    require_known(tokens.ids, vocabulary, place);
     const auto learned = [&](size_t i) { return tokens.labels[i] != kIgnoredLabel; };
     Sample sample{.first = store_.size(), .length = static_cast<uint32_t>(tokens.ids.size()), .labels = 0};
     for (size_t i = 0; i < tokens.ids.size(); ++i) {
-      if (static_cast<uint32_t>(tokens.ids[i]) >= vocabulary) {
-        throw UserError(place + ": token " + std::to_string(tokens.ids[i]) + " of the tokenizer is none of the model's " + std::to_string(vocabulary));
-      }
       sample.labels += i > 0 && learned(i);
       tokens.ids[i] = stored(tokens.ids[i], learned(i));
     }
@@ -135,9 +132,6 @@ class ChatDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look) {
-  const DataPart part(recipe, split);
-  return part.path().empty() ? nullptr : std::make_unique<ChatDataset>(recipe, split, part, look);
-}
+std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* look) { return open_part<ChatDataset>(recipe, split, look); }
 
 }  // namespace reprise

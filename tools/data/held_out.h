@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tools/data/dataset.h"
@@ -47,5 +48,12 @@ class DataPart {
   Reads reads_ = Reads::kAll;
   std::string path_;
 };
+
+// The set of a split's part of the data; null where the recipe names none.
+template <typename Set>
+std::unique_ptr<Dataset> open_part(const Recipe& recipe, Split split, DataLook* look) {
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : std::make_unique<Set>(recipe, split, part, look);
+}
 
 }  // namespace reprise

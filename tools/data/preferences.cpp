@@ -109,8 +109,7 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
     const ChatModel model(recipe.place.path());
     vocabulary_ = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
-    padding_ = model.tokenizer().pad().value_or(model.tokenizer().eos().value_or(0));
-    if (static_cast<uint32_t>(padding_) >= vocabulary_) padding_ = 0;
+    padding_ = padding_of(model.tokenizer(), vocabulary_);
     read_records(data_, part, look, [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model, record, place); }, warnings_);
     store_.finish();
     if (kind_ == PreferenceKind::kKto) join_neighbours(std::max<uint64_t>(2, static_cast<uint64_t>(recipe.batch)), part.path(), look);
@@ -130,7 +129,7 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
     Sample sample = {.answers = {}, .wish = read.wish};
     uint64_t at = store_.size();
     for (uint32_t i = 0; i < count; ++i) {
-      require_tokens(tokens[i].ids, place);
+      require_known(tokens[i].ids, vocabulary_, place);
       const size_t length = tokens[i].ids.size();
       sample.answers[i] = {at, at + begin, static_cast<uint32_t>(begin), static_cast<uint32_t>(length - begin)};
       at += length;
@@ -140,12 +139,6 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
     samples_.push_back(sample);
   }
 
-  void require_tokens(const std::vector<int32_t>& ids, const std::string& place) const {
-    for (const int32_t id : ids) {
-      if (static_cast<uint32_t>(id) < vocabulary_) continue;
-      throw UserError(place + ": token " + std::to_string(id) + " of the tokenizer is none of the model's " + std::to_string(vocabulary_));
-    }
-  }
   void require_room(const Sample& sample, const std::string& place) const {
     if (sample.length() <= sequence_) return;
     throw UserError(place + ": " + std::to_string(sample.length()) + " tokens, of the prompt with each of its answers, are more than the recipe's sequence of " +
@@ -236,9 +229,6 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_preferences(const Recipe& recipe, Split split, DataLook* look) {
-  const DataPart part(recipe, split);
-  return part.path().empty() ? nullptr : std::make_unique<PreferenceDataset>(recipe, split, part, look);
-}
+std::unique_ptr<Dataset> open_preferences(const Recipe& recipe, Split split, DataLook* look) { return open_part<PreferenceDataset>(recipe, split, look); }
 
 }  // namespace reprise

@@ -33,4 +33,16 @@ void read_records(const DataSource& data, const DataPart& part, DataLook* look, 
                      " records cannot be trained on and are skipped (data.bad is \"skip\"); the first: " + first_bad);
 }
 
+int32_t padding_of(const Tokenizer& tokenizer, uint32_t vocabulary) {
+  const int32_t padding = tokenizer.pad().value_or(tokenizer.eos().value_or(0));
+  return static_cast<uint32_t>(padding) < vocabulary ? padding : 0;
+}
+
+void require_known(const std::vector<int32_t>& ids, uint32_t vocabulary, const std::string& place) {
+  for (const int32_t id : ids) {
+    if (static_cast<uint32_t>(id) < vocabulary) continue;
+    throw UserError(place + ": token " + std::to_string(id) + " of the tokenizer is none of the model's " + std::to_string(vocabulary));
+  }
+}
+
 }  // namespace reprise

@@ -151,9 +151,7 @@ bool has_tokenizer(const Recipe& recipe) {
 }  // namespace
 
 std::unique_ptr<Dataset> open_text(const Recipe& recipe, Split split, DataLook* look) {
-  if (!has_tokenizer(recipe)) return open_tokens(recipe, split, look);
-  const DataPart part(recipe, split);
-  return part.path().empty() ? nullptr : std::make_unique<TextDataset>(recipe, split, part, look);
+  return has_tokenizer(recipe) ? open_part<TextDataset>(recipe, split, look) : open_tokens(recipe, split, look);
 }
 
 }  // namespace reprise

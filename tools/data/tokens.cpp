@@ -112,9 +112,6 @@ class TokenDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look) {
-  const DataPart part(recipe, split);
-  return part.path().empty() ? nullptr : std::make_unique<TokenDataset>(recipe, split, part, look);
-}
+std::unique_ptr<Dataset> open_tokens(const Recipe& recipe, Split split, DataLook* look) { return open_part<TokenDataset>(recipe, split, look); }
 
 }  // namespace reprise
