@@ -2,6 +2,7 @@
 #include "tools/weights/gguf_names.h"
 
 #include <cctype>
+#include <span>
 
 namespace reprise {
 namespace {
@@ -14,36 +15,32 @@ struct NameRow {
 };
 
 // Without ".weight" and ".bias". Of the rows with one published name, the first is the one that is written.
-constexpr NameRow kDecoder[] = {
+constexpr NameRow kEveryDecoder[] = {
     {"token_embd", "model.embed_tokens"},
     {"output_norm", "model.norm"},
     {"output", "lm_head"},
     {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
+    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
+    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
+    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
+};
+
+constexpr NameRow kDecoder[] = {
     {"blk.#.attn_q", "model.layers.#.self_attn.q_proj", GgufOrder::kPairs},
     {"blk.#.attn_k", "model.layers.#.self_attn.k_proj", GgufOrder::kPairs},
     {"blk.#.attn_v", "model.layers.#.self_attn.v_proj"},
     {"blk.#.attn_qkv", "model.layers.#.self_attn.q_proj", GgufOrder::kPairs, GgufPart::kQuery},
     {"blk.#.attn_qkv", "model.layers.#.self_attn.k_proj", GgufOrder::kPairs, GgufPart::kKey},
     {"blk.#.attn_qkv", "model.layers.#.self_attn.v_proj", GgufOrder::kSame, GgufPart::kValue},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
     {"blk.#.attn_q_norm", "model.layers.#.self_attn.q_norm"},
     {"blk.#.attn_k_norm", "model.layers.#.self_attn.k_norm"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
     {"blk.#.ffn_gate", "model.layers.#.mlp.gate_proj"},
     {"blk.#.ffn_up", "model.layers.#.mlp.up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
 constexpr NameRow kPhi3[] = {
-    {"token_embd", "model.embed_tokens"},
-    {"output_norm", "model.norm"},
-    {"output", "lm_head"},
-    {"blk.#.attn_norm", "model.layers.#.input_layernorm"},
     {"blk.#.attn_qkv", "model.layers.#.self_attn.qkv_proj"},
-    {"blk.#.attn_output", "model.layers.#.self_attn.o_proj"},
-    {"blk.#.ffn_norm", "model.layers.#.post_attention_layernorm"},
     {"blk.#.ffn_up", "model.layers.#.mlp.gate_up_proj"},
-    {"blk.#.ffn_down", "model.layers.#.mlp.down_proj"},
 };
 
 constexpr NameRow kGemma[] = {
@@ -80,20 +77,26 @@ constexpr NameRow kGpt2[] = {
 
 struct Architecture {
   const char* name;
-  const NameRow* begin;
-  const NameRow* end;
+  std::span<const NameRow> rows, shared;
   bool pairs;  // whether rows are really laid out in pairs where the table says so
 };
 constexpr Architecture kArchitectures[] = {
-    {"llama", std::begin(kDecoder), std::end(kDecoder), true},
-    {"qwen2", std::begin(kDecoder), std::end(kDecoder), false},
-    {"qwen3", std::begin(kDecoder), std::end(kDecoder), false},
-    {"smollm3", std::begin(kDecoder), std::end(kDecoder), true},
-    {"phi3", std::begin(kPhi3), std::end(kPhi3), false},
-    {"gemma2", std::begin(kGemma), std::end(kGemma), false},
-    {"gemma3", std::begin(kGemma), std::end(kGemma), false},
-    {"gpt2", std::begin(kGpt2), std::end(kGpt2), false},
+    {"llama", kDecoder, kEveryDecoder, true},
+    {"qwen2", kDecoder, kEveryDecoder, false},
+    {"qwen3", kDecoder, kEveryDecoder, false},
+    {"smollm3", kDecoder, kEveryDecoder, true},
+    {"phi3", kPhi3, kEveryDecoder, false},
+    {"gemma2", kGemma, {}, false},
+    {"gemma3", kGemma, {}, false},
+    {"gpt2", kGpt2, {}, false},
 };
+
+// visit(row) for each of its rows.
+template <typename Visit>
+void for_each_row(const Architecture& architecture, const Visit& visit) {
+  for (const NameRow& row : architecture.rows) visit(row);
+  for (const NameRow& row : architecture.shared) visit(row);
+}
 
 const Architecture* find_architecture(const std::string& name) {
   for (const Architecture& architecture : kArchitectures) {
@@ -159,9 +162,9 @@ std::vector<GgufName> published_names(const std::string& architecture_name, cons
   const Parts parts = parts_of(gguf_name);
   std::vector<GgufName> names;
   if (architecture == nullptr || !is_tensor(parts)) return names;
-  for (const NameRow* row = architecture->begin; row != architecture->end; ++row) {
-    if (row->gguf == parts.stem) names.push_back({joined(row->published, parts), order_of(*row, *architecture, parts.ending), row->part});
-  }
+  for_each_row(*architecture, [&](const NameRow& row) {
+    if (row.gguf == parts.stem) names.push_back({joined(row.published, parts), order_of(row, *architecture, parts.ending), row.part});
+  });
   return names;
 }
 
@@ -169,12 +172,12 @@ std::optional<GgufName> gguf_name(const std::string& architecture_name, const st
   const Architecture* architecture = find_architecture(architecture_name);
   const Parts parts = parts_of(published_name);
   if (architecture == nullptr || !is_tensor(parts)) return std::nullopt;
-  for (const NameRow* row = architecture->begin; row != architecture->end; ++row) {
-    if (row->published == parts.stem && row->part == GgufPart::kWhole) {
-      return GgufName{joined(row->gguf, parts), order_of(*row, *architecture, parts.ending), row->part};
-    }
-  }
-  return std::nullopt;
+  std::optional<GgufName> name;
+  for_each_row(*architecture, [&](const NameRow& row) {
+    const bool is_its = row.published == parts.stem && row.part == GgufPart::kWhole;
+    if (is_its && !name) name = GgufName{joined(row.gguf, parts), order_of(row, *architecture, parts.ending), row.part};
+  });
+  return name;
 }
 
 }  // namespace reprise
