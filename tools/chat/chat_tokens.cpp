@@ -150,8 +150,8 @@ class AssistantFinder {
   }
 
   // Where message i ends. Some templates (Phi-3's) write a last token behind every conversation that does not ask: then it ends where they
-  // begin to write it or to ask, which is no place inside of a token of control. Some templates (Qwen3's) leave thoughts out of a reply once others follow. Then what the template writes behind
-  // the message's last byte, where nothing follows, must stand behind it in the whole too.
+  // begin to write it or to ask, which is no place inside of a token of control. Some templates (Qwen3's) leave thoughts out of a reply once
+  // others follow. Then what the template writes behind the message's last byte, where nothing follows, must stand behind it in the whole too.
   size_t end_of(size_t i) const {
     const Json first = first_messages(i + 1);
     const std::string text = chat_.render(first, false).text.bytes;

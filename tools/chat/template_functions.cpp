@@ -355,8 +355,8 @@ constexpr TemplateFunction kFilters[] = {
     {"select", 0, 2, "", choose<true>},                      {"reject", 0, 2, "", choose<false>},
     {"replace", 2, 3, "", replace_printed},                  {"string", 0, 0, "", printed},
     {"selectattr", 1, 3, "", choose_by_attribute<true>},     {"rejectattr", 1, 3, "", choose_by_attribute<false>},
-    {"list", 0, 0, "", list_of},
-    {"tojson", 0, 2, "ensure_ascii indent ", tojson},                     {"trim", 0, 1, "chars ", trim},
+    {"list", 0, 0, "", list_of},                             {"trim", 0, 1, "chars ", trim},
+    {"tojson", 0, 2, "ensure_ascii indent ", tojson},
 };
 
 constexpr TemplateFunction kTests[] = {

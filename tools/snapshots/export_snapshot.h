@@ -34,8 +34,9 @@ struct ExportReport {
 std::string export_text(const ExportReport& report);
 nlohmann::json export_json(const ExportReport& report);
 
-// Writes `to` whole or not at all; an earlier export there is replaced, other files are not. Holds a layer's adapter and a few rows beside.
-// Merges into the numbers that the adapter was trained beside: those of the blocks where the recipe had frozen weights quantised. Throws UserError where the snapshot is damaged or of another recipe, or has not what is asked for.
+// Writes `to` whole or not at all; an earlier export there is replaced, other files are not. Holds a layer's adapter and a few rows
+// beside. Merges into the numbers that the adapter was trained beside: those of the blocks where the recipe had frozen weights
+// quantised. Throws UserError where the snapshot is damaged or of another recipe, or has not what is asked for.
 ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& request);
 
 }  // namespace reprise

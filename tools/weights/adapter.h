@@ -29,9 +29,10 @@ struct Adapter {
   bool is_tied = false;                         // the model's head is its embeddings, which may be among `saved`
 };
 
-// Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight"; their other tensors are saved ones. Throws UserError naming file and tensor
-// where one of the two is missing, is no matrix of floats, or has another rank than the settings say; where magnitudes are missing of
-// DoRA, are there without it, or are no vector of floats as long as B; and where there is no adapter.
+// Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight"; their other tensors are saved ones.
+// Throws UserError naming file and tensor where one of the two is missing, is no matrix of floats, or has another rank than the settings
+// say; where magnitudes are missing of DoRA, are there without it, or are no vector of floats as long as B; and where there is no
+// adapter.
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out);
 
 // The names of the layers of which there are matrices A.
