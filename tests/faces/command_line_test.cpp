@@ -129,8 +129,8 @@ TEST_F(CommandLine, ATableOfWhichNothingFitsNamesTheSmallestBudget) {
 TEST_F(CommandLine, ATableSaysHowFarEachWayToStoreGoes) {
   json small = {{"name", "small"}, {"model", {{"family", "llama"}, {"vocab_size", 128}, {"hidden_size", 64}, {"intermediate_size", 128}, {"num_hidden_layers", 2},
                 {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"max_position_embeddings", 1024}, {"rms_norm_eps", 1e-5}, {"rope_theta", 10000.0}}},
-                {"init", "random"}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 64}, {"lora", {{"r", 8}}}, {"optimizer", {{"name", "adamw"}}},
-                {"budget", 900000}};
+                {"init", "random"}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 64},
+                {"lora", {{"r", 8}, {"targets", {"q_proj"}}}}, {"optimizer", {{"name", "adamw"}}}, {"budget", 900000}};  // more adapters take longer to solve
   const auto written = [&](const json& recipe) {
     write_text(folder_.file("r.json"), recipe.dump());
     return folder_.file("r.json");
@@ -163,8 +163,9 @@ TEST_F(CommandLine, ATableSaysHowFarEachWayToStoreGoes) {
 // Judged by the table of a recipe that names the model itself.
 TEST_F(CommandLine, ATableOfModelsHasARowForEachChoiceOfEach) {
   const std::string weights = std::filesystem::absolute("tests/golden/weights/llama.gguf"), folder = std::filesystem::absolute("tests/golden/lm_parity/models/llama_linear");
-  const json shape = {{"family", "gpt2"}, {"vocab_size", 64}, {"n_positions", 96}, {"n_embd", 32}, {"n_layer", 2}, {"n_head", 2}};
-  const json base = {{"name", "base"}, {"batch", 1}, {"sequence", 80}, {"lora", {{"r", 2}}}, {"optimizer", {{"name", "sgd"}}}, {"budget", 400000}};
+  const json shape = {{"family", "qwen2"}, {"vocab_size", 64}, {"hidden_size", 32}, {"intermediate_size", 64}, {"num_hidden_layers", 2}, {"num_attention_heads", 2},
+                      {"num_key_value_heads", 1}, {"max_position_embeddings", 96}, {"rms_norm_eps", 1e-6}};
+  const json base = {{"name", "base"}, {"batch", 1}, {"sequence", 80}, {"lora", {{"r", 2}, {"targets", {"q_proj"}}}}, {"optimizer", {{"name", "sgd"}}}, {"budget", 400000}};
   const auto with = [&](const json& model, const json& rest) {
     json value = base;
     value["model"] = model;
@@ -194,7 +195,8 @@ TEST_F(CommandLine, ATableOfModelsHasARowForEachChoiceOfEach) {
 TEST_F(CommandLine, ATableOfModelsSaysWhyOneIsNotThere) {
   const std::string weights = "tests/golden/weights/llama.gguf", broken = folder_.file("broken.gguf");
   write_text(broken, "GGUG");
-  const json base = {{"name", "base"}, {"model", {{"gguf", "no.gguf"}}}, {"batch", 1}, {"lora", {{"r", 2}}}, {"optimizer", {{"name", "adafactor"}}}, {"budget", 400000}};
+  const json base = {{"name", "base"}, {"model", {{"gguf", "no.gguf"}}}, {"batch", 1}, {"lora", {{"r", 2}, {"targets", {"q_proj"}}}}, {"optimizer", {{"name", "adafactor"}}},
+                     {"budget", 400000}};
   const ProcessResult result = reprise_command({"fit", recipe(base), "--table", "--json", "--models", broken, weights, folder_.file("nosuch"), recipe(recipe_json(), "images.json")});
   EXPECT_EQ(result.status, 1);
   EXPECT_NE(result.err.find(broken), std::string::npos) << result.err;
