@@ -69,13 +69,13 @@ Status cuda_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>
 template <typename Stored>
 Status cuda_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+Status cuda_swiglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+Status cuda_swiglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+Status cuda_geglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+Status cuda_geglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
 template <typename Stored>

@@ -1,4 +1,4 @@
-// ReLU, addition, copy, GELU, SwiGLU, GeGLU and move: one output element from the input elements at the same place.
+// ReLU, addition, copy, GELU, SwiGLU, GeGLU, cap and move: one output element from the input elements at the same place.
 // Here as the twin of lib/cpu/elementwise.cpp. Memory bounds all of them: a thread takes 16 bytes of each tensor at a time.
 #include "cuda/cuda_kernels.h"
 #include "cuda/device_math.h"
@@ -115,7 +115,7 @@ struct GegluGradient {
   }
 };
 template <typename Gradient, uint32_t kWidth, typename Stored>
-__device__ void gate_gradient_pack(const SwigluBackwardArgsOf<Stored>& args, uint64_t i) {
+__device__ void gate_gradient_pack(const GatedBackwardArgsOf<Stored>& args, uint64_t i) {
   const Pack<kWidth> gate = load_pack<kWidth>(args.gate + i), up = load_pack<kWidth>(args.up + i), dy = load_pack<kWidth>(args.dy + i);
   Pack<kWidth> dgate, dup;
   REPRISE_UNROLL
@@ -127,7 +127,7 @@ __device__ void gate_gradient_pack(const SwigluBackwardArgsOf<Stored>& args, uin
   store_pack(args.dup + i, dup);
 }
 template <typename Gradient, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) gate_gradient(const SwigluBackwardArgsOf<Stored> args) {
+__global__ void __launch_bounds__(kBlockThreads) gate_gradient(const GatedBackwardArgsOf<Stored> args) {
   constexpr uint32_t kWidth = kPackWidth<Stored>;
   for (uint64_t i = grid_thread() * kWidth; i < args.n; i += grid_threads() * kWidth) {
     if (i + kWidth <= args.n) {
@@ -136,6 +136,12 @@ __global__ void __launch_bounds__(kBlockThreads) gate_gradient(const SwigluBackw
       for (uint64_t last = i; last < args.n; ++last) gate_gradient_pack<Gradient, 1>(args, last);
     }
   }
+}
+
+template <typename Gradient, typename Stored>
+Status launch_gate_gradient(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args) {
+  REPRISE_LAUNCH((gate_gradient<Gradient, Stored>), blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
+  return launch_status();
 }
 
 // ---- cap ----
@@ -239,14 +245,13 @@ Status cuda_gelu_backward(const KernelContext& context, const ActivationBackward
 }
 
 template <typename Stored>
-Status cuda_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+Status cuda_swiglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args) {
   return launch_map<Swiglu>(context, args.y, args.n, args.gate, args.up);
 }
 
 template <typename Stored>
-Status cuda_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  REPRISE_LAUNCH((gate_gradient<SwigluGradient, Stored>), blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
-  return launch_status();
+Status cuda_swiglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args) {
+  return launch_gate_gradient<SwigluGradient>(context, args);
 }
 
 template <typename Stored>
@@ -256,14 +261,13 @@ Status cuda_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& a
 }
 
 template <typename Stored>
-Status cuda_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
+Status cuda_geglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args) {
   return launch_map<Geglu>(context, args.y, args.n, args.gate, args.up);
 }
 
 template <typename Stored>
-Status cuda_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  REPRISE_LAUNCH((gate_gradient<GegluGradient, Stored>), blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args);
-  return launch_status();
+Status cuda_geglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args) {
+  return launch_gate_gradient<GegluGradient>(context, args);
 }
 
 // Slots are aligned, and so is the distance between two that overlap.
@@ -290,11 +294,11 @@ REPRISE_CUDA_INSTANTIATE(cuda_relu_backward, ActivationBackwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_add_forward, AddArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_gelu_forward, UnaryArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_gelu_backward, ActivationBackwardArgs)
-REPRISE_CUDA_INSTANTIATE(cuda_swiglu_forward, SwigluArgs)
-REPRISE_CUDA_INSTANTIATE(cuda_swiglu_backward, SwigluBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_swiglu_forward, GatedArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_swiglu_backward, GatedBackwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_cap_forward, CapArgs)
-REPRISE_CUDA_INSTANTIATE(cuda_geglu_forward, SwigluArgs)
-REPRISE_CUDA_INSTANTIATE(cuda_geglu_backward, SwigluBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_geglu_forward, GatedArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_geglu_backward, GatedBackwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_move, UnaryArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_copy_forward, UnaryArgs)
 

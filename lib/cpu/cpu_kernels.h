@@ -46,13 +46,13 @@ Status cpu_gelu_forward(const KernelContext& context, const UnaryArgsOf<Stored>&
 template <typename Stored>
 Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+Status cpu_swiglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+Status cpu_swiglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args);
+Status cpu_geglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args);
+Status cpu_geglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
 template <typename Stored>

@@ -1,4 +1,4 @@
-// ReLU, addition, copy, GELU, SwiGLU, GeGLU and move: one output element from the input elements at the same place.
+// ReLU, addition, copy, GELU, SwiGLU, GeGLU, cap and move: one output element from the input elements at the same place.
 // Here together because all are one loop over blocks, bound by memory.
 #include <cstring>
 
@@ -89,48 +89,45 @@ REPRISE_INLINE void gelu_erf_gradient_body(Stored* dx, const Stored* x, const St
   }
 }
 
-template <typename Stored>
-REPRISE_INLINE void swiglu_body(Stored* y, const Stored* gate, const Stored* up, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) {
-    const float v = gate[i];
-    y[i] = v / (1.0f + vector_exp(-v)) * float{up[i]};
-  }
-}
+// What gated units do with one element of their gate; `gradients` of dy.
+struct GateGradients {
+  float of_gate, of_up;
+};
 
-// With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
-template <typename Stored>
-REPRISE_INLINE void swiglu_gradient_body(Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) {
-    const float v = gate[i], u = up[i], g = dy[i];
-    const float s = 1.0f / (1.0f + vector_exp(-v));
-    dgate[i] = g * u * (s * (1.0f + v * (1.0f - s)));
-    dup[i] = g * (v * s);
+struct Silu {
+  REPRISE_INLINE static float of(float gate) { return gate / (1.0f + vector_exp(-gate)); }
+  // With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
+  REPRISE_INLINE static GateGradients gradients(float gate, float up, float dy) {
+    const float s = 1.0f / (1.0f + vector_exp(-gate));
+    return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
   }
-}
+};
 
-// The tanh form of gelu, as above.
-template <typename Stored>
-REPRISE_INLINE void geglu_body(Stored* y, const Stored* gate, const Stored* up, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) {
-    const float v = gate[i];
-    y[i] = v / (1.0f + vector_exp(minus_two_u(v))) * float{up[i]};
-  }
-}
-
-template <typename Stored>
-REPRISE_INLINE void geglu_gradient_body(Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) {
-    const float v = gate[i], u = up[i], g = dy[i];
-    const float argument = minus_two_u(v);
+// As gelu_tanh_body and its gradient.
+struct GeluTanh {
+  REPRISE_INLINE static float of(float gate) { return gate / (1.0f + vector_exp(minus_two_u(gate))); }
+  REPRISE_INLINE static GateGradients gradients(float gate, float up, float dy) {
+    const float argument = minus_two_u(gate);
     const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
     const float s = 1.0f / (1.0f + e);
-    const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
-    dgate[i] = g * u * (s + v * s * (e * s) * slope);
-    dup[i] = g * (v * s);
+    const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * gate * gate);
+    return {dy * up * (s + gate * s * (e * s) * slope), dy * (gate * s)};
+  }
+};
+
+template <typename Gate, typename Stored>
+REPRISE_INLINE void gated_body(Gate, Stored* y, const Stored* gate, const Stored* up, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = Gate::of(gate[i]) * float{up[i]};
+}
+
+template <typename Gate, typename Stored>
+REPRISE_INLINE void gated_gradient_body(Gate, Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) {
+    const GateGradients gradients = Gate::gradients(gate[i], up[i], dy[i]);
+    dgate[i] = gradients.of_gate;
+    dup[i] = gradients.of_up;
   }
 }
 
@@ -141,14 +138,11 @@ REPRISE_INLINE void cap_body(Stored* y, const Stored* x, float softcap, uint64_t
 }
 REPRISE_STORAGE_LEVELS(cap_block, cap_body, (Stored* y, const Stored* x, float softcap, uint64_t n), (y, x, softcap, n))
 
-REPRISE_STORAGE_LEVELS(geglu_block, geglu_body, (Stored* y, const Stored* gate, const Stored* up, uint64_t n), (y, gate, up, n))
-REPRISE_STORAGE_LEVELS(geglu_gradient_block, geglu_gradient_body,
-                      (Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
-                      (dgate, dup, gate, up, dy, n))
-REPRISE_STORAGE_LEVELS(swiglu_block, swiglu_body, (Stored* y, const Stored* gate, const Stored* up, uint64_t n), (y, gate, up, n))
-REPRISE_STORAGE_LEVELS(swiglu_gradient_block, swiglu_gradient_body,
-                      (Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
-                      (dgate, dup, gate, up, dy, n))
+REPRISE_LEVELS_OF(REPRISE_LISTED(template <typename Gate, typename Stored>), gated_block, gated_body,
+                  (Gate with, Stored* y, const Stored* gate, const Stored* up, uint64_t n), (with, y, gate, up, n))
+REPRISE_LEVELS_OF(REPRISE_LISTED(template <typename Gate, typename Stored>), gated_gradient_block, gated_gradient_body,
+                  (Gate with, Stored* dgate, Stored* dup, const Stored* gate, const Stored* up, const Stored* dy, uint64_t n),
+                  (with, dgate, dup, gate, up, dy, n))
 REPRISE_STORAGE_LEVELS(relu_block, relu_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
 REPRISE_STORAGE_LEVELS(relu_gradient_block, relu_gradient_body, (Stored* dx, const Stored* y, const Stored* dy, uint64_t n),
                       (dx, y, dy, n))
@@ -159,6 +153,24 @@ REPRISE_STORAGE_LEVELS(gelu_tanh_gradient_block, gelu_tanh_gradient_body,
 REPRISE_STORAGE_LEVELS(gelu_erf_block, gelu_erf_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
 REPRISE_STORAGE_LEVELS(gelu_erf_gradient_block, gelu_erf_gradient_body,
                       (Stored* dx, const Stored* x, const Stored* dy, uint64_t n), (dx, x, dy, n))
+
+template <typename Gate, typename Stored>
+Status compute_gated(const KernelContext& context, Gate with, const GatedArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    gated_block(level, with, args.y + begin, args.gate + begin, args.up + begin, end - begin);
+  });
+  return ok_status();
+}
+
+template <typename Gate, typename Stored>
+Status compute_gated_gradients(const KernelContext& context, Gate with, const GatedBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    gated_gradient_block(level, with, args.dgate + begin, args.dup + begin, args.gate + begin, args.up + begin, args.dy + begin, end - begin);
+  });
+  return ok_status();
+}
 
 }  // namespace
 
@@ -221,21 +233,23 @@ Status cpu_gelu_backward(const KernelContext& context, const ActivationBackwardA
 }
 
 template <typename Stored>
-Status cpu_swiglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
-  const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    swiglu_block(level, args.y + begin, args.gate + begin, args.up + begin, end - begin);
-  });
-  return ok_status();
+Status cpu_swiglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args) {
+  return compute_gated(context, Silu{}, args);
 }
 
 template <typename Stored>
-Status cpu_swiglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    swiglu_gradient_block(level, args.dgate + begin, args.dup + begin, args.gate + begin, args.up + begin, args.dy + begin, end - begin);
-  });
-  return ok_status();
+Status cpu_swiglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args) {
+  return compute_gated_gradients(context, Silu{}, args);
+}
+
+template <typename Stored>
+Status cpu_geglu_forward(const KernelContext& context, const GatedArgsOf<Stored>& args) {
+  return compute_gated(context, GeluTanh{}, args);
+}
+
+template <typename Stored>
+Status cpu_geglu_backward(const KernelContext& context, const GatedBackwardArgsOf<Stored>& args) {
+  return compute_gated_gradients(context, GeluTanh{}, args);
 }
 
 template <typename Stored>
@@ -243,24 +257,6 @@ Status cpu_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& ar
   const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {args.n, kBlockElements},
                  [&](uint64_t begin, uint64_t end) { cap_block(level, args.y + begin, args.x + begin, args.softcap, end - begin); });
-  return ok_status();
-}
-
-template <typename Stored>
-Status cpu_geglu_forward(const KernelContext& context, const SwigluArgsOf<Stored>& args) {
-  const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    geglu_block(level, args.y + begin, args.gate + begin, args.up + begin, end - begin);
-  });
-  return ok_status();
-}
-
-template <typename Stored>
-Status cpu_geglu_backward(const KernelContext& context, const SwigluBackwardArgsOf<Stored>& args) {
-  const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    geglu_gradient_block(level, args.dgate + begin, args.dup + begin, args.gate + begin, args.up + begin, args.dy + begin, end - begin);
-  });
   return ok_status();
 }
 
@@ -293,11 +289,11 @@ REPRISE_INSTANTIATE(cpu_add_forward, AddArgs)
 REPRISE_INSTANTIATE(cpu_copy_forward, UnaryArgs)
 REPRISE_INSTANTIATE(cpu_gelu_forward, UnaryArgs)
 REPRISE_INSTANTIATE(cpu_gelu_backward, ActivationBackwardArgs)
-REPRISE_INSTANTIATE(cpu_swiglu_forward, SwigluArgs)
-REPRISE_INSTANTIATE(cpu_swiglu_backward, SwigluBackwardArgs)
+REPRISE_INSTANTIATE(cpu_swiglu_forward, GatedArgs)
+REPRISE_INSTANTIATE(cpu_swiglu_backward, GatedBackwardArgs)
 REPRISE_INSTANTIATE(cpu_cap_forward, CapArgs)
-REPRISE_INSTANTIATE(cpu_geglu_forward, SwigluArgs)
-REPRISE_INSTANTIATE(cpu_geglu_backward, SwigluBackwardArgs)
+REPRISE_INSTANTIATE(cpu_geglu_forward, GatedArgs)
+REPRISE_INSTANTIATE(cpu_geglu_backward, GatedBackwardArgs)
 REPRISE_INSTANTIATE(cpu_move, UnaryArgs)
 
 }  // namespace reprise

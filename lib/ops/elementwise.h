@@ -1,5 +1,5 @@
-// ReLU, GELU, SwiGLU, GeGLU, cap, addition and copy: one output element from the input elements at the same place; and the row that takes a gradient to
-// an overlapping place.
+// ReLU, GELU, SwiGLU, GeGLU, cap, addition and copy: one output element from the input elements at the same place; and the row that takes a
+// gradient to an overlapping place.
 #pragma once
 
 #include "lib/row_call.h"
@@ -30,16 +30,16 @@ struct AddArgsOf {
   uint64_t n;
 };
 
-// SwiGLU (Shazeer 2020): y = silu(gate) * up, silu(x) = x / (1 + e^-x). GeGLU has gelu in its place, in the tanh form.
+// A gated unit (Shazeer 2020): y = f(gate) * up. f of SwiGLU is silu(x) = x / (1 + e^-x), of GeGLU gelu in the tanh form.
 template <typename Stored>
-struct SwigluArgsOf {
+struct GatedArgsOf {
   Stored* y;           // [n]; may be gate
   const Stored* gate;  // [n]
   const Stored* up;    // [n]
   uint64_t n;
 };
 template <typename Stored>
-struct SwigluBackwardArgsOf {
+struct GatedBackwardArgsOf {
   Stored* dgate;  // [n]; may be gate
   Stored* dup;    // [n]
   const Stored* gate;
@@ -139,63 +139,55 @@ struct GeluBackward {
   }
 };
 
-struct SwigluForward {
+// `Unit` says what tells one gated unit from another: its op, and what its kernels are called and compute.
+template <typename Unit>
+struct GatedForward {
   enum : uint32_t { kY, kGate, kUp, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
-  static constexpr const char* kSynopsis = "y = silu(gate) up";
+  static constexpr const char* kSynopsis = Unit::kForwardSynopsis;
   static constexpr KernelInfo kInfo = {
-      .op = Op::kSwiglu, .pass = Pass::kForward, .name = "swiglu.forward", .in_place_output = kY, .in_place_input = kGate,
+      .op = Unit::kOp, .pass = Pass::kForward, .name = Unit::kForward, .in_place_output = kY, .in_place_input = kGate,
       .arguments = {contract::act_out("y[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]")}, .shape_fault = fault};
   template <typename Stored>
-  static SwigluArgsOf<Stored> arguments(const RowCall& c) {
+  static GatedArgsOf<Stored> arguments(const RowCall& c) {
     return {.y = c.pointer<Stored>(kY), .gate = c.pointer<Stored>(kGate), .up = c.pointer<Stored>(kUp), .n = c[kY].elements()};
   }
 };
 
-struct SwigluBackward {
+template <typename Unit>
+struct GatedBackward {
   enum : uint32_t { kDgate, kDup, kGate, kUp, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
-  static constexpr const char* kSynopsis = "dgate = dy up silu'(gate); dup = dy silu(gate)";
+  static constexpr const char* kSynopsis = Unit::kBackwardSynopsis;
   static constexpr KernelInfo kInfo = {
-      .op = Op::kSwiglu, .pass = Pass::kBackward, .name = "swiglu.backward", .in_place_output = kDgate, .in_place_input = kGate,
+      .op = Unit::kOp, .pass = Pass::kBackward, .name = Unit::kBackward, .in_place_output = kDgate, .in_place_input = kGate,
       .arguments = {contract::act_out("dgate[...]"), contract::act_out("dup[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]"),
                     contract::act_in("dy[...]")},
       .shape_fault = fault};
   template <typename Stored>
-  static SwigluBackwardArgsOf<Stored> arguments(const RowCall& c) {
+  static GatedBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dgate = c.pointer<Stored>(kDgate), .dup = c.pointer<Stored>(kDup), .gate = c.pointer<Stored>(kGate),
             .up = c.pointer<Stored>(kUp), .dy = c.pointer<Stored>(kDy), .n = c[kDgate].elements()};
   }
 };
 
-struct GegluForward {
-  enum : uint32_t { kY, kGate, kUp, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
-  static constexpr const char* kSynopsis = "y = gelu(gate) up";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kGeglu, .pass = Pass::kForward, .name = "geglu.forward", .in_place_output = kY, .in_place_input = kGate,
-      .arguments = {contract::act_out("y[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]")}, .shape_fault = fault};
-  template <typename Stored>
-  static SwigluArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .gate = c.pointer<Stored>(kGate), .up = c.pointer<Stored>(kUp), .n = c[kY].elements()};
-  }
+namespace contract {
+struct SwigluUnit {
+  static constexpr Op kOp = Op::kSwiglu;
+  static constexpr const char *kForward = "swiglu.forward", *kForwardSynopsis = "y = silu(gate) up";
+  static constexpr const char *kBackward = "swiglu.backward", *kBackwardSynopsis = "dgate = dy up silu'(gate); dup = dy silu(gate)";
 };
+struct GegluUnit {
+  static constexpr Op kOp = Op::kGeglu;
+  static constexpr const char *kForward = "geglu.forward", *kForwardSynopsis = "y = gelu(gate) up";
+  static constexpr const char *kBackward = "geglu.backward", *kBackwardSynopsis = "dgate = dy up gelu'(gate); dup = dy gelu(gate)";
+};
+}  // namespace contract
 
-struct GegluBackward {
-  enum : uint32_t { kDgate, kDup, kGate, kUp, kDy, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 5); }
-  static constexpr const char* kSynopsis = "dgate = dy up gelu'(gate); dup = dy gelu(gate)";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kGeglu, .pass = Pass::kBackward, .name = "geglu.backward", .in_place_output = kDgate, .in_place_input = kGate,
-      .arguments = {contract::act_out("dgate[...]"), contract::act_out("dup[...]"), contract::act_in("gate[...]"), contract::act_in("up[...]"),
-                    contract::act_in("dy[...]")},
-      .shape_fault = fault};
-  template <typename Stored>
-  static SwigluBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dgate = c.pointer<Stored>(kDgate), .dup = c.pointer<Stored>(kDup), .gate = c.pointer<Stored>(kGate),
-            .up = c.pointer<Stored>(kUp), .dy = c.pointer<Stored>(kDy), .n = c[kDgate].elements()};
-  }
-};
+using SwigluForward = GatedForward<contract::SwigluUnit>;
+using SwigluBackward = GatedBackward<contract::SwigluUnit>;
+using GegluForward = GatedForward<contract::GegluUnit>;
+using GegluBackward = GatedBackward<contract::GegluUnit>;
 
 // Logits as they are sampled from, where training caps them in the loss head.
 template <typename Stored>

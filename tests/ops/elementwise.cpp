@@ -220,7 +220,7 @@ std::vector<KnownValue> known_values() {
 // ---- wrong kernels ----
 
 constexpr WrongKernel kWrongKernels[] = {
-    wrong_kernel<SwigluForward, [](const KernelContext&, const SwigluArgsOf<float>& a) {
+    wrong_kernel<SwigluForward, [](const KernelContext&, const GatedArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.n; ++i) a.y[i] = a.up[i] / (1 + std::exp(-a.up[i])) * a.gate[i];
       return ok_status();
     }>("swiglu_gates_with_up"),
@@ -228,24 +228,24 @@ constexpr WrongKernel kWrongKernels[] = {
       for (uint64_t i = 0; i < a.n; ++i) a.y[i] = std::clamp(a.x[i], -a.softcap, a.softcap);
       return ok_status();
     }>("cap_cuts_off"),
-    wrong_kernel<GegluForward, [](const KernelContext& k, const SwigluArgsOf<float>& a) {
+    wrong_kernel<GegluForward, [](const KernelContext& k, const GatedArgsOf<float>& a) {
       return cpu_swiglu_forward(k, a);
     }>("geglu_gates_with_silu"),
-    wrong_kernel<GegluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
+    wrong_kernel<GegluBackward, [](const KernelContext& k, const GatedBackwardArgsOf<float>& a) {
       return cpu_swiglu_backward(k, a);
     }>("geglu_takes_the_slope_of_silu"),
-    wrong_kernel<GegluForward, [](const KernelContext& k, const SwigluArgsOf<float>& a) {
+    wrong_kernel<GegluForward, [](const KernelContext& k, const GatedArgsOf<float>& a) {
       const std::vector<float> up(a.up, a.up + a.n);
       const Status status = cpu_gelu_forward<float>(k, {.y = a.y, .x = a.gate, .n = a.n, .accumulate_y = false, .tanh_form = false});
       for (uint64_t i = 0; i < a.n; ++i) a.y[i] *= up[i];
       return status;
     }>("geglu_by_the_error_function"),
-    wrong_kernel<SwigluBackward, [](const KernelContext& k, const SwigluBackwardArgsOf<float>& a) {
-      SwigluBackwardArgsOf<float> swapped = a;
+    wrong_kernel<SwigluBackward, [](const KernelContext& k, const GatedBackwardArgsOf<float>& a) {
+      GatedBackwardArgsOf<float> swapped = a;
       std::swap(swapped.dgate, swapped.dup);
       return cpu_swiglu_backward(k, swapped);
     }>("swiglu_swaps_its_gradients"),
-    wrong_kernel<SwigluBackward, [](const KernelContext&, const SwigluBackwardArgsOf<float>& a) {
+    wrong_kernel<SwigluBackward, [](const KernelContext&, const GatedBackwardArgsOf<float>& a) {
       for (uint64_t i = 0; i < a.n; ++i) {
         const float s = 1 / (1 + std::exp(-a.gate[i]));
         a.dgate[i] = a.dy[i] * a.up[i] * (s + a.gate[i] * s * (1 - s));
