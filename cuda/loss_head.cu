@@ -274,12 +274,11 @@ struct Head {
   uint64_t* labelled;
   RowResults results;
 
-  template <typename Args>
-  explicit Head(const Args& args) : x(args.x), w(args.w), b(args.b), labels{args.labels, args.M, args.V, nullptr}, C(args.C) {
-    const CudaLossHeadScratch layout = cuda_loss_head_scratch(args.M, args.V);
-    unsigned char* base = static_cast<unsigned char*>(args.scratch);
+  explicit Head(const LossHeadInputOf<Stored>& in) : x(in.x), w(in.w), b(in.b), labels{in.labels, in.M, in.V, nullptr}, C(in.C) {
+    const CudaLossHeadScratch layout = cuda_loss_head_scratch(in.M, in.V);
+    unsigned char* base = static_cast<unsigned char*>(in.scratch);
     labelled = reinterpret_cast<uint64_t*>(base);
-    results = {args.softcap, reinterpret_cast<float*>(base + layout.logits_at), reinterpret_cast<double*>(base + layout.losses_at),
+    results = {in.softcap, reinterpret_cast<float*>(base + layout.logits_at), reinterpret_cast<double*>(base + layout.losses_at),
                reinterpret_cast<uint32_t*>(base + layout.hits_at), labelled};
   }
 };
@@ -308,13 +307,13 @@ Status launch_losses(const KernelContext& context, const Head<Stored>& head, uin
 template <typename Stored>
 Status launch_gradients(const KernelContext& context, const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args, uint64_t first,
                         uint64_t rows) {
-  const uint32_t V = args.V, C = args.C;
+  const uint32_t V = head.labels.V, C = head.C;
   const float* gradients = head.results.logits;
   REPRISE_RETURN_IF_ERROR(launch_product(context, ProductOutput<Stored>{args.dx + first * C, nullptr, false},
-                                         Matrix<float>{gradients, V, 1}, WeightMatrix{args.w, 1, C}, {rows, C, V}));
+                                         Matrix<float>{gradients, V, 1}, WeightMatrix{head.w, 1, C}, {rows, C, V}));
   if (args.dw != nullptr) {
     REPRISE_RETURN_IF_ERROR(launch_product(context, ProductOutput<float>{args.dw, nullptr, args.accumulate_dw || first > 0},
-                                           Matrix<float>{gradients, 1, V}, Matrix<Stored>{args.x + first * C, 1, C}, {V, C, rows}));
+                                           Matrix<float>{gradients, 1, V}, Matrix<Stored>{head.x + first * C, 1, C}, {V, C, rows}));
   }
   if (args.db == nullptr) return ok_status();
   REPRISE_LAUNCH(sum_columns, static_cast<uint32_t>(parts(V, kWarpLanes)), kBlockThreads, context.queue, args.db, gradients, rows, V,
@@ -328,48 +327,46 @@ Status launch_finish(const KernelContext& context, const Head<Stored>& head, Ste
   return launch_status();
 }
 
-constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
+// Counts the labels, then calls visit(first, rows) for the rows of each chunk.
+template <typename Stored, typename Visit>
+Status for_each_chunk(const KernelContext& context, const LossHeadInputOf<Stored>& in, const Head<Stored>& head, const Visit& visit) {
+  if (in.scratch_bytes < cuda_loss_head_scratch(in.M, in.V).bytes) {
+    return {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
+  }
+  REPRISE_RETURN_IF_ERROR(launch_count(context, head));
+  const CudaRowChunks chunks = cuda_loss_head_chunks(in.M, in.V);
+  for (uint32_t k = 0; k < chunks.count(); ++k) REPRISE_RETURN_IF_ERROR(visit(chunks.begin(k), chunks.end(k) - chunks.begin(k)));
+  return ok_status();
+}
 
 }  // namespace
 
 // Without a labelled row the logits' gradients are zeros, and so are the products of them.
 template <typename Stored>
 Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  if (args.scratch_bytes < cuda_loss_head_scratch(args.M, args.V).bytes) return kScratchTooSmall;
-  Head<Stored> head(args);
+  Head<Stored> head(args.in);
   head.labels.row_weights = args.row_weights;
-  const CudaRowChunks chunks = cuda_loss_head_chunks(args.M, args.V);
-  REPRISE_RETURN_IF_ERROR(launch_count(context, head));
-  for (uint32_t k = 0; k < chunks.count(); ++k) {
-    const uint64_t first = chunks.begin(k), rows = chunks.end(k) - first;
+  REPRISE_RETURN_IF_ERROR(for_each_chunk(context, args.in, head, [&](uint64_t first, uint64_t rows) -> Status {
     REPRISE_RETURN_IF_ERROR(launch_losses(context, head, first, rows, args.scalars, true));
-    REPRISE_RETURN_IF_ERROR(launch_gradients(context, head, args, first, rows));
-  }
+    return launch_gradients(context, head, args, first, rows);
+  }));
   return args.row_weights != nullptr ? ok_status() : launch_finish(context, head, args.scalars, true);
 }
 
 template <typename Stored>
 Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  if (args.scratch_bytes < cuda_loss_head_scratch(args.M, args.V).bytes) return kScratchTooSmall;
-  Head<Stored> head(args);
+  Head<Stored> head(args.in);
   head.results.losses = args.losses;
-  const CudaRowChunks chunks = cuda_loss_head_chunks(args.M, args.V);
-  REPRISE_RETURN_IF_ERROR(launch_count(context, head));
-  for (uint32_t k = 0; k < chunks.count(); ++k) {
-    REPRISE_RETURN_IF_ERROR(launch_losses(context, head, chunks.begin(k), chunks.end(k) - chunks.begin(k), nullptr, false));
-  }
-  return ok_status();
+  return for_each_chunk(context, args.in, head,
+                        [&](uint64_t first, uint64_t rows) { return launch_losses(context, head, first, rows, nullptr, false); });
 }
 
 template <typename Stored>
 Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  if (args.scratch_bytes < cuda_loss_head_scratch(args.M, args.V).bytes) return kScratchTooSmall;
-  const Head<Stored> head(args);
-  const CudaRowChunks chunks = cuda_loss_head_chunks(args.M, args.V);
-  REPRISE_RETURN_IF_ERROR(launch_count(context, head));
-  for (uint32_t k = 0; k < chunks.count(); ++k) {
-    REPRISE_RETURN_IF_ERROR(launch_losses(context, head, chunks.begin(k), chunks.end(k) - chunks.begin(k), args.scalars, false));
-  }
+  const Head<Stored> head(args.in);
+  REPRISE_RETURN_IF_ERROR(for_each_chunk(context, args.in, head, [&](uint64_t first, uint64_t rows) {
+    return launch_losses(context, head, first, rows, args.scalars, false);
+  }));
   return launch_finish(context, head, args.scalars, false);
 }
 

@@ -21,17 +21,10 @@ namespace reprise {
 namespace {
 
 template <typename Stored>
-struct LossHead {
-  const Stored* x;
-  Weight w;
-  const float* b;
-  const int32_t* labels;
-  uint64_t M;
-  uint32_t C, V;
-  float softcap;  // 0: none
-  const float* row_weights = nullptr;  // in training; null: all are alike
+struct LossHead : LossHeadInputOf<Stored> {
+  const float* row_weights = nullptr;  // [M], in training; null: all are alike
 
-  bool takes_part(uint64_t row) const { return labels[row] != kIgnoredLabel && (row_weights == nullptr || row_weights[row] != 0); }
+  bool takes_part(uint64_t row) const { return this->labels[row] != kIgnoredLabel && (row_weights == nullptr || row_weights[row] != 0); }
 };
 
 struct HeadRow {
@@ -414,9 +407,9 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap, args.row_weights};
+  const LossHead<Stored> head{args.in, args.row_weights};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>, cpu_machine(context).size);
-  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) {
     clear_gradients(head, args);
@@ -425,7 +418,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
   const uint64_t height = divide_up(labelled, divide_up(labelled, layout.rows));  // a thin last one would cost as much as a full one
   double sum = 0;
   for (uint64_t done = 0, first = 0; done < labelled; done += height) {
-    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
+    Chunk chunk = chunk_at(layout, head.scratch, first, head.C);
     take_rows(head, chunk, smaller(height, labelled - done), true);
     if (done + chunk.count == labelled) chunk.end = head.M;
     sum = train_chunk(context, head, chunk, args, sum);
@@ -440,12 +433,12 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap};
+  const LossHead<Stored> head{args.in};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
-  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const bool has_labels = count_labels(context, head) > 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
-    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
+    Chunk chunk = chunk_at(layout, head.scratch, first, head.C);
     chunk.losses = args.losses + first;
     take_rows(head, chunk, smaller(layout.rows, head.M - first), false);
     if (!has_labels) {
@@ -460,15 +453,15 @@ Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForward
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.x, args.w, args.b, args.labels, args.M, args.C, args.V, args.softcap};
+  const LossHead<Stored> head{args.in};
   const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
-  if (args.scratch_bytes < layout.bytes) return kScratchTooSmall;
+  if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) return ok_status();
   double sum = 0;
   uint64_t correct = 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
-    Chunk chunk = chunk_at(layout, args.scratch, first, head.C);
+    Chunk chunk = chunk_at(layout, head.scratch, first, head.C);
     take_rows(head, chunk, smaller(layout.rows, head.M - first), false);
     compute_logits(context, head, chunk, head.x + first * head.C);
     compute_losses(context, head, chunk, 0);

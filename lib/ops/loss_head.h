@@ -5,6 +5,20 @@
 
 namespace reprise {
 
+// What every pass reads: M rows, the layer and the rows' labels.
+template <typename Stored>
+struct LossHeadInputOf {
+  const Stored* x;        // [M,C]
+  Weight w;               // [V,C]
+  const float* b;         // [V] or null
+  const int32_t* labels;  // [M]
+  void* scratch;
+  uint64_t scratch_bytes;
+  uint64_t M;
+  uint32_t C, V;
+  float softcap;  // 0: none
+};
+
 // Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix. Where the attribute
 // has a softcap, a logit becomes softcap tanh(logit / softcap).
 // loss = the sum over the rows whose label is not kIgnoredLabel, divided by scalars->step_labelled, the number of such rows in all
@@ -16,57 +30,48 @@ namespace reprise {
 template <typename Stored>
 struct LossHeadBackwardArgsOf {
   Stored* dx;  // [M,C]
-  float* dw;  // [V,C] or null
-  float* db;  // [V] or null
+  float* dw;   // [V,C] or null
+  float* db;   // [V] or null
   StepScalars* scalars;
-  const Stored* x;  // [M,C]
-  Weight w;         // [V,C]
-  const float* b;  // [V] or null
-  const int32_t* labels;  // [M]
+  LossHeadInputOf<Stored> in;
   const float* row_weights;  // [M] or null
-  void* scratch;
-  uint64_t scratch_bytes;
-  uint64_t M;
-  uint32_t C, V;
-  float softcap;  // 0: none
   bool accumulate_dw, accumulate_db;
 };
 // losses[m] = the loss of row m; 0 without a label. A label outside [0,V) is a fault, and all losses are 0.
 template <typename Stored>
 struct LossHeadForwardArgsOf {
   double* losses;  // [M]
-  const Stored* x;
-  Weight w;
-  const float* b;
-  const int32_t* labels;
-  void* scratch;
-  uint64_t scratch_bytes;
-  uint64_t M;
-  uint32_t C, V;
-  float softcap;  // 0: none
+  LossHeadInputOf<Stored> in;
 };
 // scalars->loss_sum += the sum of the rows' losses; labelled += the rows with a label; correct += those predicted right.
 template <typename Stored>
 struct LossHeadEvaluateArgsOf {
   StepScalars* scalars;
-  const Stored* x;
-  Weight w;
-  const float* b;
-  const int32_t* labels;
-  void* scratch;
-  uint64_t scratch_bytes;
-  uint64_t M;
-  uint32_t C, V;
-  float softcap;  // 0: none
+  LossHeadInputOf<Stored> in;
 };
+
+// Of a kernel `A` of the family: its input, and whether that is right.
+namespace contract {
+template <typename A>
+constexpr bool is_loss_head_input(const ShapedCall& c) {
+  const uint64_t V = c[A::kW].shape[0];
+  return shape::is_matrix(c, A::kW, V, c[A::kX].last_dimension()) && shape::is_vector(c, A::kB, V) &&
+         shape::has_elements(c, A::kLabels, c[A::kX].leading_elements());
+}
+template <typename A, typename Stored>
+LossHeadInputOf<Stored> loss_head_input(const RowCall& c) {
+  return {.x = c.pointer<Stored>(A::kX), .w = c.weight(A::kW), .b = c.f32(A::kB), .labels = c.i32(A::kLabels),
+          .scratch = c.pointer<void>(A::kScratch), .scratch_bytes = c.bytes(A::kScratch), .M = c.leading(A::kX), .C = c.last(A::kX),
+          .V = c.dimension(A::kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
+}
+}  // namespace contract
 
 struct LossHeadBackward {
   enum : uint32_t { kDx, kDw, kDb, kScalars, kX, kW, kB, kLabels, kRowWeights, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
-    const uint64_t V = c[kW].shape[0];
-    return shape::require(shape::same_rows(c[kDx], c[kX]) && (!c.has(kDw) || same_shape(c[kDw], c[kW])) && shape::is_vector(c, kDb, V) &&
-                          shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
-                          shape::has_elements(c, kLabels, c[kX].leading_elements()) && shape::has_elements(c, kRowWeights, c[kX].leading_elements()));
+    return shape::require(contract::is_loss_head_input<LossHeadBackward>(c) && shape::same_rows(c[kDx], c[kX]) &&
+                          (!c.has(kDw) || same_shape(c[kDw], c[kW])) && shape::is_vector(c, kDb, c[kW].shape[0]) &&
+                          shape::has_elements(c, kRowWeights, c[kX].leading_elements()));
   }
   static constexpr const char* kSynopsis =
       "dx = g w; dw = g^T x; db = sum of g over M; "
@@ -80,19 +85,16 @@ struct LossHeadBackward {
       .shape_fault = fault};
   template <typename Stored>
   static LossHeadBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dx = c.pointer<Stored>(kDx), .dw = c.f32(kDw), .db = c.f32(kDb), .scalars = c.scalars(kScalars), .x = c.pointer<Stored>(kX),
-            .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels), .row_weights = c.f32(kRowWeights),
-            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX), .V = c.dimension(kW, 0),
-            .softcap = c.attribute<CapAttribute>().softcap, .accumulate_dw = c.adds(kDw), .accumulate_db = c.adds(kDb)};
+    return {.dx = c.pointer<Stored>(kDx), .dw = c.f32(kDw), .db = c.f32(kDb), .scalars = c.scalars(kScalars),
+            .in = contract::loss_head_input<LossHeadBackward, Stored>(c), .row_weights = c.f32(kRowWeights), .accumulate_dw = c.adds(kDw),
+            .accumulate_db = c.adds(kDb)};
   }
 };
 
 struct LossHeadForward {
   enum : uint32_t { kLosses, kX, kW, kB, kLabels, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
-    const uint64_t V = c[kW].shape[0], M = c[kX].leading_elements();
-    return shape::require(shape::has_elements(c, kLosses, M) && shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
-                          shape::has_elements(c, kLabels, M));
+    return shape::require(contract::is_loss_head_input<LossHeadForward>(c) && shape::has_elements(c, kLosses, c[kX].leading_elements()));
   }
   static constexpr const char* kSynopsis = "losses = -log(softmax(z)[labels]); where z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
@@ -103,19 +105,13 @@ struct LossHeadForward {
       .shape_fault = fault};
   template <typename Stored>
   static LossHeadForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.losses = c.pointer<double>(kLosses), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels),
-            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX),
-            .V = c.dimension(kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
+    return {.losses = c.pointer<double>(kLosses), .in = contract::loss_head_input<LossHeadForward, Stored>(c)};
   }
 };
 
 struct LossHeadEvaluate {
   enum : uint32_t { kScalars, kX, kW, kB, kLabels, kScratch, kArity };
-  static constexpr Fault fault(const ShapedCall& c) {
-    const uint64_t V = c[kW].shape[0];
-    return shape::require(shape::is_matrix(c, kW, V, c[kX].last_dimension()) && shape::is_vector(c, kB, V) &&
-                          shape::has_elements(c, kLabels, c[kX].leading_elements()));
-  }
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_loss_head_input<LossHeadEvaluate>(c)); }
   static constexpr const char* kSynopsis = "scalars.loss_sum -= sum of log(softmax(z)[labels]); where z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kEvaluate, .name = "loss_head.evaluate",
@@ -125,9 +121,7 @@ struct LossHeadEvaluate {
       .shape_fault = fault};
   template <typename Stored>
   static LossHeadEvaluateArgsOf<Stored> arguments(const RowCall& c) {
-    return {.scalars = c.scalars(kScalars), .x = c.pointer<Stored>(kX), .w = c.weight(kW), .b = c.f32(kB), .labels = c.i32(kLabels),
-            .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch), .M = c.leading(kX), .C = c.last(kX),
-            .V = c.dimension(kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
+    return {.scalars = c.scalars(kScalars), .in = contract::loss_head_input<LossHeadEvaluate, Stored>(c)};
   }
 };
 

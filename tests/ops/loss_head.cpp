@@ -287,12 +287,12 @@ std::vector<KnownValue> known_values() {
 constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<LossHeadBackward, [](const KernelContext& k, const LossHeadBackwardArgsOf<float>& a) {
       LossHeadBackwardArgsOf<float> plain = a;
-      plain.softcap = 0;
+      plain.in.softcap = 0;
       return cpu_loss_head_backward(k, plain);
     }>("loss_head_caps_nothing"),
     wrong_kernel<LossHeadEvaluate, [](const KernelContext& k, const LossHeadEvaluateArgsOf<float>& a) {
       LossHeadEvaluateArgsOf<float> plain = a;
-      plain.softcap = 0;
+      plain.in.softcap = 0;
       return cpu_loss_head_evaluate(k, plain);
     }>("loss_head_evaluates_without_its_cap"),
 };
