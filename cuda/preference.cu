@@ -78,14 +78,16 @@ __device__ Totals join(Doubles& doubles, Counts& counts, Totals own) {
   return own;
 }
 
-// The first pair whose rows are none of the micro-batch's, or kNoFault, in every thread.
+// Whether each pair has rows that there are, in every thread; the first that has not is a fault. `noted`: where faults are noted, or null.
 template <typename Shared>
-__device__ uint64_t first_fault(Shared& shared, const Pairs& pairs) {
+__device__ bool has_rows(Shared& shared, const Pairs& pairs, StepScalars* noted, uint32_t row) {
   uint64_t first = kNoFault;
   for (uint32_t p = threadIdx.x; p < pairs.P && first == kNoFault; p += kBlock) {
     if (!has_its_rows(pairs.pairs[p], pairs.M)) first = p;
   }
-  return block_min<kWarps>(shared, first);
+  first = block_min<kWarps>(shared, first);
+  if (first != kNoFault && threadIdx.x == 0) note_fault(noted, DataFault::kPair, row, first);
+  return first == kNoFault;
 }
 
 // kKto's z, in every thread.
@@ -115,6 +117,23 @@ __device__ void add(Totals& totals, const Pairs& pairs, const JudgedPair& pair, 
   totals.judged[1] += is_single && !is_other ? 0 : 1;
 }
 
+// Calls visit(totals, number, pair, log-probabilities, its loss) for each pair, in every lane of a warp: it may add to what the warp's pairs
+// come to. What all come to, in every thread.
+template <typename Doubles, typename Counts, typename Visit>
+__device__ Totals judge(Doubles& doubles, Counts& counts, const Pairs& pairs, const Visit& visit) {
+  const double distance = pairs.is(PreferenceKind::kKto) ? distance_from_reference(doubles, pairs) : 0;
+  Totals totals;
+  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
+    const JudgedPair& pair = pairs.pairs[p];
+    if (pair.wish == 0) continue;
+    const double l[2] = {pairs.log_probability(pair, 0), pairs.log_probability(pair, 1)};
+    const PairLoss loss = judge_pair<DeviceMath>(pairs.preference, pair, l, distance);
+    add(totals, pairs, pair, loss);
+    visit(totals, p, pair, l, loss);
+  }
+  return join(doubles, counts, totals);
+}
+
 __device__ void add_to(StepScalars* scalars, const Totals& totals) {
   scalars->correct += totals.correct;
   for (uint32_t i = 0; i < 2; ++i) scalars->rewards[i] += totals.rewards[i], scalars->judged[i] += totals.judged[i];
@@ -126,32 +145,20 @@ __device__ void set_weights(float* weights, double first, double end, double wei
   }
 }
 
-// `noted`: where faults are noted, or null. One block alone may have all registers.
+// One block alone may have all registers.
 __global__ void __launch_bounds__(kBlock, 1)
     judge_for_training(float* weights, StepScalars* scalars, StepScalars* noted, uint32_t row, const Pairs pairs) {
   REPRISE_SHARED(double, doubles, kWarps);
   REPRISE_SHARED(uint64_t, counts, kWarps);
   for (uint64_t m = threadIdx.x; m < pairs.M; m += kBlock) weights[m] = 0;
-  const uint64_t fault = first_fault(counts, pairs);  // its barriers stand between the zeros and the weights
-  if (fault != kNoFault) {
-    if (threadIdx.x == 0) note_fault(noted, DataFault::kPair, row, fault);
-    return;
-  }
+  if (!has_rows(counts, pairs, noted, row)) return;  // its barriers stand between the zeros and the weights
   const auto step_pairs = static_cast<double>(scalars->step_labelled);
   const double of_token = pairs.is(PreferenceKind::kOrpo) ? 1 / static_cast<double>(scalars->step_tokens) : 0;
-  const double distance = pairs.is(PreferenceKind::kKto) ? distance_from_reference(doubles, pairs) : 0;
-  Totals totals;
-  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
-    const JudgedPair& pair = pairs.pairs[p];
-    if (pair.wish == 0) continue;
-    const double l[2] = {pairs.log_probability(pair, 0), pairs.log_probability(pair, 1)};
-    const PairLoss loss = judge_pair<DeviceMath>(pairs.preference, pair, l, distance);
-    add(totals, pairs, pair, loss);
+  const Totals totals = judge(doubles, counts, pairs, [&](Totals&, uint32_t, const JudgedPair& pair, const double (&)[2], const PairLoss& loss) {
     set_weights(weights, pair.whole, pair.first[0], of_token);
     set_weights(weights, pair.first[0], pair.end[0], of_token - loss.slope[0] / step_pairs);
     set_weights(weights, pair.first[1], pair.end[1], -loss.slope[1] / step_pairs);
-  }
-  totals = join(doubles, counts, totals);
+  });
   if (threadIdx.x != 0 || totals.pairs == 0) return;
   const double loss = totals.loss / step_pairs + totals.token_loss * of_token;
   scalars->loss_sum += loss;
@@ -164,23 +171,11 @@ __global__ void __launch_bounds__(kBlock, 1)
   REPRISE_SHARED(double, doubles, kWarps);
   REPRISE_SHARED(uint64_t, counts, kWarps);
   for (uint64_t i = threadIdx.x; i < uint64_t{pairs.P} * 2; i += kBlock) log_probabilities[i] = 0;
-  const uint64_t fault = first_fault(counts, pairs);
-  if (fault != kNoFault) {
-    if (threadIdx.x == 0) note_fault(noted, DataFault::kPair, row, fault);
-    return;
-  }
-  const double distance = pairs.is(PreferenceKind::kKto) ? distance_from_reference(doubles, pairs) : 0;
-  Totals totals;
-  for (uint32_t p = warp_index(); p < pairs.P; p += kWarps) {
-    const JudgedPair& pair = pairs.pairs[p];
-    if (pair.wish == 0) continue;
-    const double l[2] = {pairs.log_probability(pair, 0), pairs.log_probability(pair, 1)};
-    const PairLoss loss = judge_pair<DeviceMath>(pairs.preference, pair, l, distance);
-    add(totals, pairs, pair, loss);
-    if (pairs.is(PreferenceKind::kOrpo)) totals.loss += pairs.sum(pair.whole, pair.end[0]) / (pair.end[0] - pair.whole);
+  if (!has_rows(counts, pairs, noted, row)) return;
+  const Totals totals = judge(doubles, counts, pairs, [&](Totals& own, uint32_t p, const JudgedPair& pair, const double (&l)[2], const PairLoss&) {
+    if (pairs.is(PreferenceKind::kOrpo)) own.loss += pairs.sum(pair.whole, pair.end[0]) / (pair.end[0] - pair.whole);
     if (lane_index() < 2) log_probabilities[uint64_t{p} * 2 + lane_index()] = lane_index() == 0 ? l[0] : l[1];
-  }
-  totals = join(doubles, counts, totals);
+  });
   if (threadIdx.x != 0) return;
   scalars->loss_sum += totals.loss;
   scalars->labelled += totals.pairs;
