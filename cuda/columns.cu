@@ -35,30 +35,26 @@ __global__ void __launch_bounds__(kBlockThreads) put_columns(const ColumnsBackwa
   }
 }
 
+// A thread for each pack of so many elements where rows and the run are whole packs, else one for each element.
 template <typename Stored, typename Args>
-bool whole_packs(const Args& args) {
+Status launch_packs(const KernelContext& context, void (*of_packs)(Args), void (*of_elements)(Args), uint64_t elements, const Args& args) {
   constexpr uint32_t kWide = kPackWidth<Stored>;
-  return args.C % kWide == 0 && args.K % kWide == 0 && args.first % kWide == 0;
+  const bool wide = args.C % kWide == 0 && args.K % kWide == 0 && args.first % kWide == 0;
+  const auto kernel = wide ? of_packs : of_elements;
+  REPRISE_LAUNCH(kernel, blocks_for(elements / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
+  return launch_status();
 }
 
 }  // namespace
 
 template <typename Stored>
 Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args) {
-  constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = whole_packs<Stored>(args);
-  const auto kernel = wide ? take_columns<kWide, Stored> : take_columns<1, Stored>;
-  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.C / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
-  return launch_status();
+  return launch_packs<Stored>(context, take_columns<kPackWidth<Stored>, Stored>, take_columns<1, Stored>, args.M * args.C, args);
 }
 
 template <typename Stored>
 Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args) {
-  constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = whole_packs<Stored>(args);
-  const auto kernel = wide ? put_columns<kWide, Stored> : put_columns<1, Stored>;
-  REPRISE_LAUNCH(kernel, blocks_for(args.M * args.K / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
-  return launch_status();
+  return launch_packs<Stored>(context, put_columns<kPackWidth<Stored>, Stored>, put_columns<1, Stored>, args.M * args.K, args);
 }
 
 REPRISE_CUDA_INSTANTIATE(cuda_columns_forward, ColumnsForwardArgs)
