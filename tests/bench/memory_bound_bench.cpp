@@ -121,11 +121,13 @@ void add_elementwise(std::vector<Case>& cases) {
     expect_ok(cpu_dropout<float>(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}}));
   });
   add("sgd.update momentum", 5, [&, n](const KernelContext& c) {
-    expect_ok(cpu_sgd_update(c, {u.a.data(), u.b.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, false}));
+    expect_ok(cpu_sgd_update(c, {.parameters = u.a.data(), .momenta = u.b.data(), .gradients = u.d.data(), .scalars = &u.scalars, .n = n,
+                                 .weight_decay = 1e-4f, .momentum = 0.9f, .rate = 1, .nesterov = false, .stream = 0}));
   });
   add("adamw.update", 7, [&, n](const KernelContext& c) {
-    expect_ok(
-        cpu_adamw_update(c, {u.a.data(), u.b.data(), u.c.data(), u.d.data(), &u.scalars, n, 1e-4f, 0.9f, 0.999f, 1e-8f}));
+    expect_ok(cpu_adamw_update(c, {.parameters = u.a.data(), .first_moments = u.b.data(), .second_moments = u.c.data(), .gradients = u.d.data(),
+                                   .scalars = &u.scalars, .n = n, .weight_decay = 1e-4f, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .rate = 1,
+                                   .stream = 0}));
   });
   add("grad_norm.reduce", 1, [&, n](const KernelContext& c) {
     Tensor tensor;
@@ -200,11 +202,13 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
   if (M > u.tokens.size()) return;
   cases.push_back(
       {"embedding.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
-         expect_ok(cpu_embedding_forward<float>(c, {u.b.data(), u.tokens.data(), u.a.data(), u.c.data(), B, T, C, V, T}));
+         expect_ok(cpu_embedding_forward<float>(c, {.y = u.b.data(), .tokens = u.tokens.data(), .table = u.a.data(), .positions = u.c.data(), .B = B,
+                                                    .T = T, .C = C, .V = V, .L = T, .scale = 1}));
        }});
   cases.push_back({"embedding.backward add" + suffix, 3 * bytes, [=, &u](const KernelContext& c) {
                      expect_ok(cpu_embedding_backward<float>(
-                         c, {u.b.data(), nullptr, u.tokens.data(), u.a.data(), B, T, C, V, T, true, false}));
+                         c, {.dtable = u.b.data(), .dpositions = nullptr, .tokens = u.tokens.data(), .dy = u.a.data(), .B = B, .T = T, .C = C,
+                             .V = V, .L = T, .scale = 1, .accumulate_dtable = true, .accumulate_dpositions = false}));
                    }});
 }
 
