@@ -297,18 +297,20 @@ class RowProof : public Walk {
     return true;
   }
 
-  // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pair.
+  // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pairs. What a gather reads to know
+  // where it reads, its tokens, travels to the places as it were: the wait reads the same tokens again.
   constexpr bool check_transfer(const Row& row) {
-    const Ref from = refs_[info_->source()];
-    CheckMark& destination = mark(refs_[0]);
-    CheckMark& source = mark(from);
-    const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, from);
-    if (row.pass == Pass::kStart) {
-      if (OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, from);
-      return transfers_.start(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);
+    const uint32_t pairs = info_->source();
+    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, refs_[pairs]);
+    for (uint32_t i = 0; i < pairs; ++i) {
+      CheckMark& destination = mark(refs_[i]);
+      CheckMark& source = mark(refs_[pairs + i]);
+      const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
+      if (row.pass == Pass::kStart && OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[pairs + i]);
+      const bool right = row.pass == Pass::kStart ? transfers_.start(destination, source, source_id) : transfers_.wait(destination, source, source_id);
+      if (!right) return fail(Fault::kInFlight, refs_[i]);
     }
-    return transfers_.wait(destination, source, source_id) || fail(Fault::kInFlight, refs_[0]);
+    return true;
   }
 
   const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_

@@ -609,6 +609,33 @@ TEST(Check, LoadsAreProved) {
   EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.streamed_bytes = 4; }), kMisaligned);
 }
 
+// Rows of a table come for the tokens of the input, twice.
+enum class Gathering { kRight, kWaitsForOtherTokens, kTokensChange };
+OwnedPlan gathering_plan(Gathering how = Gathering::kRight) {
+  PlanBuilder b;
+  const Ref table = b.streamed("table", {8, 64});
+  b.begin(ProgramId::kMicroFirst);
+  const Ref tokens = b.input({1, 4}, DType::kI32), rows = b.slot({4, 64}), places = b.slot({1, 4}, DType::kI32), again = b.slot({4, 64}),
+            others = b.slot({1, 4}, DType::kI32), y = b.slot({4, 64}), z = b.slot({4, 64});
+  const Ref block = b.disk({1, 4}, 0, DType::kI32);
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) b.row(Op::kTransfer, pass, {block, tokens});
+  for (const Pass pass : {Pass::kStart, Pass::kWait}) b.row(Op::kGather, pass, {rows, places, table, tokens});
+  b.row(Op::kCopy, Pass::kForward, {y, rows});
+  b.row(Op::kGather, Pass::kStart, {again, others, table, tokens});
+  if (how == Gathering::kTokensChange) b.row(Op::kTransfer, Pass::kStart, {tokens, block}), b.row(Op::kTransfer, Pass::kWait, {tokens, block});
+  b.row(Op::kGather, Pass::kWait, {again, others, table, how == Gathering::kWaitsForOtherTokens ? places : tokens});
+  b.row(Op::kCopy, Pass::kForward, {z, again});
+  b.end();
+  return b.finish();
+}
+
+// The wait finds by the tokens which read is the last, so they must be those of the start.
+TEST(Check, AGatherEndsByTheTokensOfItsStart) {
+  EXPECT_SAFE(gathering_plan());
+  EXPECT_FAULT(gathering_plan(Gathering::kWaitsForOtherTokens), kInFlight);
+  EXPECT_FAULT(gathering_plan(Gathering::kTokensChange), kInFlight);
+}
+
 // The fault that another streamer shipped for months: w2 comes into the memory of w1, and the backward still reads w1 there. It is refused in
 // whatever way a plan could say it.
 TEST(Check, NoReadAfterTheSlotsNextLoad) {
