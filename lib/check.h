@@ -143,7 +143,7 @@ class Checker : public RowProof {
     return true;
   }
 
-  // The host writes inputs, labels and starts of documents before the first row, so they must be there by then.
+  // The host writes inputs, labels, starts of documents and pairs before the first row, so they must be there by then.
   constexpr bool check_host_slot(uint32_t index, Storage storage) {
     if (index == kNoSlot) return true;
     if (index >= slot_count_) return fail(Fault::kBadReference, index);
@@ -171,8 +171,15 @@ class Checker : public RowProof {
     return true;
   }
 
+  // What an evaluation hands to the host: two numbers for each of its pairs.
+  constexpr bool is_answers(const Tensor& t) const {
+    return here_->pairs != kNoSlot && t.dtype == DType::kF64 && t.rank == 2 && t.shape[0] == slots_[here_->pairs].tensor.shape[0] && t.shape[1] == 2;
+  }
+
   constexpr bool check_end() {
     if (here_->output != kNoSlot && !marks_[slot_base_ + here_->output].written) return fail(Fault::kHeld, here_->output);
+    const bool evaluates = program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
+    if (here_->output != kNoSlot && evaluates && !is_answers(slots_[here_->output].tensor)) return fail(Fault::kHeld, here_->output);
     for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
       const CheckMark& note = marks_[slot_base_ + i];
       const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);

@@ -636,6 +636,16 @@ TEST(Check, AGatherEndsByTheTokensOfItsStart) {
   EXPECT_FAULT(gathering_plan(Gathering::kTokensChange), kInFlight);
 }
 
+// The host reads two numbers for each pair, and has room for no more.
+TEST(Check, AnEvaluationAnswersPairsAlone) {
+  PlanBuilder b;
+  b.begin(ProgramId::kEvaluate);
+  const Ref in = b.input({64}), y = b.output({64});
+  b.row(Op::kCopy, Pass::kForward, {y, in});
+  b.end();
+  EXPECT_FAULT(b.finish(), kHeld);
+}
+
 // The fault that another streamer shipped for months: w2 comes into the memory of w1, and the backward still reads w1 there. It is refused in
 // whatever way a plan could say it.
 TEST(Check, NoReadAfterTheSlotsNextLoad) {
