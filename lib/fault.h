@@ -13,11 +13,11 @@ enum class Fault : uint8_t {
   kScalars,          // state[0] is not the StepScalars, or a scalars argument names something else
   kSlotOrder,        // slots not in the order of their first rows, or a lifetime empty or outside the program
   kMisaligned,       // an offset, a size or a region is not a multiple of kAlignment
-  kOutOfRegion,      // a tensor ends past its region
+  kOutOfRegion,      // a tensor ends past its region, or past the file of weights
   kTooFewBytes,      // a tensor reserves fewer bytes than its shape and type need
   kDType,            // a tensor's type is not the one the kernel takes
   kShape,            // shapes break the kernel's contract, or a tensor's own shape makes no sense
-  kArenaBytes,       // a region, the arena or the disk is not as large as what lies in it
+  kArenaBytes,       // a region, the arena, the disk or the file of weights is not as large as what lies in it
   kHint,             // `below` does not name the nearest live slot below
   kOverlap,          // two tensors that live at the same time share bytes
   kUnknownKernel,    // no such kernel
@@ -31,17 +31,20 @@ enum class Fault : uint8_t {
   kAliasing,         // two arguments of a row name the same tensor and are not the kernel's in-place pair
   kAccumulate,       // adding where the kernel cannot, or overwriting a carried gradient that already holds a sum
   kScratch,          // less scratch than the backend's rule asks for
-  kInFlight,         // a slot is touched, or dies, between the start and the wait of a transfer or load; or a kernel is off queue 0
+  kInFlight,         // a slot is touched, or dies, between the start and the wait of a transfer or load; a wait names other arguments than its
+                     // start; or a kernel is off queue 0
   kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
   kUnused,           // no row touches the slot
-  kDisk,             // a row other than a transfer to or from memory touches a disk block, or another than a load a streamed parameter
-  kHostSlot,         // the slot of the labels, of the documents' starts or of pairs stands where they do not belong, or another one where they do
+  kDisk,             // a disk block is touched by a row that is no transfer to or from memory, or a streamed parameter by one that is no load
+                     // into a slot; or a load's source is not streamed
+  kHostSlot,         // the slot of labels, of documents' starts or of pairs is read as something else, or another slot as one of these
   kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
   kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
-  kHeld,             // a cache, or what the host reads after the last row, does not live that long, or stands in another program than one that generates
+  kHeld,             // a cache does not live through its program, or stands in one that does not generate; or the output is not written, does not
+                     // live to the last row, or is neither that of a program that generates nor the [P,2] f64 of one that evaluates pairs
   kStack,            // a kernel needs more of a worker's stack than the plan says
   kBlocks,           // a row of a tensor ends inside a block of its type
-  kRefilled,         // a slot is loaded that holds something already: a later read would find another weight
+  kRefilled,         // a slot is loaded that something was written to before: a later read would find another weight
 };
 
 constexpr const char* fault_text(Fault fault) {
@@ -51,11 +54,11 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kScalars: return "state[0] must be the StepScalars, and every scalars argument must name it";
     case Fault::kSlotOrder: return "slots must be sorted by first row, with non-empty lifetimes inside the program";
     case Fault::kMisaligned: return "offsets, sizes and regions must be multiples of 256 bytes";
-    case Fault::kOutOfRegion: return "a tensor must end inside its region";
+    case Fault::kOutOfRegion: return "a tensor must end inside its region, or inside the file of weights";
     case Fault::kTooFewBytes: return "a tensor must reserve at least the bytes of its shape and type";
     case Fault::kDType: return "an argument must have the type its kernel takes, all activations of a row the same";
     case Fault::kShape: return "shapes must obey the kernel's contract";
-    case Fault::kArenaBytes: return "regions, arena and disk must be as large as what lies in them, no smaller and no larger";
+    case Fault::kArenaBytes: return "regions, arena, disk and file of weights must be as large as what lies in them, no smaller and no larger";
     case Fault::kHint: return "below must name the nearest live slot below";
     case Fault::kOverlap: return "tensors that live at the same time must not share bytes";
     case Fault::kUnknownKernel: return "op and pass must name a kernel";
@@ -69,17 +72,21 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kAliasing: return "only a kernel's in-place pair may name the same tensor twice";
     case Fault::kAccumulate: return "a row may add only where its kernel can, and may not overwrite a carried sum";
     case Fault::kScratch: return "scratch must have the bytes of the backend's rule";
-    case Fault::kInFlight: return "nothing may touch a slot between the start and the wait of a transfer or load";
+    case Fault::kInFlight: return "nothing may touch a slot between the start and the wait of a transfer or load, which must name the same arguments";
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
-    case Fault::kDisk: return "only a transfer to or from memory may touch a disk block, and only a load into a slot a streamed parameter";
+    case Fault::kDisk:
+      return "only a transfer to or from memory may touch a disk block; only a load into a slot may touch a streamed parameter, and it may "
+             "load nothing else";
     case Fault::kHostSlot: return "labels, starts of documents and pairs must be read from the slots that the host fills with them, and from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";
     case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
-    case Fault::kHeld: return "a cache must live through all rows of the program that generates, and its output, written, to the last";
+    case Fault::kHeld:
+      return "a cache must live through all rows of the program that generates; an output must be written, live to the last row, and be that of "
+             "a program that generates or the two f64 of each pair of one that evaluates";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
     case Fault::kBlocks: return "a row of a tensor must be whole blocks of its type";
-    case Fault::kRefilled: return "a slot may be loaded once, before anything is written there";
+    case Fault::kRefilled: return "a slot may be loaded once, and nothing may be written there before";
   }
   return "unknown fault";
 }

@@ -28,7 +28,7 @@ enum class Storage : uint8_t {
   kSquareMoment,  // the same where it is never negative: codes without a sign
   kScalars,     // the StepScalars, state[0]
   kScratch,     // bytes whose content is nobody's value; how many FAMILY_rules.h of lib/cpu and cuda says, and check_row.h proves
-  kAny,         // whatever it is: bytes that somebody else gives a meaning, all of a row alike
+  kAny,         // whatever it is: bytes that somebody else gives a meaning; the row's contract says which arguments are of one type
 };
 
 // Whether a tensor of that type may stand where the argument is. All activations of a row are alike, which check.h sees to.
@@ -99,7 +99,8 @@ struct KernelInfo {
     return n;
   }
   constexpr bool asynchronous() const { return carrier != Carrier::kNone; }
-  // Of an asynchronous row, whose first argument is where something comes: where it comes from, the first that is only read.
+  // Of an asynchronous row, whose first arguments are where something comes to and whose others are, in the same order, where it comes from: the
+  // first of these.
   constexpr uint32_t source() const {
     uint32_t n = 0;
     while (arguments[n].role != Role::kInput) ++n;
