@@ -35,6 +35,19 @@ WindowCase random_window(uint64_t seed, bool equal_sizes) {
   return c;
 }
 
+// What the row that wants most wants.
+uint64_t least_of(const WindowCase& c) {
+  std::map<uint32_t, std::set<uint32_t>> rows;
+  for (const WeightUse& use : c.uses) rows[use.row].insert(use.weight);
+  uint64_t most = 0;
+  for (const auto& [row, wanted] : rows) {
+    uint64_t bytes = 0;
+    for (const uint32_t weight : wanted) bytes += c.bytes[weight];
+    most = std::max(most, bytes);
+  }
+  return most;
+}
+
 // What must hold of any answer: every use finds its weight, no two weights share bytes while both are there or travel, and loads start in order.
 void expect_right(const WindowCase& c, const std::vector<WeightLoad>& loads, uint64_t seed) {
   for (const WeightUse& use : c.uses) {
@@ -78,6 +91,27 @@ TEST(WeightWindow, EveryUseFindsItsWeight) {
     const auto loads = fill_window(c.uses, c.bytes, c.window);
     ASSERT_TRUE(loads) << "seed " << seed;
     expect_right(c, *loads, seed);
+  }
+}
+
+// The window is no larger than what the most demanding row wants: it must do, wherever weights of rows before lie.
+TEST(WeightWindow, HoldsTheWeightsOfEachRowWhereverOthersLie) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    std::mt19937_64 random(seed);
+    WindowCase c = random_window(seed, false);
+    std::vector<WeightUse> uses;
+    for (const WeightUse& use : c.uses) {
+      std::set<uint32_t> wanted = {use.weight};
+      for (uint64_t more = random() % 3; more-- > 0;) wanted.insert(static_cast<uint32_t>(random() % c.bytes.size()));
+      for (const uint32_t weight : wanted) uses.push_back({use.row, weight});
+      if (seed % 4 == 0) uses.push_back({use.row, use.weight});  // a row may name a weight twice
+    }
+    c.uses = uses;
+    c.window = least_of(c);
+    const auto loads = fill_window(c.uses, c.bytes, c.window);
+    ASSERT_TRUE(loads) << "seed " << seed;
+    expect_right(c, *loads, seed);
+    EXPECT_FALSE(fill_window(c.uses, c.bytes, c.window - 1)) << "seed " << seed;
   }
 }
 

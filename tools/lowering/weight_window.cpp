@@ -39,29 +39,72 @@ class Window {
       : uses_(uses), bytes_(bytes), window_bytes_(window_bytes), next_(next_uses(uses)) {}
 
   std::optional<std::vector<WeightLoad>> fill() {
-    uint32_t start = 0;
-    for (size_t u = 0; u < uses_.size(); ++u) {
-      const WeightUse& use = uses_[u];
-      if (const auto there = resident_.find(use.weight); there != resident_.end()) {
-        loads_[there->second].last_row = use.row;
-        next_use_[there->second] = next_[u];
-        continue;
-      }
-      const std::optional<Place> place = best_place(bytes_[use.weight], use.row);
-      if (!place) return std::nullopt;
-      take(place->offset, bytes_[use.weight]);
-      start = std::max(start, place->free_row);  // loads start in their order
-      resident_[use.weight] = loads_.size();
-      next_use_.push_back(next_[u]);
-      loads_.push_back({use.weight, place->offset, start, use.row, use.row});
+    for (size_t first = 0, end = 0; first < uses_.size(); first = end) {
+      while (end < uses_.size() && uses_[end].row == uses_[first].row) ++end;
+      const Filled before = end - first > 1 ? now_ : Filled{};  // one weight finds a place, or never will
+      if (place_each(first, end)) continue;
+      if (end - first == 1) return std::nullopt;
+      now_ = before;
+      if (!place_side_by_side(first, end)) return std::nullopt;
     }
-    return std::move(loads_);
+    return std::move(now_.loads);
   }
 
  private:
+  // The loads so far, and what they leave in the window.
+  struct Filled {
+    std::vector<WeightLoad> loads;
+    std::vector<size_t> next_use;          // parallel to the loads
+    std::map<uint32_t, size_t> resident;   // weight -> its load
+    std::vector<Stretch> stretches;
+    uint32_t start = 0;                    // of the last load: they start in their order
+  };
+
+  // What row `uses_[first]` and those up to `end` want, each where it replaces the least. Whether all found a place.
+  bool place_each(size_t first, size_t end) {
+    for (size_t u = first; u < end; ++u) {
+      if (uses_resident(u)) continue;
+      const std::optional<Place> place = best_place(bytes_[uses_[u].weight], uses_[u].row);
+      if (!place) return false;
+      load(u, place->offset, place->free_row);
+    }
+    return true;
+  }
+
+  // The same from the window's start on, when the row before is done: all else has gone, so the window need be no larger than what the row wants.
+  bool place_side_by_side(size_t first, size_t end) {
+    now_.resident.clear();
+    now_.stretches.clear();
+    uint64_t offset = 0;
+    for (size_t u = first; u < end; ++u) {
+      if (uses_resident(u)) continue;  // the row names it twice
+      if (offset + bytes_[uses_[u].weight] > window_bytes_) return false;
+      load(u, offset, uses_[u].row);
+      offset += bytes_[uses_[u].weight];
+    }
+    return true;
+  }
+
+  bool uses_resident(size_t u) {
+    const auto there = now_.resident.find(uses_[u].weight);
+    if (there == now_.resident.end()) return false;
+    now_.loads[there->second].last_row = uses_[u].row;
+    now_.next_use[there->second] = next_[u];
+    return true;
+  }
+
+  void load(size_t u, uint64_t offset, uint32_t free_row) {
+    const WeightUse& use = uses_[u];
+    take(offset, bytes_[use.weight]);
+    now_.start = std::max(now_.start, free_row);
+    now_.resident[use.weight] = now_.loads.size();
+    now_.next_use.push_back(next_[u]);
+    now_.loads.push_back({use.weight, offset, now_.start, use.row, use.row});
+  }
+
   bool is_resident(size_t load) const {
-    const auto found = resident_.find(loads_[load].weight);
-    return found != resident_.end() && found->second == load;
+    const auto found = now_.resident.find(now_.loads[load].weight);
+    return found != now_.resident.end() && found->second == load;
   }
 
   // A place begins where the window or a stretch does, or ends where one does.
@@ -70,17 +113,17 @@ class Window {
     const auto consider = [&](uint64_t offset) {
       if (offset + bytes > window_bytes_) return;
       Place place = {offset, uses_.size(), 0};
-      for (const Stretch& s : stretches_) {
+      for (const Stretch& s : now_.stretches) {
         if (s.begin >= offset + bytes || offset >= s.end) continue;
-        if (loads_[s.load].last_row >= row) return;  // the row itself wants it
-        place.free_row = std::max(place.free_row, loads_[s.load].last_row + 1);
-        if (is_resident(s.load)) place.next_use = std::min(place.next_use, next_use_[s.load]);
+        if (now_.loads[s.load].last_row >= row) return;  // the row itself wants it
+        place.free_row = std::max(place.free_row, now_.loads[s.load].last_row + 1);
+        if (is_resident(s.load)) place.next_use = std::min(place.next_use, now_.next_use[s.load]);
       }
       const bool better = !best || place.next_use > best->next_use || (place.next_use == best->next_use && place.free_row < best->free_row);
       if (better) best = place;
     };
     consider(0);
-    for (const Stretch& s : stretches_) {
+    for (const Stretch& s : now_.stretches) {
       for (const uint64_t edge : {s.begin, s.end}) {
         consider(edge);
         if (edge >= bytes) consider(edge - bytes);
@@ -93,23 +136,20 @@ class Window {
   void take(uint64_t begin, uint64_t bytes) {
     const uint64_t end = begin + bytes;
     std::vector<Stretch> left;
-    for (const Stretch& s : stretches_) {
-      if (s.begin < end && begin < s.end && is_resident(s.load)) resident_.erase(loads_[s.load].weight);
+    for (const Stretch& s : now_.stretches) {
+      if (s.begin < end && begin < s.end && is_resident(s.load)) now_.resident.erase(now_.loads[s.load].weight);
       if (s.begin < begin) left.push_back({s.begin, std::min(s.end, begin), s.load});
       if (s.end > end) left.push_back({std::max(s.begin, end), s.end, s.load});
     }
-    left.push_back({begin, end, loads_.size()});
-    stretches_ = std::move(left);
+    left.push_back({begin, end, now_.loads.size()});
+    now_.stretches = std::move(left);
   }
 
   const std::vector<WeightUse>& uses_;
   const std::vector<uint64_t>& bytes_;
   const uint64_t window_bytes_;
   const std::vector<size_t> next_;
-  std::vector<WeightLoad> loads_;
-  std::vector<size_t> next_use_;            // parallel to the loads
-  std::map<uint32_t, size_t> resident_;     // weight -> its load
-  std::vector<Stretch> stretches_;
+  Filled now_;
 };
 
 }  // namespace

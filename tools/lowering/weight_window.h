@@ -45,8 +45,8 @@ struct WeightLoad {
 
 // `uses` in the order of their rows; bytes[weight] are multiples of kStreamAlignment. Loads come in the order of their first uses, which is the
 // order in which they start. A weight is loaded when it is wanted and not there. It replaces, of all places where it fits, those weights whose
-// next use is the farthest away (Belady 1966), and of equal places the one that is free first. None: the window is too small, or in too many
-// pieces, for what one row wants.
+// next use is the farthest away (Belady 1966), and of equal places the one that is free first. Where the weights of one row find no places so,
+// because the window is in pieces, they lie side by side from its start. None: the window has fewer bytes than one row wants.
 std::optional<std::vector<WeightLoad>> fill_window(const std::vector<WeightUse>& uses, const std::vector<uint64_t>& bytes, uint64_t window_bytes);
 
 }  // namespace reprise
