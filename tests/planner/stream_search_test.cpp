@@ -355,6 +355,14 @@ double least_of_all(const StreamedChain& c) {
   return least;
 }
 
+TEST(StreamSearch, OfEqualCostsTheFewestBytesAreStreamed) {
+  StreamProblem problem;
+  problem.weights = {{0, 2}, {1, 2}, {2, 1}};
+  problem.least_window = [](const std::set<uint32_t>&) { return uint64_t{1}; };
+  problem.plan = [](const StreamChoice& choice) { return choice.streamed.empty() ? std::nullopt : std::optional(StreamOutcome{1, false}); };
+  EXPECT_EQ(search_streams(problem)->streamed, std::set<uint32_t>{2});
+}
+
 TEST(StreamSearch, BesideEveryOrderOfEveryChoice) {
   int solved = 0, above = 0;
   double worst = 1, sum = 0;
@@ -379,7 +387,8 @@ TEST(StreamSearch, BesideEveryOrderOfEveryChoice) {
   }
   std::printf("%d problems: above the true optimum in %d, by at most %.1f%%, by %.2f%% on average\n", solved, above, 100 * (worst - 1), 100 * (sum / solved - 1));
   RecordProperty("above", above);
-  EXPECT_LE(worst, 1.25);
+  EXPECT_LE(above, 2);
+  EXPECT_LE(worst, 1.08);
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ std::set<uint32_t> all_but(const StreamProblem& problem, uint32_t eighths) {
   return streamed;
 }
 
-// Those that stream least come first: of equal costs the first is kept.
+// Those that stream the fewest bytes come first: of equal costs the first is kept.
 std::vector<std::set<uint32_t>> sets_to_try(const StreamProblem& problem) {
   std::vector<std::set<uint32_t>> sets;
   if (problem.all) return {all_but(problem, 0)};
@@ -47,6 +47,7 @@ std::vector<std::set<uint32_t>> sets_to_try(const StreamProblem& problem) {
       if ((mask >> bit++ & 1u) != 0) sets.back().insert(weight);
     }
   }
+  std::stable_sort(sets.begin(), sets.end(), [&](const auto& a, const auto& b) { return bytes_of(problem, a) < bytes_of(problem, b); });
   return sets;
 }
 
