@@ -41,7 +41,8 @@ struct TransferFile {
   pthread_t thread = {};
 };
 TransferFile spill{.failure = "the spill file could not be written or read back"};
-TransferFile weights{.failure = "the file of streamed weights could not be read, or is no longer the file that was opened"};
+TransferFile weights{.failure = "the file of streamed weights could not be read, or is no longer the file that was opened: leave it alone while "
+                                  "a program reads it; the next start makes it anew"};
 
 bool is_same_file(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
@@ -75,8 +76,7 @@ int transfer_bytes(const TransferFile& of, const Request& request) {
   return 0;
 }
 
-int transfer(const TransferFile& of, const Request& request) {
-  if (const int error = require_unchanged(of); error != 0) return error;
+int transfer_all(const TransferFile& of, const Request& request) {
   const DiskAccess& access = of.access;
   if (access.piece == nullptr) return transfer_bytes(of, request);
   for (uint64_t done = 0; done < request.bytes;) {
@@ -87,6 +87,12 @@ int transfer(const TransferFile& of, const Request& request) {
     done += bytes;
   }
   return 0;
+}
+
+// The file is looked at afterwards: what has been read is then what was there when it was opened.
+int transfer(const TransferFile& of, const Request& request) {
+  const int error = transfer_all(of, request), changed = require_unchanged(of);
+  return changed != 0 ? changed : error;
 }
 
 void* transfer_main(void* argument) {

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "ports/linux/linux_functions.h"
 #include "ports/linux/linux_port.h"
 #include "tests/faces/expect_user_error.h"
 #include "tests/runtime/fake_disk.h"
@@ -256,6 +258,24 @@ TEST_F(LinuxWeights, AFileThatIsWrittenEndsTheStep) {
 }
 TEST_F(LinuxWeights, AFileThatIsGoneEndsTheStep) {
   expect_end_of_step([&] { fs::remove(net_.file()); }, ENOENT);
+}
+
+// A change is noticed by the very read that it may have met: here it comes when the bytes have been read, but not yet gone on to the device.
+TEST(LinuxWeightsFile, AChangeDuringAReadFailsIt) {
+  static std::string path;
+  const TemporaryFolder folder;
+  path = folder.file("w");
+  write_file(path, std::string(8192, 'a'));
+  alignas(4096) unsigned char piece[4096], memory[4096];
+  const auto store = [](void* to, const void* from, uint64_t bytes) {
+    std::memcpy(to, from, bytes);
+    return ::truncate(path.c_str(), 4096) == 0 ? 0 : errno;
+  };
+  Disk disk;
+  ASSERT_TRUE(linux_open_weights_of_device({piece, sizeof piece, nullptr, store}, path.c_str(), 8192, &disk).ok());
+  ASSERT_TRUE(disk.start_read(disk.state, 0, memory, sizeof memory).ok());
+  EXPECT_EQ(disk.wait(disk.state, 0).detail, static_cast<uint64_t>(ESTALE));
+  linux_close_disk(&disk);
 }
 
 TEST_F(LinuxWeights, RefusesWhatIsNotThere) {
