@@ -39,9 +39,9 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
   workers.run(workers.state, tasks, run_task, &job);
 }
 
-// A second level of memory that a plan may spill to: `bytes` bytes, addressed from 0. A transfer is started, goes on by itself
-// while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers are done in the order of their starts. Its memory is the arena of the same port, as
-// kernels see it. Transfers of the same bytes keep their order. A port without one leaves it empty.
+// A second level of memory that a plan may spill to, or a file that it streams from: `bytes` bytes, addressed from 0. A transfer is started,
+// goes on by itself while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers end in the order of their
+// starts. Their memory is the arena of the same port, as kernels see it. A port without one leaves it empty.
 struct Disk {
   static constexpr uint64_t kEverything = ~uint64_t{0};
   void* state = nullptr;
@@ -85,7 +85,8 @@ struct Port {
   Status (*reserve_arena)(uint64_t bytes, Arena* arena);
   // Takes memory for the arena up to `bytes`, or gives back to the system what lies behind. Its contents up to there stay, and so does its
   // address. Memory may have to be given back in the pieces in which it was taken: an arena that shall shrink to a size has grown to that size
-  // before. kOutOfMemory, with the bytes asked for, where the board has not so much: then the arena is as it was.
+  // before. kOutOfMemory, with the bytes asked for, where the board has not so much, and kUnsupported where they are more than the reserved
+  // addresses: then the arena is as it was.
   Status (*resize_arena)(uint64_t bytes, Arena* arena);
   // `count` workers, from 1 to most_workers, the calling thread being the first of them; 0 asks for one per processor.
   Status (*start_workers)(uint32_t count, Workers* workers);

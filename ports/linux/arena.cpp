@@ -64,6 +64,7 @@ Status linux_reserve_arena(uint64_t bytes, Arena* arena) {
 }
 
 Status linux_resize_arena(uint64_t bytes, Arena* arena) {
+  if (bytes > arena->reserved_bytes) return {Code::kUnsupported, "the arena has not so many addresses: reserve them, or take one of that size", bytes};
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t had = whole_pages(arena->bytes, page), wanted = whole_pages(bytes, page);
   unsigned char* const base = arena->base.for_kernels;

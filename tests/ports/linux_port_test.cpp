@@ -158,6 +158,18 @@ TEST(LinuxArena, GivesMemoryBackAndTakesItAgain) {
   EXPECT_EQ(mincore(base, 4096, std::vector<unsigned char>(1).data()), -1) << "the addresses are free again";
 }
 
+TEST(LinuxArena, GrowsIntoItsOwnAddressesAlone) {
+  Arena arena;
+  ASSERT_TRUE(linux_port().reserve_arena(8192, &arena).ok());
+  ASSERT_TRUE(linux_port().resize_arena(4096, &arena).ok());
+  EXPECT_EQ(linux_port().resize_arena(8193, &arena).code, Code::kUnsupported);
+  EXPECT_EQ(arena.bytes, 4096u);
+  linux_port().release_arena(&arena);
+  ASSERT_TRUE(linux_port().acquire_arena(4096, &arena).ok());
+  EXPECT_EQ(linux_port().resize_arena(8192, &arena).code, Code::kUnsupported) << "one that was taken whole keeps its size";
+  linux_port().release_arena(&arena);
+}
+
 TEST(LinuxArena, StaysAsItWasWhereItCannotGrow) {
   Arena arena;
   const uint64_t most = uint64_t{1} << 45;  // of addresses there are so many
