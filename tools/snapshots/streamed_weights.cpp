@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -55,7 +56,8 @@ void remove_abandoned(const std::string& path) {
     const std::string name = entry.path().filename().string();
     if (name.compare(0, start.size(), start) != 0) continue;
     const pid_t process = static_cast<pid_t>(std::atoi(name.c_str() + start.size()));
-    if (process > 0 && ::kill(process, 0) != 0) fs::remove(entry.path(), ignored);
+    const bool is_gone = process > 0 && ::kill(process, 0) != 0 && errno == ESRCH;  // another user's answers with another error
+    if (is_gone) fs::remove(entry.path(), ignored);
   }
 }
 
