@@ -167,6 +167,16 @@ TEST(StreamedWeights, TheBitsAreThoseOfResidentWeights) {
   }
 }
 
+TEST(StreamedWeights, APlanThatDoesNotFitNamesItsBudget) {
+  Recipe recipe = recipe_from(streaming().dump());
+  recipe.budget_bytes = 4096;
+  const SolvedModel model = solve_model(recipe);
+  const PlannedModel planned = plan_model(model, request_of(model));
+  EXPECT_FALSE(planned.fits);
+  EXPECT_EQ(planned.budget_bytes, recipe.budget_bytes);
+  EXPECT_GT(planned.smallest_budget_bytes, 4096u);
+}
+
 TEST(StreamedWeights, BindAsksForTheFile) {
   Net net(streaming());
   net.write_file();

@@ -203,10 +203,6 @@ Call decode_call(Graph& graph, const Call& forward, uint32_t positions, std::vec
                  forward.attribute);
 }
 
-}  // namespace
-
-namespace {
-
 // The logits as training caps them, in their own place.
 Call capped_logits(Graph& graph, GenerationCalls& generation, uint32_t cap) {
   const ValueId logits = generation.logits;

@@ -172,10 +172,6 @@ CallPrice remembered(const CallPrice& price) {
 
 uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
 
-}  // namespace
-
-namespace {
-
 // What plans are compared with: the step that stores everything.
 void set_references(SolvedModel& model) {
   if (model.recipe.schedule.strategy == kPolicy) {
@@ -302,10 +298,6 @@ void choose_by_prediction(const SolvedModel& model, ScheduleRequest request, Pla
     if (*planned.predicted_seconds < *best.predicted_seconds) best = std::move(planned);
   }
 }
-
-}  // namespace
-
-namespace {
 
 // Of a model whose weights are placed. Without the smallest budget, if it does not fit.
 PlannedModel plan_placed(const SolvedModel& model, const ScheduleRequest& request) {

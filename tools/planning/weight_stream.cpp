@@ -67,49 +67,6 @@ void for_each_list(const SolvedModel& model, const Visit& visit) {
   }
 }
 
-}  // namespace
-
-std::set<uint32_t> streamable_weights(const SolvedModel& model) {
-  std::set<uint32_t> places;
-  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
-    const Value& value = model.graph.values[model.state.state[i]];
-    const bool is_matrix = value.kind == ValueKind::kParameter && !value.trainable && value.tensor.rank >= 2;
-    if (is_matrix && value.tensor.used_bytes() >= kLeastStreamedBytes) places.insert(i);
-  }
-  return places;
-}
-
-double stream_byte_cost(const SolvedModel& model) {
-  if (!model.measured) return kFlopsPerDiskByte;
-  if (!model.measured->stream_read_seconds) {
-    throw UserError(model.recipe.name + ": weights.stream: the profile has not measured the file of weights; profile this recipe again");
-  }
-  return *model.measured->stream_read_seconds;
-}
-
-uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed) {
-  uint64_t most = 0;
-  for_each_list(model, [&](const std::vector<Call>& calls) {
-    for (const Call& call : calls) most = std::max(most, streamed_bytes_of(model, {call}, streamed));
-  });
-  return most;
-}
-
-void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint64_t window_bytes) {
-  const uint64_t fixed = model.fixed_bytes();
-  model.state_bytes = 0;
-  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
-    if (streamed.count(i) == 0) model.state_bytes += model.graph.tensor(model.state.state[i]).bytes;
-  }
-  model.window.streamed = streamed;
-  model.window.bytes = window_bytes;
-  model.window.region_start = model.state_bytes + model.carried_bytes;
-  model.header_bytes = region_header(model.graph, model.window).bytes;
-  model.store_all_bytes += model.fixed_bytes() - fixed;  // modulo 2^64
-}
-
-namespace {
-
 // A head that is tied to them needs all of it, in memory or streamed.
 void require_apart(const SolvedModel& model, const std::set<uint32_t>& tables) {
   for_each_list(model, [&](const std::vector<Call>& calls) {
@@ -124,59 +81,7 @@ void require_apart(const SolvedModel& model, const std::set<uint32_t>& tables) {
   });
 }
 
-}  // namespace
-
-void place_weights_by_recipe(SolvedModel& model) {
-  const WeightsRecipe& weights = model.recipe.weights;
-  if (weights.embedding_from_file) {
-    model.window.gathered = embedding_tables(model);
-    if (model.window.gathered.empty()) throw UserError(model.recipe.name + ": weights.embedding: \"from_file\": the model has no embeddings that are frozen; leave it out");
-    if (weights.stream == Stream::kNone) require_apart(model, model.window.gathered);
-  }
-  std::set<uint32_t> streamed = model.window.gathered;
-  if (weights.stream != Stream::kNone) streamed.merge(streamable_weights(model));
-  if (streamed.empty() && weights.stream != Stream::kNone) {
-    throw UserError(model.recipe.name + ": weights.stream: the model has no frozen matrix of " + std::to_string(kLeastStreamedBytes) + " bytes; leave it out");
-  }
-  if (!streamed.empty()) place_weights(model, streamed, least_window(model, streamed));
-}
-
-void settle_streams(SolvedModel& model, const OwnedPlan& plan) {
-  std::set<uint32_t> streamed;
-  for (uint32_t i = 0; i < plan.state.size(); ++i) {
-    if (plan.state[i].kind == StateKind::kStreamed) streamed.insert(i);
-  }
-  place_weights(model, streamed, least_window(model, streamed));
-  model.streams_are_settled = true;
-}
-
-namespace {
 bool is_load(const Row& row) { return kernel_info(row.op, row.pass).carrier == Carrier::kWeights; }
-}  // namespace
-
-double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
-  const auto cost_of = [&](const OwnedProgram& program) {
-    double now = 0, disk_is_free = 0;
-    std::map<Ref, double> there;  // when a slot's load is done
-    for (const Row& row : program.rows) {
-      const double cost = row_cost(model, plan, program, row);
-      const Ref slot = program.arguments[row.first_argument];
-      if (!is_load(row)) {
-        now += cost;
-      } else if (row.pass == Pass::kStart) {
-        disk_is_free = std::max(disk_is_free, now) + cost;
-        there[slot] = disk_is_free;
-      } else {
-        now = std::max(now, there.at(slot));
-      }
-    }
-    return now;
-  };
-  const double first = cost_of(plan.program(ProgramId::kMicroFirst)), update = cost_of(plan.program(ProgramId::kUpdate));
-  return first + update + (plan.accumulate > 1 ? (plan.accumulate - 1) * cost_of(plan.program(ProgramId::kMicroAdd)) : 0);
-}
-
-namespace {
 
 double computing_cost(const SolvedModel& model, const OwnedPlan& plan) {
   double cost = 0;
@@ -236,12 +141,13 @@ class Trials {
   PlannedModel plan(const StreamChoice& choice) {
     place_weights(model_, choice.streamed, align_to(choice.window_bytes, kStreamAlignment));
     PlannedModel planned;
+    planned.budget_bytes = model_.recipe.budget_bytes;
     if (model_.recipe.budget_bytes && model_.fixed_bytes() >= *model_.recipe.budget_bytes) return planned;
     const Chain plain = model_.chain;
     if (choice.loads_are_priced) price_loads(model_, model_.chain);
     try {
       planned = plan_placed_(model_, request_);
-    } catch (const WindowTooSmall&) {  // weights of one row do not lie side by side in it
+    } catch (const WindowTooSmall&) {  // it has fewer bytes than one row wants
     }
     model_.chain = plain;
     if (planned.fits) describe(planned);
@@ -253,7 +159,7 @@ class Trials {
     planned.extra_forward_cost = planned.schedule.makespan / model_.forward_backward_cost - 1;
     planned.window_bytes = model_.window.bytes;
     const double cost = streamed_step_cost(model_, planned.plan);
-    planned.stall_share = cost > 0 ? 1 - computing_cost(model_, planned.plan) / cost : 0;
+    planned.stall_share = cost > 0 ? std::max(0.0, 1 - computing_cost(model_, planned.plan) / cost) : 0;  // sums of two orders differ in the last bit
   }
 
   SolvedModel model_;
@@ -264,6 +170,91 @@ class Trials {
 };
 
 }  // namespace
+
+std::set<uint32_t> streamable_weights(const SolvedModel& model) {
+  std::set<uint32_t> places;
+  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
+    const Value& value = model.graph.values[model.state.state[i]];
+    const bool is_matrix = value.kind == ValueKind::kParameter && !value.trainable && value.tensor.rank >= 2;
+    if (is_matrix && value.tensor.used_bytes() >= kLeastStreamedBytes) places.insert(i);
+  }
+  return places;
+}
+
+double stream_byte_cost(const SolvedModel& model) {
+  if (!model.measured) return kFlopsPerDiskByte;
+  if (!model.measured->stream_read_seconds) {
+    throw UserError(model.recipe.name + ": weights.stream: the profile has not measured the file of weights; profile this recipe again");
+  }
+  return *model.measured->stream_read_seconds;
+}
+
+uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed) {
+  uint64_t most = 0;
+  for_each_list(model, [&](const std::vector<Call>& calls) {
+    for (const Call& call : calls) most = std::max(most, streamed_bytes_of(model, {call}, streamed));
+  });
+  return most;
+}
+
+void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint64_t window_bytes) {
+  const uint64_t fixed = model.fixed_bytes();
+  model.state_bytes = 0;
+  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
+    if (streamed.count(i) == 0) model.state_bytes += model.graph.tensor(model.state.state[i]).bytes;
+  }
+  model.window.streamed = streamed;
+  model.window.bytes = window_bytes;
+  model.window.region_start = model.state_bytes + model.carried_bytes;
+  model.header_bytes = region_header(model.graph, model.window).bytes;
+  model.store_all_bytes += model.fixed_bytes() - fixed;  // modulo 2^64
+}
+
+void place_weights_by_recipe(SolvedModel& model) {
+  const WeightsRecipe& weights = model.recipe.weights;
+  if (weights.embedding_from_file) {
+    model.window.gathered = embedding_tables(model);
+    if (model.window.gathered.empty()) throw UserError(model.recipe.name + ": weights.embedding: \"from_file\": the model has no embeddings that are frozen; leave it out");
+    if (weights.stream == Stream::kNone) require_apart(model, model.window.gathered);
+  }
+  std::set<uint32_t> streamed = model.window.gathered;
+  if (weights.stream != Stream::kNone) streamed.merge(streamable_weights(model));
+  if (streamed.empty() && weights.stream != Stream::kNone) {
+    throw UserError(model.recipe.name + ": weights.stream: the model has no frozen matrix of " + std::to_string(kLeastStreamedBytes) + " bytes; leave it out");
+  }
+  if (!streamed.empty()) place_weights(model, streamed, least_window(model, streamed));
+}
+
+void settle_streams(SolvedModel& model, const OwnedPlan& plan) {
+  std::set<uint32_t> streamed;
+  for (uint32_t i = 0; i < plan.state.size(); ++i) {
+    if (plan.state[i].kind == StateKind::kStreamed) streamed.insert(i);
+  }
+  place_weights(model, streamed, least_window(model, streamed));
+  model.streams_are_settled = true;
+}
+
+double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
+  const auto cost_of = [&](const OwnedProgram& program) {
+    double now = 0, disk_is_free = 0;
+    std::map<Ref, double> there;  // when a slot's load is done
+    for (const Row& row : program.rows) {
+      const double cost = row_cost(model, plan, program, row);
+      const Ref slot = program.arguments[row.first_argument];
+      if (!is_load(row)) {
+        now += cost;
+      } else if (row.pass == Pass::kStart) {
+        disk_is_free = std::max(disk_is_free, now) + cost;
+        there[slot] = disk_is_free;
+      } else {
+        now = std::max(now, there.at(slot));
+      }
+    }
+    return now;
+  };
+  const double first = cost_of(plan.program(ProgramId::kMicroFirst)), update = cost_of(plan.program(ProgramId::kUpdate));
+  return first + update + (plan.accumulate > 1 ? (plan.accumulate - 1) * cost_of(plan.program(ProgramId::kMicroAdd)) : 0);
+}
 
 PlannedModel plan_streamed(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed) {
   return Trials(model, request, plan_placed).run();
