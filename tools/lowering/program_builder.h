@@ -45,8 +45,8 @@ class ProgramBuilder {
   void end_write(ValueId v, uint32_t link);
   void read_back(ValueId v, uint64_t to, uint32_t link);
 
-  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, finds the slots' lifetimes, puts the slots in the order of birth and names their
-  // lower neighbours.
+  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, finds the slots' lifetimes, puts the slots
+  // in the order of birth and names their lower neighbours.
   OwnedProgram finish();
 
  private:

@@ -28,7 +28,8 @@ void place_weights_by_recipe(SolvedModel& model);
 void settle_streams(SolvedModel& model, const OwnedPlan& plan);
 
 // What a step of the plan costs, in seconds where costs were measured, else in flop equivalents: rows run one after another, the disk brings one
-// weight after another beside them, and a row waits for its weights. Transfers to and from the spill file count in full.
+// weight after another beside them, and a row waits for its weights. Transfers to and from the spill file count in full. A load costs its bytes
+// alone, whatever a request costs: where that is much, as of the many small reads of a gather, the step is slower than this says.
 double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan);
 
 // The cheapest plan of a model that streams, over what is resident, the window and the schedule (PLANNING 4.6). `plan_placed` plans a model whose
