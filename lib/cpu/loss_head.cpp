@@ -137,7 +137,8 @@ REPRISE_INLINE void cap_body(const ClassBlock& block) {
 }
 REPRISE_VECTOR_LEVELS(cap_block, cap_body, (const ClassBlock& block), (block))
 
-// Adds the bias, which capped logits have, and finds the largest logit of each row; NaN counts for nothing here, its exponential makes the row's loss NaN.
+// Adds the bias, which capped logits have, and finds the largest logit of each row; NaN counts for nothing here, its exponential makes the row's
+// loss NaN.
 REPRISE_INLINE void find_largest_body(const ClassBlock& block) {
   float *largest = block.largest, *logits = block.logits;
   uint32_t* classes = block.classes;

@@ -8,7 +8,8 @@
 
 namespace reprise {
 
-// Causal attention, softmax(z) v with z = scale q k^T, softly capped where the attribute says so, and D = C / heads, in tiles: no T x T matrix (Dao et al. 2022; Rabe & Staats 2021).
+// Causal attention, softmax(z) v with z = scale q k^T, softly capped where the attribute says so, and D = C / heads, in tiles: no T x T matrix
+// (Dao et al. 2022; Rabe & Staats 2021).
 // The W = (heads + 2 kv_heads) D columns of qkv are the heads of q, then those of k, then those of v. Head h of q reads head
 // h / (heads / kv_heads) of k and v (Ainslie et al. 2023). lse is the log of the sum of exponentials of each row.
 // Position t attends to the positions from document_start[b,t] to t, or from 0 where that is null, and of those to the last `window` where
@@ -43,9 +44,10 @@ struct AttentionBackwardArgsOf {
 };
 
 // Attention for generation, of one sequence: the keys and values of up to P rows join caches of L positions, and each row attends to all
-// positions from 0 to its own, or to the last `window` of them. Row t stands at position t - document_start[t]; one whose document starts behind it is padding: nothing of it is
-// stored, and its y is 0. Rows follow one another, padding stands at the end, and a position at or behind L is a fault (DataFault::kDocument),
-// as is another order: then nothing is stored and y is 0. Of the caches only positions up to a row's own are read. No dropout.
+// positions from 0 to its own, or to the last `window` of them. Row t stands at position t - document_start[t]; one whose document starts
+// behind it is padding: nothing of it is stored, and its y is 0. Rows follow one another, padding stands at the end, and a position at or
+// behind L is a fault (DataFault::kDocument), as is another order: then nothing is stored and y is 0. Of the caches only positions up to a
+// row's own are read. No dropout.
 template <typename Stored>
 struct AttentionDecodeArgsOf {
   Stored* y;                      // [1,P,C]
