@@ -370,6 +370,17 @@ TEST_F(StreamedFile, OfAnotherSeedIsAnother) {
   EXPECT_FALSE(prepare(at("w")));
 }
 
+// As a signal does while the file of a large model is made.
+TEST_F(StreamedFile, WhoeverStopsItsMakingLeavesNothing) {
+  fs::create_directory(at("stopped"));
+  int pieces = 0;
+  const auto stop = [&] {
+    if (++pieces == 3) throw UserError("stopped");
+  };
+  expect_user_error([&] { (void)prepare_streamed_weights(net_.plan(), {}, {nullptr, nullptr, rules_}, at("stopped/w"), stop); }, {"stopped"});
+  EXPECT_TRUE(fs::is_empty(at("stopped")));
+}
+
 TEST_F(StreamedFile, LeavesNothingHalfWritten) {
   expect_user_error([&] { prepare("/no/such/folder/w"); }, {"/no/such/folder/w"});
   fs::create_directory(at("full"));

@@ -15,6 +15,7 @@
 #include "tools/formats/text.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
 #include "tools/snapshots/streamed_weights.h"
@@ -266,11 +267,21 @@ std::string program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
 }
 
+namespace {
+
+void heed_stop_signal(const std::string& who) {
+  const int signal = stop_signal();
+  if (signal == 0) return;
+  throw UserError(who + ": stopped by a signal while its streamed weights were written, before the first step", static_cast<UserError::Status>(128 + signal));
+}
+
+}  // namespace
+
 // The option's file, else one beside the program, which stays there for the next run.
 void Session::open_streamed(const std::string& option) {
   const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".streamed";
   if (port_.open_weights == nullptr) throw UserError(recipe_.name + ": the plan streams weights, but a board of port \"" + port_.name + "\" has no file for them");
-  prepare_streamed_weights(plan(), workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path);
+  prepare_streamed_weights(plan(), workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path, [this] { heed_stop_signal(recipe_.name); });
   streamed_file_.emplace(path);
   const Status status = port_.open_weights(path.c_str(), plan().streamed_bytes, &streamed_);
   if (!status.ok()) fail(path, status, &plan());

@@ -125,10 +125,14 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
   return report;
 }
 
-void write_streamed_weights(const Plan& plan, const Workers& workers, const WeightSource* source, const InitialRules& rules, OutputFile& file) {
+void write_streamed_weights(const Plan& plan, const Workers& workers, const WeightSource* source, const InitialRules& rules, OutputFile& file,
+                            const std::function<void()>& before_piece) {
   InitialReport ignored;
   const std::vector<std::string> found = source == nullptr ? std::vector<std::string>(plan.state.count) : find_initial(plan, *source, rules, ignored);
-  const TensorSink sink = [&file](const void* piece, uint64_t bytes) { file.write(piece, bytes); };
+  const TensorSink sink = [&](const void* piece, uint64_t bytes) {
+    if (before_piece) before_piece();
+    file.write(piece, bytes);
+  };
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     const StateTensor& state = plan.state[i];
     if (state.kind != StateKind::kStreamed) continue;

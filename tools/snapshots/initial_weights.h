@@ -2,6 +2,7 @@
 // Here because both go to the arena, or to the file of streamed weights, in the same way.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,8 +36,10 @@ InitialReport read_initial_weights(const Trainer& trainer, const WeightSource& s
 // theirs.
 void draw_stored_weights(const Trainer& trainer, const InputFile* streamed = nullptr);
 
-// The content of the file of streamed weights, in the plan's layout: those of the source, or without one the seed's.
-void write_streamed_weights(const Plan& plan, const Workers& workers, const WeightSource* source, const InitialRules& rules, OutputFile& file);
+// The content of the file of streamed weights, in the plan's layout: those of the source, or without one the seed's. `before_piece` is called
+// before each piece of at most a MiB, and may throw.
+void write_streamed_weights(const Plan& plan, const Workers& workers, const WeightSource* source, const InitialRules& rules, OutputFile& file,
+                            const std::function<void()>& before_piece = nullptr);
 
 // Before there is a plan: refuses what read_initial_weights would refuse of a graph's parameters by names, shapes and types.
 void require_weights_fit(const Graph& graph, const WeightSource& source, const InitialRules& rules);

@@ -63,7 +63,8 @@ void remove_abandoned(const std::string& path) {
 
 }  // namespace
 
-bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path) {
+bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path,
+                              const std::function<void()>& before_piece) {
   const json wanted = description(plan, origin);
   if (holds(path, wanted)) return true;
   const LongWork work("writing " + path + ", " + bytes_text(plan.streamed_bytes) + " of streamed weights");
@@ -73,7 +74,7 @@ bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const St
   fs::remove(note_of(path), ignored);  // it says nothing about what comes
   replace_file(path, [&](const std::string& to) {
     OutputFile file(to);
-    write_streamed_weights(plan, workers, origin.source, origin.rules, file);
+    write_streamed_weights(plan, workers, origin.source, origin.rules, file, before_piece);
     file.finish();
     sum = file.sum();
   });

@@ -2,6 +2,7 @@
 // the page cache. Here because the model's own files hold them in other orders, rows and formats, and at places that no device reads directly.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,7 +21,9 @@ struct StreamedOrigin {
 };
 
 // Makes the file, or takes one that is there if `PATH.json` beside it says that it holds these weights in this layout and its bytes have that
-// checksum. A file is made under another name first: what lies under the path is always whole. Answers whether it was there. Throws UserError.
-bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path);
+// checksum. A file is made under another name first: what lies under the path is always whole. Making it may take minutes: `before_piece` is called
+// before each piece of it, and what it throws ends the work and leaves nothing behind. Answers whether the file was there. Throws UserError.
+bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path,
+                              const std::function<void()>& before_piece = nullptr);
 
 }  // namespace reprise
