@@ -530,10 +530,10 @@ TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
 // Rows 0 to 10; the slots back, again, sum, in are 1, 2, 3 and 0.
 OwnedPlan carrying_plan(DType dtype) {
   PlanBuilder b;
-  const Ref kept = b.state(StateKind::kBuffer, "kept", {2, 256}, dtype), first = b.carried({512}), second = b.carried({512});
+  const Ref kept = b.state(StateKind::kBuffer, "kept", {2, 512}, dtype), first = b.carried({1024}), second = b.carried({1024});
   b.begin(ProgramId::kMicroFirst);
-  const Ref in = b.input({512}), back = b.slot({2, 256}, dtype), again = b.slot({512}, dtype), sum = b.slot({512});
-  const Ref block = b.disk({2, 256}, 0, dtype);
+  const Ref in = b.input({1024}), back = b.slot({2, 512}, dtype), again = b.slot({1024}, dtype), sum = b.slot({1024});
+  const Ref block = b.disk({2, 512}, 0, dtype);
   const auto transfer = [&b](Ref to, Ref from) {
     b.row(Op::kTransfer, Pass::kStart, {to, from});
     b.row(Op::kTransfer, Pass::kWait, {to, from});
@@ -557,8 +557,8 @@ TEST(Check, TransfersTakeWhatIsStoredHowever) {
       change(plan, plan.programs[0]);
       return plan;
     };
-    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram& p) { p.disk[0].tensor.dtype = other, p.disk[0].tensor.bytes = plan.disk_bytes = 2048; }), kDType);
-    EXPECT_FAULT(broken([&](OwnedPlan&, OwnedProgram& p) { p.slots[2].tensor.shape[0] = 256; }), kShape);
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram& p) { p.disk[0].tensor.dtype = other, p.disk[0].tensor.bytes = plan.disk_bytes = 4096; }), kDType);
+    EXPECT_FAULT(broken([&](OwnedPlan&, OwnedProgram& p) { p.slots[2].tensor.shape[0] = 512; }), kShape);
     EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 4, 0) = make_ref(Region::kState, 1); }), kReadOnly);
     EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 5, 0) = make_ref(Region::kState, 1); }), kInFlight);
     // A sum that is there already is not overwritten, nor read while it comes.
