@@ -50,15 +50,17 @@ void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& path) {
+TokenizerFile read_tokenizer(const std::string& path) {
   std::string file = path;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     file = (std::filesystem::path(path) / "tokenizer.json").string();
     if (!std::filesystem::exists(file, ignored)) throw UserError(path + ": holds no tokenizer.json; name a folder that does, the file itself, or a GGUF file");
   }
-  return std::make_unique<Tokenizer>(is_gguf(file) ? read_tokenizer_gguf(file) : read_tokenizer_json(file));
+  return is_gguf(file) ? read_tokenizer_gguf(file) : read_tokenizer_json(file);
 }
+
+std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& path) { return std::make_unique<Tokenizer>(read_tokenizer(path)); }
 
 Tokenizer::Tokenizer(const TokenizerFile& file)
     : path_(file.path),

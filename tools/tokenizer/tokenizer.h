@@ -22,8 +22,7 @@ namespace reprise {
 
 class Tokenizer {
  public:
-  // A folder with tokenizer.json, such a file itself, or a GGUF file. tokenizer_config.json is read where it stands beside. Throws
-  // UserError for a tokenizer that is not of this kind, naming what it has.
+  // As read_tokenizer() finds it.
   static std::unique_ptr<Tokenizer> open(const std::string& path);
   explicit Tokenizer(const TokenizerFile& file);
   Tokenizer(const Tokenizer&) = delete;

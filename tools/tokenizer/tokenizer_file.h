@@ -95,6 +95,9 @@ struct TokenizerFile {
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 22;
 
+// A folder with tokenizer.json, such a file itself, or a GGUF file. Throws UserError for a tokenizer that is not of this kind, naming what it
+// has.
+TokenizerFile read_tokenizer(const std::string& path);
 TokenizerFile read_tokenizer_json(const std::string& path);  // and the tokenizer_config.json beside it, where there is one
 TokenizerFile read_tokenizer_gguf(const std::string& path);
 

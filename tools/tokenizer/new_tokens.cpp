@@ -1,0 +1,68 @@
+// See new_tokens.h. Source of the rules: github.com/huggingface/tokenizers, AddedVocabulary::add_tokens.
+#include "tools/tokenizer/new_tokens.h"
+
+#include <set>
+#include <unordered_map>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/tokenizer/byte_alphabet.h"
+#include "tools/tokenizer/space_mark.h"
+
+namespace reprise {
+namespace {
+
+// Where the tokens end. A converter's padding is of the type that no text becomes.
+size_t end_of_tokens(const TokenizerFile& file, const std::set<size_t>& added) {
+  const auto is_padding = [&](size_t id) { return file.tokens[id].kind == TokenKind::kAdded && added.count(id) == 0 && file.tokens[id].name == "[PAD" + std::to_string(id) + "]"; };
+  size_t end = file.tokens.size();
+  while (end > 0 && is_padding(end - 1)) --end;
+  return end;
+}
+
+// A token of the vocabulary must stand for its name, and a new one must not look as if it were one of the alphabet's.
+void require_text(const TokenizerFile& file, const FileToken& token, bool is_new) {
+  const bool by_characters = file.alphabet == Alphabet::kCharacters;
+  if (token.kind == TokenKind::kByte) throw UserError(json_shown(token.name) + " is a byte of the vocabulary; leave it out");
+  if (is_new && !by_characters) return;
+  const std::string bytes = by_characters ? bytes_of_marked(token) : bytes_of_name(token.name);
+  if (bytes != token.name) throw UserError(json_shown(token.name) + " is how the vocabulary spells " + json_shown(bytes) + "; leave it out");
+}
+
+// A place for one more token.
+FileToken& grow(TokenizerFile& file, size_t id) {
+  if (id >= kMostTokens) throw UserError("a vocabulary has at most " + std::to_string(kMostTokens) + " tokens; leave some out");
+  if (id >= file.tokens.size()) file.tokens.resize(id + 1);
+  if (!file.scores.empty()) {
+    file.scores.resize(file.tokens.size());
+    file.scores[id] = kAddedScore;
+  }
+  return file.tokens[id];
+}
+
+}  // namespace
+
+NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens) {
+  std::set<size_t> added;
+  for (const AddedToken& token : file.added) added.insert(static_cast<size_t>(token.id));
+  NewTokens made = {.first = end_of_tokens(file, added), .count = 0, .names = {}};
+  std::unordered_map<std::string, size_t> id_of_name;
+  for (size_t id = 0; id < made.first; ++id) {
+    if (file.tokens[id].kind != TokenKind::kAbsent) id_of_name.emplace(file.tokens[id].name, id);
+  }
+  for (const std::string& name : tokens) {
+    const auto [place, is_new] = id_of_name.emplace(name, made.first + made.count);
+    const size_t id = place->second;
+    if (!added.insert(id).second) continue;
+    FileToken& token = is_new ? grow(file, id) : file.tokens[id];
+    if (is_new) token = {name, TokenKind::kNormal};
+    require_text(file, token, is_new);
+    token.kind = TokenKind::kAdded;
+    file.added.push_back({.id = static_cast<int32_t>(id)});
+    made.names.push_back(name);
+    made.count += is_new;
+  }
+  return made;
+}
+
+}  // namespace reprise
