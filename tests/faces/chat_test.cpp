@@ -56,7 +56,7 @@ class Chat : public testing::Test {
       "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64})");
   }
 
-  ChatTokens tokens_of(const Json& sample, TrainOn train_on = TrainOn::kAssistant) const { return ChatModel(folder.path()).tokens_of(sample, train_on, "x"); }
+  ChatTokens tokens_of(const Json& sample, TrainOn train_on = TrainOn::kAssistant) const { return ChatModel(ModelFiles::open(folder.path())).tokens_of(sample, train_on, "x"); }
 
   // What is learned, its pieces parted by "|".
   std::string learned(const Json& sample, TrainOn train_on = TrainOn::kAssistant) const {

@@ -7,7 +7,6 @@
 #include "lib/plan.h"  // kIgnoredLabel
 #include "tools/chat/conversation.h"
 #include "tools/formats/error.h"
-#include "tools/weights/model_files.h"
 
 namespace reprise {
 namespace {
@@ -210,14 +209,12 @@ AnswerTokens continue_text(const Tokenizer& tokenizer, const std::string& prompt
 
 }  // namespace
 
-ChatModel::ChatModel(const std::string& path) : path_(path) {
-  const ModelFiles files = ModelFiles::open(path);
-  tokenizer_ = Tokenizer::open(files.tokenizer());
+ChatModel::ChatModel(const ModelFiles& files) : path_(files.path()), tokenizer_(std::make_unique<Tokenizer>(files.tokenizer())) {
   const std::string source = files.chat_template();
   if (source.empty()) return;
   ChatTemplate::SpecialTexts specials{.bos = text_of_token(*tokenizer_, tokenizer_->bos()), .eos = text_of_token(*tokenizer_, tokenizer_->eos()),
                                       .pad = text_of_token(*tokenizer_, tokenizer_->pad())};
-  template_ = std::make_unique<ChatTemplate>(source, path + ": chat template", std::move(specials));
+  template_ = std::make_unique<ChatTemplate>(source, path_ + ": chat template", std::move(specials));
 }
 
 ChatTokens ChatModel::tokens_of(const Json& sample, TrainOn train_on, const std::string& place) const {

@@ -11,6 +11,7 @@
 #include "tools/chat/chat_template.h"
 #include "tools/chat/train_on.h"
 #include "tools/tokenizer/tokenizer.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 
@@ -29,9 +30,9 @@ struct AnswerTokens {
 // How a model reads conversations: its tokenizer and its chat template.
 class ChatModel {
  public:
-  // A model's folder or GGUF file. Throws UserError where it has no tokenizer that can be read. A model without a chat template reads
+  // Throws UserError where it has no tokenizer that can be read. A model without a chat template reads
   // texts alone.
-  explicit ChatModel(const std::string& path);
+  explicit ChatModel(const ModelFiles& files);
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
 

@@ -10,6 +10,7 @@
 #include "tools/doctor.h"
 #include "tools/formats/error.h"
 #include "tools/planning/backends.h"
+#include "tools/planning/weight_storage.h"
 #include "tools/profiling/profile.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/initial_weights.h"
@@ -89,7 +90,7 @@ void look_at_weights(const Recipe& recipe, const RecipeRules& rules, bool must_b
   const std::string path = !recipe.init.from.empty() ? recipe.init.from : published_weights(recipe);
   std::error_code ignored;
   if (path.empty() || (!must_be_there && !std::filesystem::exists(path, ignored))) return;
-  require_weights_fit(build_model(recipe, rules), *open_weights(path), {.skip = recipe.init.skip, .allow_missing = recipe.init.allow_missing});
+  require_weights_fit(build_model(recipe, rules), *open_model_weights(recipe, path), {.skip = recipe.init.skip, .allow_missing = recipe.init.allow_missing});
 }
 
 SolvedModel RecipeOptions::solve() const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
+#include "tools/commands/model_argument.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/tokenizer/tokenizer.h"
@@ -38,8 +39,8 @@ std::vector<int32_t> parse_ids(std::string text) {
 }
 
 int run_detokenize(const DetokenizeArguments& arguments) {
-  const auto tokenizer = Tokenizer::open(arguments.model);
-  const std::string text = tokenizer->decode(parse_ids(std::string(std::istreambuf_iterator<char>(std::cin), {})));
+  const Tokenizer tokenizer(tokenizer_of_argument(arguments.model));
+  const std::string text = tokenizer.decode(parse_ids(std::string(std::istreambuf_iterator<char>(std::cin), {})));
   if (arguments.json) {
     // JSON holds UTF-8 alone: bytes that are none become U+FFFD.
     std::cout << nlohmann::json({{"text", text}}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
@@ -54,7 +55,7 @@ int run_detokenize(const DetokenizeArguments& arguments) {
 Command add_detokenize(OptionParser& app) {
   const auto arguments = std::make_shared<DetokenizeArguments>();
   OptionParser* parser = app.add_subcommand("detokenize", "the text of the token ids on stdin");
-  parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, or a GGUF file")->required();
+  parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, a GGUF file, or a recipe that names one")->required();
   parser->add_flag("--json", arguments->json, "one JSON value on stdout, {\"text\": ...}; else the bytes as they are");
   return {parser, [arguments] { return run_detokenize(*arguments); }};
 }

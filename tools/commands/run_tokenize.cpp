@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
+#include "tools/commands/model_argument.h"
 #include "tools/tokenizer/tokenizer.h"
 
 namespace reprise {
@@ -16,9 +17,9 @@ struct TokenizeArguments {
 };
 
 int run_tokenize(const TokenizeArguments& arguments) {
-  const auto tokenizer = Tokenizer::open(arguments.model);
+  const Tokenizer tokenizer(tokenizer_of_argument(arguments.model));
   const std::string text(std::istreambuf_iterator<char>(std::cin), {});
-  const std::vector<int32_t> ids = tokenizer->encode(text, arguments.special);
+  const std::vector<int32_t> ids = tokenizer.encode(text, arguments.special);
   if (arguments.json) {
     print_json({{"ids", ids}});
     return 0;
@@ -33,7 +34,7 @@ int run_tokenize(const TokenizeArguments& arguments) {
 Command add_tokenize(OptionParser& app) {
   const auto arguments = std::make_shared<TokenizeArguments>();
   OptionParser* parser = app.add_subcommand("tokenize", "the token ids of the text on stdin");
-  parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, or a GGUF file")->required();
+  parser->add_option("MODEL", arguments->model, "a model's folder, its tokenizer.json, a GGUF file, or a recipe that names one")->required();
   parser->add_flag("--special", arguments->special, "read control tokens out of the text");
   parser->add_flag("--json", arguments->json, "one JSON value on stdout, {\"ids\": [...]}; else the ids, spaces between");
   return {parser, [arguments] { return run_tokenize(*arguments); }};

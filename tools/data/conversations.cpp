@@ -69,7 +69,7 @@ class ChatDataset : public Dataset {
   }
 
   void read_samples(const Recipe& recipe, const DataPart& part, DataLook* look) {
-    const ChatModel model(recipe.place.path());
+    const ChatModel model(ModelFiles::open(recipe.place));
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     padding_ = padding_of(model.tokenizer(), vocabulary);
     read_records(data_, part, look,

@@ -107,7 +107,7 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
   }
 
   PackedRows pack(const Recipe& recipe, const DataPart& part, DataLook* look) {
-    const ChatModel model(recipe.place.path());
+    const ChatModel model(ModelFiles::open(recipe.place));
     vocabulary_ = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     padding_ = padding_of(model.tokenizer(), vocabulary_);
     read_records(data_, part, look, [&](const nlohmann::ordered_json& record, const std::string& place) { add_sample(model, record, place); }, warnings_);

@@ -83,7 +83,7 @@ class TextDataset : public Dataset {
 
   // How many windows the text has.
   uint64_t tokenise(const Recipe& recipe, const std::string& path, DataLook* look) {
-    const auto tokenizer = Tokenizer::open(ModelFiles::open(recipe.place.path()).tokenizer());
+    const Tokenizer tokenizer(ModelFiles::open(recipe.place).tokenizer());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
     TextPieces pieces(path);
     LongWork work("tokens of " + path);
@@ -97,7 +97,7 @@ class TextDataset : public Dataset {
       const std::string& piece = pieces.next();
       if (piece.empty()) break;
       try {
-        store_.add(tokens_of(*tokenizer, piece, path, begin, vocabulary));
+        store_.add(tokens_of(tokenizer, piece, path, begin, vocabulary));
       } catch (const UserError& error) {
         if (look == nullptr) throw;
         look->add(error.what());

@@ -30,7 +30,7 @@ Answerer::Answerer(const Recipe& recipe) : name_(recipe.name), converses_(holds_
   if (recipe.place.path().empty()) {
     throw UserError(recipe.name + ": model: has no tokenizer, so it can answer no text; give \"huggingface\" or \"gguf\", or a model of 256 tokens, which reads bytes");
   }
-  model_ = std::make_unique<ChatModel>(recipe.place.path());
+  model_ = std::make_unique<ChatModel>(ModelFiles::open(recipe.place));
   for (int32_t id = 0; id < describe_model(recipe.model).vocabulary; ++id) {
     if (!model_->tokenizer().has_token(id)) never_.push_back(id);
   }

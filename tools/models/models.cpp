@@ -1,6 +1,7 @@
 // The dispatch of models.h: one table row for each family of the variant, made by the compiler.
 #include "tools/models/models.h"
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
 
@@ -30,11 +31,39 @@ constexpr std::array<Family, sizeof...(F)> families_of(const std::variant<F...>*
 }
 constexpr auto kFamilies = families_of(static_cast<const Model*>(nullptr));
 
-Model read_published(const JsonFields& fields, const ModelPlace& place) {
-  fields.allow_only({place.gguf.empty() ? "huggingface" : "gguf"});
+// Adds the tokens to nothing but the list of those that are added at all.
+void read_new_tokens(const JsonFields& fields, ModelPlace& place) {
+  fields.read("new_tokens", place.new_tokens,
+              {"Tokens that are added to the vocabulary of the model's files, each found in texts as it is written; the embeddings get a row for each, and "
+               "must be trained", "", "none"});
+  const std::vector<std::string>& tokens = place.new_tokens;
+  for (size_t n = 0; n < tokens.size(); ++n) {
+    if (tokens[n].empty()) fields.refuse("new_tokens", "\"\" is no token; must be a text", &fields.at("new_tokens")[n]);
+    if (std::find(tokens.begin(), tokens.begin() + static_cast<int64_t>(n), tokens[n]) == tokens.begin() + static_cast<int64_t>(n)) continue;
+    fields.refuse("new_tokens", json_shown(tokens[n]) + " is given twice; leave one out", &fields.at("new_tokens")[n]);
+  }
+}
+
+// Those that are added tokens of the files already are left out.
+void keep_new_tokens(const JsonFields& fields, ModelPlace& place) {
+  if (place.new_tokens.empty()) return;
+  const ModelFiles files = ModelFiles::open(place.path());
+  if (!files.has_tokenizer()) fields.refuse("new_tokens", "needs a tokenizer, and " + place.path() + " has none: tokenizer.json, or tokenizer.ggml of a GGUF");
+  TokenizerFile tokenizer = files.tokenizer();
+  try {
+    place.new_tokens = add_tokens(tokenizer, place.new_tokens).names;
+  } catch (const UserError& error) {
+    fields.refuse("new_tokens", error.what());
+  }
+}
+
+Model read_published(const JsonFields& fields, ModelPlace& place) {
+  fields.allow_only({place.gguf.empty() ? "huggingface" : "gguf", "new_tokens"});
   const std::string file = place.gguf.empty() ? place.huggingface + "/config.json" : place.gguf;
   if (place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("huggingface", "must be a folder with a config.json; there is no " + file);
   if (!place.gguf.empty() && !std::filesystem::is_regular_file(file)) fields.refuse("gguf", "must be a GGUF file; there is no " + file);
+  read_new_tokens(fields, place);
+  keep_new_tokens(fields, place);
   return read_published_model(place);
 }
 
@@ -75,6 +104,8 @@ Model read_model(const JsonFields& fields, const std::string& recipe_folder, Mod
                       "model.safetensors, or the files of model.safetensors.index.json, where they are there", "", "none"});
     fields.read_path("gguf", recipe_folder, place.gguf,
                      {"A GGUF file that gives model and weights, tokenizer and chat template, in place of a family and its fields", "", "none"});
+    read_new_tokens(fields, place);
+    if (!place.new_tokens.empty() && place.path().empty()) fields.refuse("new_tokens", "needs a model with a tokenizer: \"huggingface\": FOLDER or \"gguf\": FILE");
     return model;
   }
   fields.read_path("huggingface", recipe_folder, place.huggingface);
@@ -82,8 +113,9 @@ Model read_model(const JsonFields& fields, const std::string& recipe_folder, Mod
   return read_published(fields, place);
 }
 
-Model read_published_model(const ModelPlace& place) {
-  const ModelFiles files = ModelFiles::open(place.path());
+namespace {
+
+Model read_config(const ModelFiles& files) {
   const std::string file = files.config_path(), text = files.is_gguf() ? "" : read_file(file);
   const json config = files.is_gguf() ? files.config() : parse_json(text, file);
   const JsonFields config_fields(config, {file, files.is_gguf() ? nullptr : &text}, "");
@@ -103,6 +135,26 @@ Model read_published_model(const ModelPlace& place) {
     return model;
   }
   config_fields.refuse("model_type", "must be " + either_of(known) + (known.size() == 1 ? ", the one available" : "") + ", not " + json_shown(type));
+}
+
+void make_room(Model& model, size_t tokens) {
+  std::visit(
+      [tokens](auto& family) {
+        if constexpr (requires { family.vocab_size; }) family.vocab_size = std::max(family.vocab_size, static_cast<int>(tokens));
+      },
+      model);
+}
+
+}  // namespace
+
+Model read_published_model(const ModelPlace& place) {
+  const ModelFiles files = ModelFiles::open(place);
+  Model model = read_config(files);
+  if (place.new_tokens.empty()) return model;
+  NewTokens made;
+  files.tokenizer(&made);
+  make_room(model, made.first + made.count);
+  return model;
 }
 
 json model_json(const Model& model) {

@@ -9,23 +9,17 @@
 #include "tools/models/gpt2.h"
 #include "tools/models/model.h"
 #include "tools/models/resnet.h"
+#include "tools/weights/model_files.h"
 
 namespace reprise {
 
 using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, MistralModel, Qwen2Model, Qwen3Model, SmolLm3Model, Phi3Model, Gemma2Model, Gemma3Model>;
 
-// Where a published model lies, absolute: a folder as Hugging Face has it, or one GGUF file; both empty where a recipe names none.
-struct ModelPlace {
-  std::string huggingface, gguf;
-  const std::string& path() const { return gguf.empty() ? huggingface : gguf; }
-  bool operator==(const ModelPlace&) const = default;
-};
-
-// A recipe's "model": {"family": ..., fields}; or {"huggingface": FOLDER} or {"gguf": FILE}, whose config holds the fields. A canonical
-// recipe names `place` beside the fields.
+// A recipe's "model": {"family": ..., fields}; or {"huggingface": FOLDER} or {"gguf": FILE}, whose config holds the fields, with tokens that
+// are new. A canonical recipe names `place` beside the fields, which have room for them.
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place);
 
-// Of the config in such a place, as it is now. Throws UserError.
+// Of the config in such a place, as it is now, with a row of the embeddings for each new token. Throws UserError.
 Model read_published_model(const ModelPlace& place);
 
 nlohmann::json model_json(const Model& model);   // of a canonical recipe, without the folder

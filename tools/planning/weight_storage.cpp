@@ -8,6 +8,7 @@
 #include "tools/formats/text.h"
 #include "tools/graph/rules.h"
 #include "tools/recipes/recipe_graph.h"
+#include "tools/weights/grown_tables.h"
 #include "tools/weights/quantised_weights.h"
 
 namespace reprise {
@@ -31,6 +32,13 @@ std::vector<WeightFormats> formats_taken(Graph graph, const BackendRules& rules)
 }
 
 bool freezes(const Recipe& recipe) { return recipe.lora || !recipe.freeze.empty(); }
+
+// Whether a path of weights is of the model's own files.
+bool is_of(const ModelPlace& place, const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path file = path;
+  return std::filesystem::equivalent(file, place.path(), ignored) || std::filesystem::equivalent(file.parent_path(), place.path(), ignored);
+}
 
 // visit(value) for each frozen parameter.
 template <typename Visit>
@@ -96,6 +104,11 @@ void store_trained(Graph& graph, const BackendRules& rules, DType storage) {
 
 std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std::string& path) {
   std::unique_ptr<WeightSource> weights = open_weights(path);
+  if (const ModelPlace& place = recipe.place; !place.new_tokens.empty()) {
+    weights = grow_tables(std::move(weights), {.rows = static_cast<uint64_t>(describe_model(recipe.model).vocabulary),
+                                               .makes_spare = is_of(place, path),
+                                               .tokenizer = [place](NewTokens& made) { return ModelFiles::open(place).tokenizer(&made); }});
+  }
   return recipe.weights.frozen ? quantise_weights(std::move(weights), *recipe.weights.frozen) : std::move(weights);
 }
 

@@ -305,6 +305,7 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
   if (!recipe.place.huggingface.empty()) value["model"]["huggingface"] = recipe.place.huggingface;
   if (!recipe.place.gguf.empty()) value["model"]["gguf"] = recipe.place.gguf;
+  if (!recipe.place.new_tokens.empty()) value["model"]["new_tokens"] = recipe.place.new_tokens;
   if (recipe.data.kind != DataSource::Kind::kNone) value["data"] = data_json(recipe.data);
   if (recipe.sequence > 0) value["sequence"] = recipe.sequence;
   if (recipe.evaluate_every) value["evaluate_every"] = *recipe.evaluate_every;

@@ -65,6 +65,23 @@ std::vector<std::string> linear_layers(const Graph& graph, bool with_adapter) {
   return layers;
 }
 
+// New rows that stayed what they begin with would teach nothing: what reads them must train.
+void require_tables_train(const Graph& graph, const RecipeRules& rules, const Recipe& recipe) {
+  std::set<std::string> frozen;
+  for (const Node& node : graph.nodes) {
+    if (node.op != Op::kEmbedding && node.op != Op::kLossHead) continue;
+    const Value& table = graph.values[node.parameters[0]];
+    if (!table.trainable) frozen.insert(table.name);
+  }
+  if (frozen.empty()) return;
+  std::vector<std::string> modules;
+  for (const std::string& name : frozen) modules.push_back(name.substr(0, name.rfind('.')));
+  for (std::string& module : modules) module = module.substr(module.rfind('.') + 1);
+  rules.require(false, "model.new_tokens",
+                "their rows must be trained: " + (recipe.lora ? "add \"modules_to_save\": [" + quoted_list(modules) + "] to lora"
+                                                              : "freeze must leave out " + quoted_list({frozen.begin(), frozen.end()})));
+}
+
 void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
   for (Value& value : graph.values) {
     if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
@@ -120,6 +137,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   }
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
+  if (!recipe.place.new_tokens.empty()) require_tables_train(graph, rules, recipe);
   const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
   rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
   return graph;

@@ -185,7 +185,10 @@ json object_schema(const Keys& all, const std::string& object) {
   for (const std::string& word : discriminator->words()) variants.push_back(object_schema_of(all, object, word));
   if (object == "model") {  // files in place of a family
     for (const char* key : {"huggingface", "gguf"}) {
-      variants.push_back({{"type", "object"}, {"properties", {{key, path_form().schema}}}, {"required", {key}}, {"additionalProperties", false}});
+      variants.push_back({{"type", "object"},
+                          {"properties", {{key, path_form().schema}, {"new_tokens", list_form(string_form()).schema}}},
+                          {"required", {key}},
+                          {"additionalProperties", false}});
     }
   }
   return {{"anyOf", variants}};

@@ -52,6 +52,24 @@ ModelFiles ModelFiles::open(const std::string& path) {
   return files;
 }
 
+ModelFiles ModelFiles::open(const ModelPlace& place) {
+  ModelFiles files = open(place.path());
+  files.new_tokens_ = place.new_tokens;
+  return files;
+}
+
+TokenizerFile ModelFiles::tokenizer(NewTokens* made) const {
+  TokenizerFile file = read_tokenizer(path_);
+  if (new_tokens_.empty()) return file;
+  try {
+    NewTokens added = add_tokens(file, new_tokens_);
+    if (made != nullptr) *made = std::move(added);
+  } catch (const UserError& error) {
+    throw UserError(path_ + ": new_tokens: " + error.what());
+  }
+  return file;
+}
+
 json ModelFiles::config() const { return is_gguf_ ? gguf_config(GgufFile(path_)) : parse_json(read_file(config_path()), config_path()); }
 
 bool ModelFiles::has_tokenizer() const {

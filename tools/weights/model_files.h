@@ -7,14 +7,26 @@
 #include <string>
 #include <vector>
 
+#include "tools/tokenizer/new_tokens.h"
+#include "tools/tokenizer/tokenizer_file.h"
+
 namespace reprise {
 
 constexpr const char *kChatTemplate = "chat template", *kGgufTokenizer = "tokenizer.ggml";
+
+// Where a published model lies, absolute: a folder as Hugging Face has it, or one GGUF file; both empty where a recipe names none.
+struct ModelPlace {
+  std::string huggingface, gguf;
+  std::vector<std::string> new_tokens = {};  // that are added to its vocabulary (new_tokens.h)
+  const std::string& path() const { return gguf.empty() ? huggingface : gguf; }
+  bool operator==(const ModelPlace&) const = default;
+};
 
 class ModelFiles {
  public:
   // A folder, or a .gguf file. Throws UserError where it is neither.
   static ModelFiles open(const std::string& path);
+  static ModelFiles open(const ModelPlace& place);
 
   const std::string& path() const { return path_; }
   bool is_gguf() const { return is_gguf_; }
@@ -24,10 +36,9 @@ class ModelFiles {
   // For messages: where config() comes from.
   std::string config_path() const { return is_gguf_ ? path_ : path_ + "/config.json"; }
 
-  // What open_weights() and Tokenizer::open() take.
-  const std::string& weights() const { return path_; }
-  const std::string& tokenizer() const { return path_; }
   bool has_tokenizer() const;
+  // With the new tokens; `made`, where given, gets what they are. Throws UserError.
+  TokenizerFile tokenizer(NewTokens* made = nullptr) const;
 
   // The Jinja text that turns a conversation into the model's text: chat_template.jinja of the folder, else chat_template of its
   // tokenizer_config.json; tokenizer.chat_template of the GGUF. Empty where the model has none.
@@ -39,6 +50,7 @@ class ModelFiles {
 
  private:
   std::string path_;
+  std::vector<std::string> new_tokens_;
   bool is_gguf_ = false;
 };
 

@@ -1,0 +1,36 @@
+// See model_argument.h. A recipe is known by what it holds: its "model" names files, or a family.
+#include "tools/commands/model_argument.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
+#include "tools/recipes/recipe.h"
+#include "tools/weights/gguf_weights.h"
+
+namespace reprise {
+namespace {
+
+bool is_recipe(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored) || is_gguf(path)) return false;
+  const nlohmann::json value = nlohmann::json::parse(read_file(path), nullptr, false, true);
+  if (!value.is_object() || !value.contains("model") || !value["model"].is_object()) return false;
+  const nlohmann::json& model = value["model"];
+  return model.contains("huggingface") || model.contains("gguf") || model.contains("family");
+}
+
+ModelFiles model_of_recipe(const std::string& path) {
+  const ModelPlace place = read_recipe(path).place;
+  if (place.path().empty()) throw UserError(path + ": model: names no files, so it has no tokenizer; give \"huggingface\" or \"gguf\"");
+  return ModelFiles::open(place);
+}
+
+}  // namespace
+
+ModelFiles model_of_argument(const std::string& path) { return is_recipe(path) ? model_of_recipe(path) : ModelFiles::open(path); }
+
+TokenizerFile tokenizer_of_argument(const std::string& path) { return is_recipe(path) ? model_of_recipe(path).tokenizer() : read_tokenizer(path); }
+
+}  // namespace reprise
