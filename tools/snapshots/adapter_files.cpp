@@ -8,6 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/snapshot_directory.h"
+#include "tools/snapshots/companion_files.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/weights/gguf_adapter.h"
 #include "tools/weights/gguf_names.h"
@@ -86,14 +87,25 @@ Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> w
   return adapter;
 }
 
-void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+std::vector<std::string> adapter_files(const Recipe& recipe) {
   std::vector<std::string> names = peft_files();
+  if (!recipe.place.new_tokens.empty()) names.insert(names.end(), tokenizer_files().begin(), tokenizer_files().end());
+  return names;
+}
+
+void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotDirectory& folder) {
+  write_peft_adapter(adapter, recipe.place.path(), {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
+  if (!recipe.place.new_tokens.empty()) write_tokenizer(recipe.place, folder);
+}
+
+void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
+  std::vector<std::string> names = adapter_files(recipe);
   names.push_back(kState);
   SnapshotDirectory directory(folder, names);
   directory.begin();
   const std::string state = directory.file(kState);
   write_state(trainer, state, StatePart::kSaved, {});
-  write_peft_adapter(find_adapter(recipe, open_weights(state)), recipe.place.path(), {directory.file(peft_files()[0]), directory.file(peft_files()[1])});
+  write_adapter(find_adapter(recipe, open_weights(state)), recipe, directory);
   std::filesystem::remove(state);
   directory.commit();
 }

@@ -3,8 +3,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lib/trainer.h"
+#include "tools/formats/snapshot_directory.h"
 #include "tools/recipes/recipe.h"
 #include "tools/weights/adapter.h"
 
@@ -12,6 +14,10 @@ namespace reprise {
 
 // The adapter of the recipe's model that these weights hold, as a snapshot has them. The recipe has `lora`. Throws UserError.
 Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> weights);
+
+// The files of PEFT's folder: the adapter, and of a model with new tokens its tokenizer, which knows them.
+std::vector<std::string> adapter_files(const Recipe& recipe);
+void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotDirectory& folder);
 
 // Writes PEFT's folder whole or not at all. One of before is replaced, a folder with other files is refused. The recipe has `lora`.
 // Throws UserError.

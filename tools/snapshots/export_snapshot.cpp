@@ -17,6 +17,7 @@
 #include "tools/planning/weight_storage.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/adapter_files.h"
+#include "tools/snapshots/companion_files.h"
 #include "tools/snapshots/snapshot.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/weights/export_model.h"
@@ -24,23 +25,13 @@
 #include "tools/weights/gguf_weights.h"
 #include "tools/weights/merged_weights.h"
 #include "tools/weights/model_files.h"
-#include "tools/weights/peft_adapter.h"
 #include "tools/weights/quantised_weights.h"
-#include "tools/weights/tokenizer_texts.h"
 
 namespace reprise {
 namespace {
 
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-// What a folder of Hugging Face has beside config.json and the weights.
-const std::vector<std::string>& companion_files() {
-  static const std::vector<std::string> kNames = {"generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                                                  "added_tokens.json",      "vocab.json",     "merges.txt",            "tokenizer.model",
-                                                  "chat_template.jinja"};
-  return kNames;
-}
 
 std::vector<std::string> merged_files() {
   std::vector<std::string> names = companion_files();
@@ -180,37 +171,6 @@ json published_config(const Snapshot& snapshot, BlockType type) {
   return config;
 }
 
-// Transformers 5 names a class that transformers 4 does not know, and lists tokens under a key that is an object there.
-std::string tokenizer_config_for_both(const std::string& text, const std::string& file) {
-  json config = parse_json(text, file);
-  if (!config.is_object()) return text;
-  const bool is_newer = config.value("tokenizer_class", json()) == "TokenizersBackend", lists = config.contains("extra_special_tokens") && config["extra_special_tokens"].is_array();
-  if (!is_newer && !lists) return text;
-  if (is_newer) config["tokenizer_class"] = "PreTrainedTokenizerFast";
-  if (lists) {
-    config["additional_special_tokens"] = config["extra_special_tokens"];
-    config.erase("extra_special_tokens");
-  }
-  return config.dump(2) + "\n";
-}
-
-void copy_companions(const Recipe& recipe, const SnapshotDirectory& folder) {
-  const std::string path = recipe.place.path();
-  if (path.empty()) return;
-  if (recipe.place.gguf.empty()) {
-    for (const std::string& name : companion_files()) {
-      if (!fs::is_regular_file(path + "/" + name)) continue;
-      const std::string text = read_file(path + "/" + name);
-      write_file(folder.file(name), name == "tokenizer_config.json" ? tokenizer_config_for_both(text, path + "/" + name) : text);
-    }
-    return;
-  }
-  if (GgufFile(path).find_value("tokenizer.ggml.model") == nullptr) return;  // a model without a tokenizer
-  const TokenizerTexts texts = tokenizer_texts(read_tokenizer_gguf(path), ModelFiles::open(path).chat_template());
-  write_file(folder.file("tokenizer.json"), texts.tokenizer);
-  write_file(folder.file("tokenizer_config.json"), texts.config);
-}
-
 // "adapter of 4 layers, rank 2 to 8"
 std::string adapter_text(const Adapter& adapter) {
   const auto [least, most] = std::minmax_element(adapter.layers.begin(), adapter.layers.end(), [](const AdapterLayer& a, const AdapterLayer& b) { return a.rank < b.rank; });
@@ -228,10 +188,7 @@ std::string folded_text(const FoldedScales& folded) {
 
 void export_adapter(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
-  const std::string base = snapshot.recipe.place.path();
-  write_folder(request.to, peft_files(), [&](const SnapshotDirectory& folder) {
-    write_peft_adapter(adapter, base, {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
-  });
+  write_folder(request.to, adapter_files(snapshot.recipe), [&](const SnapshotDirectory& folder) { write_adapter(adapter, snapshot.recipe, folder); });
   report.what = adapter_text(adapter);
 }
 
@@ -259,9 +216,14 @@ void export_merged(const Snapshot& snapshot, const ExportRequest& request, Expor
   write_folder(request.to, merged_files(), [&](const SnapshotDirectory& folder) {
     report.tensors = write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
     write_file(folder.file("config.json"), config.dump(2) + "\n");
-    copy_companions(snapshot.recipe, folder);
+    write_companions(snapshot.recipe.place, folder);
   });
   report.what = model_text(report, request.type);
+}
+
+GgufVocabulary vocabulary_of(const Recipe& recipe, const GgufFile& like) {
+  if (recipe.place.new_tokens.empty()) return {};
+  return gguf_vocabulary(like, ModelFiles::open(recipe.place).tokenizer(), static_cast<uint64_t>(describe_model(recipe.model).vocabulary));
 }
 
 void export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
@@ -274,7 +236,7 @@ void export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request, 
   if (!request.base.empty()) require_other_file(request.to, request.base);
   const GgufFile like(base);
   const std::shared_ptr<const WeightSource> weights = merged(snapshot, request, report);
-  write_gguf(request.to, "model", [&](const std::string& to) { report.tensors = write_gguf_model(*weights, like, request.type, to); });
+  write_gguf(request.to, "model", [&](const std::string& to) { report.tensors = write_gguf_model(*weights, like, request.type, to, vocabulary_of(snapshot.recipe, like)); });
   report.what = model_text(report, request.type);
 }
 

@@ -11,7 +11,9 @@
 #include "tools/formats/json_text.h"
 #include "tools/formats/safetensors.h"
 #include "tools/progress/long_work.h"
+#include "tools/tokenizer/new_tokens.h"
 #include "tools/weights/gguf_model.h"
+#include "tools/weights/tied_head.h"
 
 namespace reprise {
 namespace {
@@ -145,6 +147,7 @@ class GgufRows {
 // A tensor of the file to be written: Hugging Face's tensors that lie in it, one behind the other, or none: then it stays as it is.
 struct Planned {
   const GgufTensor* like;
+  std::vector<uint64_t> shape;
   BlockType type;
   std::vector<std::pair<std::string, GgufPlace>> parts;
 };
@@ -169,22 +172,29 @@ BlockType type_of(const GgufTensor& tensor, BlockType type) {
   return BlockType::kF32;
 }
 
-std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& like, BlockType type) {
+bool is_table(const std::string& name) { return name == kHead || name == "model.embed_tokens.weight" || name == "transformer.wte.weight"; }
+
+std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& like, uint64_t table_rows, BlockType type) {
   std::map<const GgufTensor*, Planned> planned;
   for (const auto& [name, place] : gguf_places(like)) {
     const std::string stored = stored_name(weights, name);
     const StoredWeight* weight = weights.find(stored);
-    if (weight == nullptr && name == "lm_head.weight" && weights.find(stored_name(weights, "transformer.wte.weight")) != nullptr) continue;
+    if (weight == nullptr && name == kHead && weights.find(stored_name(weights, "transformer.wte.weight")) != nullptr) continue;
     if (weight == nullptr) refuse(weights, stored, "missing; " + like.path() + " has it");
-    if (weight->shape != place.shape()) {
-      refuse(weights, stored, "is " + nlohmann::json(weight->shape).dump() + ", but " + nlohmann::json(place.shape()).dump() + " in " + like.path());
+    const bool grows = table_rows > 0 && is_table(name);
+    std::vector<uint64_t> shape = place.shape();
+    if (grows) shape[0] = table_rows;
+    if (weight->shape != shape) {
+      refuse(weights, stored, "is " + nlohmann::json(weight->shape).dump() + ", but " + nlohmann::json(shape).dump() + " in " + like.path());
     }
     planned[place.tensor].parts.emplace_back(stored, place);
+    planned[place.tensor].shape = grows ? shape : place.tensor->shape;
   }
   std::vector<Planned> tensors;
   for (const GgufTensor& tensor : like.tensors()) {
     Planned& entry = planned[&tensor];
     entry.like = &tensor;
+    if (entry.parts.empty()) entry.shape = tensor.shape;
     std::sort(entry.parts.begin(), entry.parts.end(), [](const auto& a, const auto& b) { return a.second.first_row < b.second.first_row; });
     entry.type = entry.parts.empty() ? tensor.type : type_of(tensor, type);
     tensors.push_back(entry);
@@ -240,9 +250,12 @@ WrittenTensor write_rows(const WeightSource& weights, const Planned& tensor, uin
   return differences.of(tensor.like->name, tensor.type);
 }
 
-void copy_metadata(const GgufFile& like, BlockType type, GgufWriter& writer) {
+void copy_metadata(const GgufFile& like, const std::map<std::string, GgufValue>& others, BlockType type, GgufWriter& writer) {
   const GgufValue file_type = {GgufType::kU32, {}, file_type_of(type)};
-  for (const auto& [key, value] : like.metadata()) writer.add(key, key == "general.file_type" ? file_type : value);
+  for (const auto& [key, value] : like.metadata()) {
+    const auto other = others.find(key);
+    writer.add(key, key == "general.file_type" ? file_type : other != others.end() ? other->second : value);
+  }
   if (like.find_value("general.file_type") == nullptr) writer.add("general.file_type", file_type);
   if (block_layout(type).values > 1 && like.find_value("general.quantization_version") == nullptr) {
     writer.add("general.quantization_version", {GgufType::kU32, {}, 2u});
@@ -281,13 +294,36 @@ std::vector<WrittenTensor> write_safetensors_model(const WeightSource& weights, 
   return written;
 }
 
-std::vector<WrittenTensor> write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path) {
+GgufVocabulary gguf_vocabulary(const GgufFile& like, const TokenizerFile& tokenizer, uint64_t rows) {
+  constexpr int kNormal = 1, kUserDefined = 4, kUnused = 5;
+  const char *const kTokens = "tokenizer.ggml.tokens", *const kTypes = "tokenizer.ggml.token_type", *const kScores = "tokenizer.ggml.scores";
+  GgufVocabulary vocabulary = {.metadata = {}, .rows = rows};
+  const auto taken = [&](const std::string& key) -> nlohmann::json* {
+    const GgufValue* value = like.find_value(key);
+    return value == nullptr ? nullptr : &(vocabulary.metadata[key] = *value).value;
+  };
+  nlohmann::json &tokens = *taken(kTokens), &types = *taken(kTypes), *const scores = taken(kScores);
+  for (const AddedToken& added : tokenizer.added) {
+    const auto id = static_cast<size_t>(added.id);
+    const std::string& name = tokenizer.tokens[id].name;
+    if (id < tokens.size() && tokens[id] == name && types[id] != kNormal && types[id] != kUnused) continue;
+    tokens[id] = name;
+    types[id] = kUserDefined;
+    if (scores != nullptr) (*scores)[id] = kAddedScore;
+  }
+  const std::string key = gguf_architecture(like) + ".vocab_size";
+  if (nlohmann::json* count = taken(key)) *count = rows;
+  return vocabulary;
+}
+
+std::vector<WrittenTensor> write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path,
+                                            const GgufVocabulary& vocabulary) {
   const LongWork work("writing " + path);
-  const std::vector<Planned> tensors = plan_tensors(weights, like, type);
+  const std::vector<Planned> tensors = plan_tensors(weights, like, vocabulary.rows, type);
   const uint64_t head = gguf_heads(like).head;
   GgufWriter writer(path);
-  copy_metadata(like, type, writer);
-  for (const Planned& tensor : tensors) writer.declare(tensor.like->name, tensor.type, tensor.like->shape);
+  copy_metadata(like, vocabulary.metadata, type, writer);
+  for (const Planned& tensor : tensors) writer.declare(tensor.like->name, tensor.type, tensor.shape);
   std::vector<WrittenTensor> written;
   for (const Planned& tensor : tensors) {
     if (tensor.parts.empty()) {

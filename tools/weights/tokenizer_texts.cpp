@@ -2,9 +2,12 @@
 // models' own: facts of GPT-2's, Llama 3's and Qwen 2's tokenizer.json.
 #include "tools/weights/tokenizer_texts.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/tokenizer/scored_merges.h"
 #include "tools/tokenizer/space_mark.h"
 
@@ -84,17 +87,24 @@ ordered_json post_processor(const TokenizerFile& tokenizer) {
           {"special_tokens", {{bos, {{"id", bos}, {"ids", {*tokenizer.bos}}, {"tokens", {bos}}}}}}};
 }
 
+ordered_json added_token(const TokenizerFile& tokenizer, const AddedToken& token) {
+  return {{"content", name_of(tokenizer, token.id)},
+          {"single_word", token.single_word},
+          {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},
+          {"normalized", token.normalized},
+          {"special", tokenizer.tokens[static_cast<size_t>(token.id)].kind == TokenKind::kControl}};
+}
+
+// Ascending by id, so that whoever adds them one by one gives them these ids.
 ordered_json added_tokens(const TokenizerFile& tokenizer) {
-  ordered_json list = ordered_json::array();
+  std::map<int32_t, ordered_json> by_id;
   for (const AddedToken& token : tokenizer.added) {
-    list.push_back({{"id", token.id},
-                    {"content", name_of(tokenizer, token.id)},
-                    {"single_word", token.single_word},
-                    {"lstrip", token.lstrip},
-                    {"rstrip", token.rstrip},
-                    {"normalized", token.normalized},
-                    {"special", tokenizer.tokens[static_cast<size_t>(token.id)].kind == TokenKind::kControl}});
+    ordered_json& entry = by_id[token.id] = {{"id", token.id}};
+    entry.update(added_token(tokenizer, token));
   }
+  ordered_json list = ordered_json::array();
+  for (const auto& [id, entry] : by_id) list.push_back(entry);
   return list;
 }
 
@@ -126,7 +136,10 @@ ordered_json pairs_model(const TokenizerFile& tokenizer) {
           {"merges", std::move(merges)}};
 }
 
-std::string text_of(const ordered_json& value) { return value.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n"; }
+template <typename Json>
+std::string text_of(const Json& value) {
+  return value.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
 
 }  // namespace
 
@@ -146,6 +159,25 @@ TokenizerTexts tokenizer_texts(const TokenizerFile& tokenizer, const std::string
   if (tokenizer.pad) config["pad_token"] = name_of(tokenizer, *tokenizer.pad);
   if (!chat_template.empty()) config["chat_template"] = chat_template;
   return {text_of(json), text_of(config)};
+}
+
+std::string with_new_tokens(const std::string& name, const std::string& text, const std::string& path, const TokenizerFile& tokenizer,
+                            const std::vector<std::string>& tokens) {
+  if (name != "tokenizer.json" && name != "tokenizer_config.json" && name != "added_tokens.json") return text;
+  nlohmann::json file = parse_json(text, path);  // the order of a vocabulary's entries means nothing, and to keep it would be quadratic
+  if (!file.is_object()) throw UserError(path + ": must be an object");
+  if (name == "tokenizer.json") {
+    file["added_tokens"] = added_tokens(tokenizer);
+    return text_of(file);
+  }
+  const bool is_config = name == "tokenizer_config.json";
+  if (is_config && !file.contains("added_tokens_decoder")) return text;
+  for (const AddedToken& token : tokenizer.added) {
+    const std::string& content = name_of(tokenizer, token.id);
+    if (std::find(tokens.begin(), tokens.end(), content) == tokens.end()) continue;
+    is_config ? file["added_tokens_decoder"][std::to_string(token.id)] = added_token(tokenizer, token) : file[content] = token.id;
+  }
+  return text_of(file);
 }
 
 }  // namespace reprise
