@@ -172,6 +172,35 @@ def write_small(path):
         file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
 
 
+kWithNewTokens = ("gpt2", "llama3", "qwen2", "added", "llama2", "phi3", "mistral", "metaspace", "gemma")
+
+
+def write_new_tokens(path):
+  """The variants of small.jsonl whose vocabularies have got new tokens: these, their ids, and texts with ids as above."""
+  with open(path, "w", encoding="ascii") as file:
+    for name, tokenizer, pieces in variants():
+      if name not in kWithNewTokens:
+        continue
+      special = Tokenizer.from_str(tokenizer.to_str())
+      known = min(token for token in tokenizer.get_vocab() if token.isascii() and token.isalpha() and len(token) > 1)
+      tokens = ["<tool_call>", "</tool_call>", known, "<tool_call>x", "e\u0301!", "a b", "<|im_start|>"]
+      tokens += [token.content for token in tokenizer.get_added_tokens_decoder().values()][-1:]
+      tokenizer.add_tokens([AddedToken(token, normalized=False) for token in tokens if token not in added_texts(tokenizer)])
+      special.add_special_tokens([token for token in tokens if token not in added_texts(special)])
+      file.write(json.dumps({"variant": name, "new_tokens": tokens, "ids": [tokenizer.token_to_id(token) for token in tokens]}) + "\n")
+      for text in hard_texts(name + " new", 40, pieces[:60] + pieces[-12:] + 8 * tokens + [" <tool_call> ", "<tool_call", "x"]):
+        case = [text]
+        for as_text in (True, False):
+          tokenizer.encode_special_tokens = as_text
+          case.append(tokenizer.encode(text, add_special_tokens=False).ids)
+        assert special.encode(text, add_special_tokens=False).ids == case[2], "special or not, the ids are the same"
+        file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
+
+
+def added_texts(tokenizer):
+  return {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+
+
 def from_scores(field, name):
   """SentencePiece's vocabulary with scores, as transformers' converters make merges of them."""
   tokens, scores, types = field("tokens"), field("scores"), field("token_type")
@@ -284,6 +313,7 @@ def main():
   if options.goldens:
     os.makedirs(kFolder, exist_ok=True)
     write_small(os.path.join(kFolder, "small.jsonl"))
+    write_new_tokens(os.path.join(kFolder, "new_tokens.jsonl"))
     write_smollm2(os.path.join(kFolder, "smollm2.jsonl"), options.goldens)
   if options.text:
     with open(options.text, "wb") as file:

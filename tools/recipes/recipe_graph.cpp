@@ -67,19 +67,17 @@ std::vector<std::string> linear_layers(const Graph& graph, bool with_adapter) {
 
 // New rows that stayed what they begin with would teach nothing: what reads them must train.
 void require_tables_train(const Graph& graph, const RecipeRules& rules, const Recipe& recipe) {
-  std::set<std::string> frozen;
+  std::vector<std::string> frozen, modules;
   for (const Node& node : graph.nodes) {
     if (node.op != Op::kEmbedding && node.op != Op::kLossHead) continue;
     const Value& table = graph.values[node.parameters[0]];
-    if (!table.trainable) frozen.insert(table.name);
+    if (table.trainable || std::count(frozen.begin(), frozen.end(), table.name) > 0) continue;
+    const std::string module = table.name.substr(0, table.name.rfind('.'));
+    frozen.push_back(table.name);
+    modules.push_back(module.substr(module.rfind('.') + 1));
   }
-  if (frozen.empty()) return;
-  std::vector<std::string> modules;
-  for (const std::string& name : frozen) modules.push_back(name.substr(0, name.rfind('.')));
-  for (std::string& module : modules) module = module.substr(module.rfind('.') + 1);
-  rules.require(false, "model.new_tokens",
-                "their rows must be trained: " + (recipe.lora ? "add \"modules_to_save\": [" + quoted_list(modules) + "] to lora"
-                                                              : "freeze must leave out " + quoted_list({frozen.begin(), frozen.end()})));
+  rules.require(frozen.empty(), "model.new_tokens",
+                "their rows must be trained: " + (recipe.lora ? "add \"modules_to_save\": [" + quoted_list(modules) + "] to lora" : "freeze must leave out " + quoted_list(frozen)));
 }
 
 void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
