@@ -60,6 +60,7 @@ def read_recipe(path):
 
 def read_model(path, recipe):
   model = dict(recipe["model"])
+  require(not model.get("new_tokens"), f"{path}: model.new_tokens: not supported here; remove the field")
   if "huggingface" in model:
     folder = os.path.join(recipe["folder"], model["huggingface"])
     config = read_json(os.path.join(folder, "config.json"))
