@@ -9,6 +9,7 @@
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/small_tokenizer.h"
+#include "tests/runtime/process.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/output_file.h"
 #include "tools/recipes/recipe.h"
@@ -177,6 +178,25 @@ TEST_F(NewTokensTest, PaddingOfAGgufIsTakenFirst) {
   EXPECT_EQ(more.tokens[812].name, "<12>");
 }
 
+// llama.cpp knows Phi-3 by its name and gives each of its added tokens the white space behind: those of a file that is written, too.
+TEST_F(NewTokensTest, ThoseOfPhi3TakeTheSpaceBehindThem) {
+  write_gguf_characters(folder.file("plain.gguf"), all.at("llama2").json, true);
+  const std::string path = folder.file("t.gguf"), to = folder.file("grown.gguf");
+  {
+    const GgufFile like(folder.file("plain.gguf"));
+    GgufWriter writer(path);
+    for (const auto& [key, value] : like.metadata()) writer.add(key, value);
+    writer.add("general.name", {GgufType::kString, GgufType::kString, "Phi-3 mini"});
+    writer.finish();
+  }
+  TokenizerFile file = read_tokenizer(path);
+  add_tokens(file, {"<a>"});
+  const std::vector<int32_t> ids = Tokenizer(file).encode("<a>  \n<a>", false);
+  EXPECT_EQ(ids, (std::vector<int32_t>{333, 333}));
+  EXPECT_EQ(Tokenizer(written_gguf(path, file, to)).encode("<a>  \n<a>", false), ids);
+  EXPECT_EQ(Tokenizer(of(json::parse(tokenizer_texts(file, "").tokenizer))).encode("<a>  \n<a>", false), ids);
+}
+
 TEST_F(NewTokensTest, WhatIsNoTokenOfItsOwnIsRefusedByName) {
   TokenizerFile by_bytes = of(all.at("gpt2").json), by_characters = of(all.at("llama2").json);
   EXPECT_EQ(by_bytes.tokens.size(), 800u);
@@ -247,6 +267,25 @@ TEST_F(NewTokensRecipe, TheTablesMustTrain) {
   expect_user_error(check({{"lora", {{"r", 2}}}}), {"some.json: model.new_tokens", "add \"modules_to_save\": [\"embed_tokens\", \"lm_head\"] to lora"});
   expect_user_error(check({{"lora", {{"r", 2}, {"modules_to_save", {"embed_tokens"}}}}}), {"model.new_tokens", "add \"modules_to_save\": [\"lm_head\"] to lora"});
   expect_user_error(check({{"freeze", {"*embed*"}}}), {"model.new_tokens", "freeze must leave out \"model.embed_tokens.weight\""});
+}
+
+// A recipe is a model wherever a text is looked at.
+TEST_F(NewTokensRecipe, TextsAreLookedAtByARecipe) {
+  write_file(folder.file("model/chat_template.jinja"), "{% for m in messages %}<a>{{ m.content }}{% endfor %}");
+  write_file(folder.file("r.json"), "// a comment\n" + text({"<a>", "<b>"}));
+  write_file(folder.file("sample.json"), R"({"messages": [{"role": "assistant", "content": "x<b>"}]})");
+  const auto answer = [&](std::vector<std::string> arguments, const std::string& in) {
+    arguments.push_back("--json");
+    const test::ProcessResult result = test::reprise_command(arguments, {.input = in});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return json::parse(result.out);
+  };
+  const json ids = answer({"tokenize", folder.file("r.json")}, "x<a><b>")["ids"];
+  EXPECT_EQ(ids.at(1), 800);
+  EXPECT_EQ(ids.at(2), 801);
+  EXPECT_NE(answer({"tokenize", folder.file("model")}, "x<a><b>")["ids"], ids);
+  EXPECT_EQ(answer({"detokenize", folder.file("r.json")}, ids.dump())["text"], "x<a><b>");
+  EXPECT_EQ(answer({"chat", folder.file("r.json"), folder.file("sample.json")}, "")["ids"], (json{800, ids[0], 801}));
 }
 
 }  // namespace

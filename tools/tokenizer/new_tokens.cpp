@@ -58,7 +58,7 @@ NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens
     if (is_new) token = {name, TokenKind::kNormal};
     require_text(file, token, is_new);
     token.kind = TokenKind::kAdded;
-    file.added.push_back({.id = static_cast<int32_t>(id)});
+    file.added.push_back({.id = static_cast<int32_t>(id), .rstrip = file.added_take_space});
     made.names.push_back(name);
     made.count += is_new;
   }

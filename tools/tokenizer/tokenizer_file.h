@@ -81,6 +81,7 @@ struct TokenizerFile {
   std::string merges_field;                                 // as messages name it
   std::vector<float> scores;  // of each token, in place of merges: any two tokens that make a third may join, those of the highest score first
   std::vector<AddedToken> added;
+  bool added_take_space = false;  // whoever adds a token has white space behind it belong to it
   std::vector<CutStep> cuts;  // each cuts the pieces of the one before
   bool composes = false;      // text is brought into normal form C
   Alphabet alphabet = Alphabet::kBytes;

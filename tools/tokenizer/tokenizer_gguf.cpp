@@ -103,6 +103,7 @@ void take_space_behind(const GgufFile& file, TokenizerFile& to) {
   std::string name = file.text("general.name").value_or("");
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   if (name.find("phi-3") == std::string::npos && name.find("phi3") == std::string::npos) return;
+  to.added_take_space = true;
   for (AddedToken& added : to.added) {
     const std::string& token = to.tokens[static_cast<size_t>(added.id)].name;
     added.rstrip = token != "<unk>" && token != "<s>" && token != "<|endoftext|>";
