@@ -152,24 +152,26 @@ TEST_F(NewTokensTest, PaddingOfAGgufIsTakenFirst) {
   for (int id = 800; id < 810; ++id) padded["added_tokens"].push_back({{"id", id}, {"content", "[PAD" + std::to_string(id) + "]"}, {"special", false}});
   const std::string path = folder.file("t.gguf"), to = folder.file("grown.gguf");
   write_gguf_tokenizer(folder.file("types.gguf"), padded, "qwen2");
-  {
+  for (const int type : {2, 4, 5}) {  // of older converters, and of newer ones
     const GgufFile like(folder.file("types.gguf"));
     GgufWriter writer(path);
     for (auto [key, value] : like.metadata()) {
-      if (key == "tokenizer.ggml.token_type") std::fill(value.value.begin() + 800, value.value.end(), 5);
+      if (key == "tokenizer.ggml.token_type") std::fill(value.value.begin() + 800, value.value.end(), type);
       writer.add(key, value);
     }
     writer.finish();
+    TokenizerFile file = read_tokenizer(path);
+    EXPECT_EQ(file.tokens.size(), 810u);
+    const NewTokens made = add_tokens(file, golden.at("qwen2").tokens);
+    EXPECT_EQ(made.first, 800u);
+    EXPECT_EQ(made.count, 6u) << "one was there";
+    EXPECT_EQ(file.tokens.size(), 810u);
+    expect_ids(file, golden.at("qwen2"));
+    expect_ids(written_gguf(path, file, to), golden.at("qwen2"));
+    EXPECT_EQ(GgufFile(to).strings("tokenizer.ggml.tokens")->at(806), "[PAD806]");
+    EXPECT_EQ(GgufFile(to).integers("tokenizer.ggml.token_type")->at(806), type);
+    expect_ids(of(json::parse(tokenizer_texts(file, "").tokenizer)), golden.at("qwen2"));
   }
-  TokenizerFile file = read_tokenizer(path);
-  EXPECT_EQ(file.tokens.size(), 810u);
-  const NewTokens made = add_tokens(file, golden.at("qwen2").tokens);
-  EXPECT_EQ(made.first, 800u);
-  EXPECT_EQ(made.count, 6u) << "one was there";
-  EXPECT_EQ(file.tokens.size(), 810u);
-  expect_ids(file, golden.at("qwen2"));
-  expect_ids(written_gguf(path, file, to), golden.at("qwen2"));
-  EXPECT_EQ(GgufFile(to).strings("tokenizer.ggml.tokens")->at(806), "[PAD806]");
   TokenizerFile more = read_tokenizer(path);
   std::vector<std::string> many;
   for (int n = 0; n < 13; ++n) many.push_back("<" + std::to_string(n) + ">");

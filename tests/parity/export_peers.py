@@ -210,7 +210,7 @@ def judge_saved_by_peft(reprise, name):
 # ---- llama.cpp ---------------------------------------------------------------------------------------------------------------------
 
 
-def llama_probabilities(path, adapter=None):
+def llama_probabilities(path, adapter=None, prompts=kPrompts):
   """For each prompt the probabilities of the 20 likeliest next tokens, {token id: p}."""
   import xllamacpp
   params = xllamacpp.CommonParams()
@@ -221,7 +221,7 @@ def llama_probabilities(path, adapter=None):
     params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(adapter, 1.0)]
   server = xllamacpp.Server(params)
   answers = []
-  for prompt in kPrompts:
+  for prompt in prompts:
     answer = server.handle_completions({"prompt": prompt, "max_tokens": 1, "n_predict": 1, "temperature": 0, "n_probs": 20, "logprobs": 20, "cache_prompt": False})
     answer = json.loads(answer) if isinstance(answer, str) else answer
     choice = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
@@ -297,6 +297,33 @@ def judge_smollm2(reprise, base, older, lora):
     check("top-20 probabilities, F32 base with adapter GGUF in llama.cpp and folder in transformers", probability_distance(llama_probabilities(merged, adapter), expected), kProbabilities)
 
 
+def judge_new_tokens(reprise, base):
+  """Of a vocabulary with new tokens: their ids in transformers and in llama.cpp, and what both compute of their rows."""
+  print(f"{os.path.basename(base)} with new tokens")
+  base = os.path.abspath(base)
+  tokens, prompt = ["<tool_call>", "</tool_call>"], "Call it: <tool_call>{\"name\"</tool_call> and"
+  with tempfile.TemporaryDirectory() as folder:
+    recipe = recipe_file(folder, {"gguf": base, "new_tokens": tokens}, {"modules_to_save": ["embed_tokens"]})
+    saved = snapshot(reprise, folder, recipe, base)
+    merged, out = os.path.join(folder, "merged.gguf"), os.path.join(folder, "out")
+    export(reprise, recipe, saved, "--adapter", out + "_adapter")
+    export(reprise, recipe, saved, "--merged", out + "_merged")
+    export(reprise, recipe, saved, "--merged-gguf", merged, "--type", "f32")
+    ids = json.loads(subprocess.run([reprise, "tokenize", recipe, "--json"], input=prompt.encode(), check=True, capture_output=True).stdout)["ids"]
+    for name in ("_adapter", "_merged"):
+      tokenizer = AutoTokenizer.from_pretrained(out + name)
+      check(f"new tokens that the tokenizer of {name[1:]} gives otherwise", int(tokenizer.encode(prompt) != ids or ids.count(len(tokenizer) - 2) != 1), 0)
+    model = AutoModelForCausalLM.from_pretrained(out + "_merged", dtype=torch.float32).eval()
+    check("rows that the table lacks", abs(model.get_input_embeddings().weight.shape[0] - len(tokenizer)), 0)
+    probabilities = logits_of(model, ids)[-1].softmax(0)
+    top = probabilities.topk(20)
+    expected = [dict(zip(top.indices.tolist(), top.values.tolist()))]
+    check("top-20 probabilities behind new tokens, merged GGUF in llama.cpp and folder in transformers",
+          probability_distance(llama_probabilities(merged, prompts=[prompt]), expected), kProbabilities)
+    letters = llama_probabilities(merged, prompts=[prompt.replace("_call", "-call")])
+    check("what the new tokens do, inverted", 1e-4 / max(probability_distance(letters, expected), 1e-30), 1)
+
+
 def main():
   logging.set_verbosity_error()
   logging.disable_progress_bar()
@@ -314,6 +341,7 @@ def main():
     if len(sys.argv) > 2:
       for lora in (kLoras[1], kOwn[0]):
         judge_smollm2(reprise, sys.argv[2], older, lora)
+      judge_new_tokens(reprise, sys.argv[2])
     older.judge()
   print(f"{len(failures)} failed")
   sys.exit(1 if failures else 0)

@@ -11,6 +11,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/graph/cuts.h"
 #include "tools/models/model_examples.h"
+#include "tools/tokenizer/new_tokens.h"
 #include "tools/weights/model_files.h"
 
 namespace reprise {
@@ -31,7 +32,6 @@ constexpr std::array<Family, sizeof...(F)> families_of(const std::variant<F...>*
 }
 constexpr auto kFamilies = families_of(static_cast<const Model*>(nullptr));
 
-// Adds the tokens to nothing but the list of those that are added at all.
 void read_new_tokens(const JsonFields& fields, ModelPlace& place) {
   fields.read("new_tokens", place.new_tokens,
               {"Tokens that are added to the vocabulary of the model's files, each found in texts as it is written; the embeddings get a row for each, and "

@@ -12,14 +12,6 @@
 namespace reprise {
 namespace {
 
-// Where the tokens end. A converter's padding is of the type that no text becomes.
-size_t end_of_tokens(const TokenizerFile& file, const std::set<size_t>& added) {
-  const auto is_padding = [&](size_t id) { return file.tokens[id].kind == TokenKind::kAdded && added.count(id) == 0 && file.tokens[id].name == "[PAD" + std::to_string(id) + "]"; };
-  size_t end = file.tokens.size();
-  while (end > 0 && is_padding(end - 1)) --end;
-  return end;
-}
-
 // A token of the vocabulary must stand for its name, and a new one must not look as if it were one of the alphabet's.
 void require_text(const TokenizerFile& file, const FileToken& token, bool is_new) {
   const bool by_characters = file.alphabet == Alphabet::kCharacters;
@@ -29,10 +21,11 @@ void require_text(const TokenizerFile& file, const FileToken& token, bool is_new
   if (bytes != token.name) throw UserError(json_shown(token.name) + " is how the vocabulary spells " + json_shown(bytes) + "; leave it out");
 }
 
-// A place for one more token.
-FileToken& grow(TokenizerFile& file, size_t id) {
+// The place of one more token: that of padding, or one behind all.
+FileToken& take_place(TokenizerFile& file, size_t id) {
   if (id >= kMostTokens) throw UserError("a vocabulary has at most " + std::to_string(kMostTokens) + " tokens; leave some out");
-  if (id >= file.tokens.size()) file.tokens.resize(id + 1);
+  std::erase_if(file.added, [id](const AddedToken& token) { return token.id == static_cast<int32_t>(id); });
+  file.padding > 0 ? void(--file.padding) : file.tokens.resize(id + 1);
   if (!file.scores.empty()) {
     file.scores.resize(file.tokens.size());
     file.scores[id] = kAddedScore;
@@ -43,9 +36,11 @@ FileToken& grow(TokenizerFile& file, size_t id) {
 }  // namespace
 
 NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens) {
+  NewTokens made = {.first = file.tokens.size() - file.padding, .count = 0, .names = {}};
   std::set<size_t> added;
-  for (const AddedToken& token : file.added) added.insert(static_cast<size_t>(token.id));
-  NewTokens made = {.first = end_of_tokens(file, added), .count = 0, .names = {}};
+  for (const AddedToken& token : file.added) {
+    if (static_cast<size_t>(token.id) < made.first) added.insert(static_cast<size_t>(token.id));
+  }
   std::unordered_map<std::string, size_t> id_of_name;
   for (size_t id = 0; id < made.first; ++id) {
     if (file.tokens[id].kind != TokenKind::kAbsent) id_of_name.emplace(file.tokens[id].name, id);
@@ -54,7 +49,7 @@ NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens
     const auto [place, is_new] = id_of_name.emplace(name, made.first + made.count);
     const size_t id = place->second;
     if (!added.insert(id).second) continue;
-    FileToken& token = is_new ? grow(file, id) : file.tokens[id];
+    FileToken& token = is_new ? take_place(file, id) : file.tokens[id];
     if (is_new) token = {name, TokenKind::kNormal};
     require_text(file, token, is_new);
     token.kind = TokenKind::kAdded;

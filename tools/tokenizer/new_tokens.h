@@ -18,8 +18,8 @@ struct NewTokens {
   std::vector<std::string> names;  // those of the list that were no added tokens before
 };
 
-// Each token is cut out of every text as it is written, before the text is normalised or cut into words. Ids begin behind the last token;
-// what converters write behind it to fill a GGUF's list, [PAD7] with the id 7, is none. One that is an added token already stays what it
+// Each token is cut out of every text as it is written, before the text is normalised or cut into words. Ids begin behind the last token
+// that is no padding. One that is an added token already stays what it
 // is. One that merges make becomes an added token with its own id. Throws UserError that begins with the token for what cannot be one: a
 // byte of the vocabulary's, its spelling of another text, and a mark of a space where it has such.
 NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens);

@@ -77,6 +77,7 @@ struct CutStep {
 struct TokenizerFile {
   std::string path;
   std::vector<FileToken> tokens;  // by id
+  size_t padding = 0;             // of these at the end: they only fill the list up to the rows of a table
   std::vector<std::pair<std::string, std::string>> merges;  // of names, the first goes first
   std::string merges_field;                                 // as messages name it
   std::vector<float> scores;  // of each token, in place of merges: any two tokens that make a third may join, those of the highest score first

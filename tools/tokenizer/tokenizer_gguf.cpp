@@ -67,6 +67,12 @@ void read_tokens(const GgufFile& file, TokenizerFile& to) {
   }
 }
 
+// Converters fill the list with [PADn], n the id; older ones as if it were a token that stands in texts.
+void find_padding(TokenizerFile& to) {
+  const auto is_padding = [&](size_t id) { return to.tokens[id].kind != TokenKind::kNormal && to.tokens[id].name == "[PAD" + std::to_string(id) + "]"; };
+  while (to.padding < to.tokens.size() && is_padding(to.tokens.size() - 1 - to.padding)) ++to.padding;
+}
+
 void read_merges(const GgufFile& file, TokenizerFile& to) {
   const nlohmann::json* merges = file.strings(kMerges);
   if (merges == nullptr) refuse(file, kMerges, "missing");
@@ -137,6 +143,7 @@ TokenizerFile read_tokenizer_gguf(const std::string& path) {
     refuse(file, "tokenizer.ggml.model", (model ? json_shown(*model) + " is not supported" : std::string("missing")) +
                                              "; must be \"gpt2\", byte-pair encoding of bytes, or \"llama\", of characters");
   }
+  find_padding(to);
   to.bos = read_id(file, "tokenizer.ggml.bos_token_id", to);
   to.eos = read_id(file, "tokenizer.ggml.eos_token_id", to);
   to.pad = read_id(file, "tokenizer.ggml.padding_token_id", to);

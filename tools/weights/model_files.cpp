@@ -8,6 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/json_text.h"
+#include "tools/tokenizer/new_tokens.h"
 #include "tools/weights/gguf_model.h"
 #include "tools/weights/gguf_weights.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "tools/tokenizer/new_tokens.h"
-#include "tools/tokenizer/tokenizer_file.h"
-
 namespace reprise {
+
+struct NewTokens;
+struct TokenizerFile;
 
 constexpr const char *kChatTemplate = "chat template", *kGgufTokenizer = "tokenizer.ggml";
 
