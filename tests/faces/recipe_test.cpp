@@ -297,6 +297,8 @@ const BadRecipe kBadRecipes[] = {
      kResNet,
      R"({"optimizer": {"name": "sgd", "betas": [0, 0]}})",
      {"optimizer.betas", "\"momentum\""}},
+    {"new tokens of a model without files", kGpt, R"({"model": {"new_tokens": ["<a>"]}})", {"some.json: model.new_tokens", "\"huggingface\"", "\"gguf\""}},
+    {"new tokens of pictures", kResNet, R"({"model": {"new_tokens": ["<a>"]}})", {"some.json: model.new_tokens", "unknown"}},
     {"states of another optimizer", kResNet, R"({"optimizer": {"name": "adafactor", "states": "8bit"}})", {"optimizer.states", "unknown"}},
     {"states that nobody has", kResNet, R"({"optimizer": {"name": "adamw", "states": "fp8"}})", {"optimizer.states", "\"8bit\""}},
     {"gradients kept by AdaLomo", kResNet, R"({"optimizer": {"name": "adalomo"}, "gradient_release": false})", {"gradient_release", "AdaLomo"}},
