@@ -188,6 +188,28 @@ TEST_F(Chat, ALastTokenBehindAllBelongsToTheLastReply) {
   EXPECT_EQ(learned(two), "b<|e|>\n|<|e|>\n<|e|>");
 }
 
+// New tokens are cut, and end a reply, where the same as tokens of control would.
+TEST_F(Chat, NewTokensAreReadAsThoseOfControl) {
+  for (const char* last : {"", "{% if not add_generation_prompt %}{{ '<|e|>' }}{% endif %}"}) {
+    put_file(folder.file("tokenizer.json"), byte_tokenizer(false).dump());
+    put_file(folder.file("chat_template.jinja"), std::string(kTurns) + last);
+    const Json two = chat_of({message("user", "a"), message("assistant", "b"), message("user", "c"), message("assistant", "d")});
+    const Json written = chat_of({message("user", "<|e|>"), message("assistant", "b")});
+    const ChatTokens control = tokens_of(two), letters = tokens_of(written);
+    Json without = byte_tokenizer(false);
+    without["added_tokens"] = Json::array();
+    put_file(folder.file("tokenizer.json"), without.dump());
+    put_file(folder.file("tokenizer_config.json"), "{}");
+    const ModelPlace place = {.huggingface = folder.path(), .gguf = "", .new_tokens = {"<|s|>", "<|e|>"}};
+    const ChatTokens added = ChatModel(ModelFiles::open(place)).tokens_of(two, TrainOn::kAssistant, "x");
+    EXPECT_EQ(added.ids, control.ids);
+    EXPECT_EQ(added.labels, control.labels);
+    // Other than these they are read out of messages, too.
+    const ChatTokens read = ChatModel(ModelFiles::open(place)).tokens_of(written, TrainOn::kAssistant, "x");
+    EXPECT_EQ(std::count(read.ids.begin(), read.ids.end(), kEnd), std::count(letters.ids.begin(), letters.ids.end(), kEnd) + 1);
+  }
+}
+
 // As Llama-2's, Mistral's and Gemma's, over SentencePiece's characters: a space that the tokenizer puts before a text moves no label.
 TEST_F(Chat, LabelsOfCharactersAreOfTheReplies) {
   const auto all = small_tokenizers();

@@ -10,6 +10,7 @@
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/small_tokenizer.h"
 #include "tests/runtime/process.h"
+#include "tools/data/dataset.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/output_file.h"
 #include "tools/recipes/recipe.h"
@@ -269,6 +270,22 @@ TEST_F(NewTokensRecipe, TheTablesMustTrain) {
   expect_user_error(check({{"lora", {{"r", 2}}}}), {"some.json: model.new_tokens", "add \"modules_to_save\": [\"embed_tokens\", \"lm_head\"] to lora"});
   expect_user_error(check({{"lora", {{"r", 2}, {"modules_to_save", {"embed_tokens"}}}}}), {"model.new_tokens", "add \"modules_to_save\": [\"lm_head\"] to lora"});
   expect_user_error(check({{"freeze", {"*embed*"}}}), {"model.new_tokens", "freeze must leave out \"model.embed_tokens.weight\""});
+}
+
+// A long text is tokenised in pieces, none of which ends within a new token.
+TEST_F(NewTokensRecipe, ALongTextIsNotCutWithinOne) {
+  const std::string line = "<a>\nb", word(1019, 'x');
+  std::string text;
+  for (int n = 0; n < 1100; ++n) text += word + line;
+  write_file(folder.file("long.txt"), text);
+  const Recipe recipe = parse({"<a>\nb", "<b>"}, {{"sequence", 1}, {"data", {{"kind", "text"}, {"path", "long.txt"}}}});
+  const Tokenizer tokenizer(ModelFiles::open(recipe.place).tokenizer());
+  const std::vector<int32_t> ids = tokenizer.encode(text, false);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 800), 1100);
+  EXPECT_EQ(open_dataset(recipe, Split::kTraining)->size(), ids.size() - 1);
+  Recipe without = recipe;
+  without.place.new_tokens = {"<b>"};
+  EXPECT_EQ(open_dataset(without, Split::kTraining)->size(), Tokenizer(ModelFiles::open(without.place).tokenizer()).encode(text, false).size() - 1);
 }
 
 // A recipe is a model wherever a text is looked at.

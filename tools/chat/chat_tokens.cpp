@@ -149,7 +149,7 @@ class AssistantFinder {
   }
 
   // Where message i ends. Some templates (Phi-3's) write a last token behind every conversation that does not ask: then it ends where they
-  // begin to write it or to ask, which is no place inside of a token of control. Some templates (Qwen3's) leave thoughts out of a reply once
+  // begin to write it or to ask, which is no place inside of an added token. Some templates (Qwen3's) leave thoughts out of a reply once
   // others follow. Then what the template writes behind the message's last byte, where nothing follows, must stand behind it in the whole too.
   size_t end_of(size_t i) const {
     const Json first = first_messages(i + 1);
@@ -166,8 +166,8 @@ class AssistantFinder {
   size_t end_before_last(const Json& first, const std::string& text) const {
     const std::string asked = chat_.render(first, true).text.bytes;
     size_t end = static_cast<size_t>(std::mismatch(text.begin(), text.end(), asked.begin(), asked.end()).first - text.begin());
-    for (const Tokenizer::Place& control : tokenizer_.find_control(text)) {
-      if (control.begin < end && control.end > end) end = control.begin;
+    for (const Tokenizer::Place& token : tokenizer_.find_added(text)) {
+      if (token.begin < end && token.end > end) end = token.begin;
     }
     const size_t last = first["messages"].size() - 1;
     return end >= end_of_marks(chat_.render(first, false, last).text) && begins_whole(text.substr(0, end)) ? end : 0;

@@ -17,10 +17,10 @@ namespace reprise {
 namespace {
 
 // A text of any size, tokenised in pieces that its tokens do not cross: a piece ends behind a newline where a letter follows, which is a
-// boundary of words in every pre-tokenizer of the known families.
+// boundary of words in every pre-tokenizer of the known families, and where no new token stands across it.
 class TextPieces {
  public:
-  explicit TextPieces(const std::string& path) : file_(path) {}
+  TextPieces(const std::string& path, const std::vector<std::string>& new_tokens) : file_(path), new_tokens_(new_tokens) {}
 
   uint64_t bytes() const { return file_.bytes(); }
   uint64_t done() const { return at_; }
@@ -48,12 +48,25 @@ class TextPieces {
   size_t last_boundary(size_t from) const {
     const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
     for (size_t i = piece_.size(); i-- > std::max<size_t>(from, 1);) {
-      if (piece_[i - 1] == '\n' && is_letter(piece_[i])) return i;
+      if (piece_[i - 1] == '\n' && is_letter(piece_[i]) && !cuts_new_token(i)) return i;
     }
     return 0;
   }
 
+  // Or what may become one behind the piece's end.
+  bool cuts_new_token(size_t at) const {
+    const auto stands_across = [&](const std::string& token) {
+      for (size_t before = 1; before < token.size() && before <= at; ++before) {
+        const std::string_view there = std::string_view(piece_).substr(at - before, token.size());
+        if (token.starts_with(there)) return true;
+      }
+      return false;
+    };
+    return std::any_of(new_tokens_.begin(), new_tokens_.end(), stands_across);
+  }
+
   InputFile file_;
+  const std::vector<std::string> new_tokens_;
   uint64_t at_ = 0;
   std::string piece_;
 };
@@ -85,7 +98,7 @@ class TextDataset : public Dataset {
   uint64_t tokenise(const Recipe& recipe, const std::string& path, DataLook* look) {
     const Tokenizer tokenizer(ModelFiles::open(recipe.place).tokenizer());
     const auto vocabulary = static_cast<uint32_t>(describe_model(recipe.model).vocabulary);
-    TextPieces pieces(path);
+    TextPieces pieces(path, recipe.place.new_tokens);
     LongWork work("tokens of " + path);
     const uint64_t sequence = static_cast<uint64_t>(recipe.sequence);
     for (;;) {

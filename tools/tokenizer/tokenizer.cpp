@@ -128,19 +128,25 @@ void Tokenizer::encode_words(std::string_view text, TextPlace place, std::vector
   cutter_.cut(text, [&](std::string_view word) { cache_.encode(pairs_, word, ids); });
 }
 
-std::vector<Tokenizer::Place> Tokenizer::find_control(std::string_view text) const {
+std::vector<Tokenizer::Place> Tokenizer::find_added(std::string_view text) const {
   std::vector<Place> places;
   const auto find_in = [&](const AddedTokens& tokens, size_t begin, size_t end, const auto& between) {
     const std::string_view piece = text.substr(begin, end - begin);
     size_t at = 0;
     while (const auto match = tokens.find(piece, at, true)) {
       between(begin + at, begin + match->begin);
-      if (is_control(match->id)) places.push_back({begin + match->begin, begin + match->end, match->id});
+      places.push_back({begin + match->begin, begin + match->end, match->id});
       at = match->end;
     }
     between(begin + at, end);
   };
   find_in(in_text_, 0, text.size(), [&](size_t begin, size_t end) { find_in(in_normalised_text_, begin, end, [](size_t, size_t) {}); });
+  return places;
+}
+
+std::vector<Tokenizer::Place> Tokenizer::find_control(std::string_view text) const {
+  std::vector<Place> places = find_added(text);
+  std::erase_if(places, [this](const Place& place) { return !is_control(place.id); });
   return places;
 }
 

@@ -34,13 +34,14 @@ class Tokenizer {
   // before the text matters to a tokenizer that puts a space before it.
   std::vector<int32_t> encode(std::string_view text, bool parse_special, TextPlace place = TextPlace::kBegins) const;
 
-  // The control tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
+  // The added tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
   // Those that are looked for in the normalised text only are found where the text is normal as it is.
   struct Place {
     size_t begin, end;
     int32_t id;
   };
-  std::vector<Place> find_control(std::string_view text) const;
+  std::vector<Place> find_added(std::string_view text) const;
+  std::vector<Place> find_control(std::string_view text) const;  // of these those of control
 
   // The text of these tokens, control tokens as their text; a character may be incomplete. A space that encode() has put before the text is
   // left out again. Throws UserError for an id that is none.
