@@ -17,6 +17,7 @@
 #include "tools/recipes/recipe_graph.h"
 #include "tools/tokenizer/tokenizer.h"
 #include "tools/weights/export_model.h"
+#include "tools/weights/grown_tables.h"
 #include "tools/weights/model_files.h"
 #include "tools/weights/tokenizer_texts.h"
 
@@ -209,6 +210,46 @@ TEST_F(NewTokensTest, WhatIsNoTokenOfItsOwnIsRefusedByName) {
   TokenizerFile same = of(all.at("added").json);
   EXPECT_TRUE(add_tokens(same, {"<|a|>", "~~"}).names.empty()) << "as transformers has it";
   EXPECT_EQ(same.tokens.size(), 809u);
+}
+
+// GPT-2's head is its embeddings, which a GGUF may hold under both names.
+TEST(GrownGguf, ATableThatAFileHoldsTwiceIsWrittenTwice) {
+  const TemporaryFolder folder;
+  const GgufFile golden("tests/golden/weights/gpt2.gguf");
+  const GgufTensor& table = *golden.find_tensor("token_embd.weight");
+  ASSERT_EQ(golden.find_tensor("output.weight"), nullptr);
+  const auto copy = [&](GgufWriter& writer, const GgufTensor& tensor) {
+    std::vector<unsigned char> bytes(tensor.bytes);
+    golden.read_stored(tensor, 0, bytes.data(), bytes.size());
+    writer.write(bytes.data(), bytes.size());
+  };
+  {
+    GgufWriter writer(folder.file("like.gguf"));
+    for (const auto& [key, value] : golden.metadata()) writer.add(key, value);
+    for (const GgufTensor& tensor : golden.tensors()) writer.declare(tensor.name, tensor.type, tensor.shape);
+    writer.declare("output.weight", table.type, table.shape);
+    for (const GgufTensor& tensor : golden.tensors()) copy(writer, tensor);
+    copy(writer, table);
+    writer.finish();
+  }
+  const uint64_t rows = table.shape[0] + 2;
+  const auto weights = grow_tables(open_weights(golden.path()), {.rows = rows, .makes_spare = true, .tokenizer = [&](NewTokens& made) {
+                                                                   made.first = rows - 2, made.count = 2;
+                                                                   TokenizerFile file;
+                                                                   file.tokens.assign(rows, {"x", TokenKind::kNormal});
+                                                                   return file;
+                                                                 }});
+  write_gguf_model(*weights, GgufFile(folder.file("like.gguf")), BlockType::kF32, folder.file("out.gguf"), {.metadata = {}, .rows = rows});
+  const GgufFile out(folder.file("out.gguf"));
+  std::vector<float> numbers[2], wanted(rows * table.shape[1]);
+  weights->read(stored_name(*weights, "transformer.wte.weight"), 0, wanted.size(), wanted.data());
+  for (const int n : {0, 1}) {
+    const GgufTensor& tensor = *out.find_tensor(n == 0 ? "token_embd.weight" : "output.weight");
+    ASSERT_EQ(tensor.shape, (std::vector<uint64_t>{rows, table.shape[1]}));
+    numbers[n].resize(wanted.size());
+    out.read(tensor, 0, wanted.size(), numbers[n].data());
+    EXPECT_EQ(numbers[n], wanted);
+  }
 }
 
 // ---- a recipe's

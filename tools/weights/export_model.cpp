@@ -177,9 +177,10 @@ bool is_table(const std::string& name) { return name == kHead || name == "model.
 std::vector<Planned> plan_tensors(const WeightSource& weights, const GgufFile& like, uint64_t table_rows, BlockType type) {
   std::map<const GgufTensor*, Planned> planned;
   for (const auto& [name, place] : gguf_places(like)) {
-    const std::string stored = stored_name(weights, name);
+    std::string stored = stored_name(weights, name);
+    const bool is_tied = name == kHead && weights.find(stored) == nullptr && !find_embeddings(weights).empty();
+    if (is_tied) stored = find_embeddings(weights);  // GPT-2's file may hold its one table twice
     const StoredWeight* weight = weights.find(stored);
-    if (weight == nullptr && name == kHead && weights.find(stored_name(weights, "transformer.wte.weight")) != nullptr) continue;
     if (weight == nullptr) refuse(weights, stored, "missing; " + like.path() + " has it");
     const bool grows = table_rows > 0 && is_table(name);
     std::vector<uint64_t> shape = place.shape();
