@@ -313,6 +313,16 @@ TEST_F(NewTokensRecipe, TheTablesMustTrain) {
   expect_user_error(check({{"freeze", {"*embed*"}}}), {"model.new_tokens", "freeze must leave out \"model.embed_tokens.weight\""});
 }
 
+// What texts end with may be a new token: tokenizer_config.json names it.
+TEST_F(NewTokensRecipe, TheConfigMayNameOne) {
+  write_file(folder.file("model/tokenizer_config.json"), R"({"eos_token": "<b>", "pad_token": {"content": "<a>"}})");
+  const Recipe recipe = parse({"<a>", "<b>"});
+  const TokenizerFile file = ModelFiles::open(recipe.place).tokenizer();
+  EXPECT_EQ(file.eos, 801);
+  EXPECT_EQ(file.pad, 800);
+  expect_user_error([&] { parse({"<a>"}); }, {"some.json: model.new_tokens", "tokenizer_config.json: eos_token", "\"<b>\" is no token"});
+}
+
 // A long text is tokenised in pieces, none of which ends within a new token.
 TEST_F(NewTokensRecipe, ALongTextIsNotCutWithinOne) {
   const std::string line = "<a>\nb", word(1019, 'x');

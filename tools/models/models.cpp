@@ -11,7 +11,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/graph/cuts.h"
 #include "tools/models/model_examples.h"
-#include "tools/tokenizer/new_tokens.h"
+#include "tools/tokenizer/tokenizer_file.h"
 #include "tools/weights/model_files.h"
 
 namespace reprise {
@@ -47,14 +47,15 @@ void read_new_tokens(const JsonFields& fields, ModelPlace& place) {
 // Those that are added tokens of the files already are left out.
 void keep_new_tokens(const JsonFields& fields, ModelPlace& place) {
   if (place.new_tokens.empty()) return;
-  const ModelFiles files = ModelFiles::open(place.path());
+  const ModelFiles files = ModelFiles::open(place);
   if (!files.has_tokenizer()) fields.refuse("new_tokens", "needs a tokenizer, and " + place.path() + " has none: tokenizer.json, or tokenizer.ggml of a GGUF");
-  TokenizerFile tokenizer = files.tokenizer();
+  NewTokens made;
   try {
-    place.new_tokens = add_tokens(tokenizer, place.new_tokens).names;
+    files.tokenizer(&made);
   } catch (const UserError& error) {
     fields.refuse("new_tokens", error.what());
   }
+  place.new_tokens = made.names;
 }
 
 Model read_published(const JsonFields& fields, ModelPlace& place) {

@@ -15,15 +15,16 @@ namespace {
 // A token of the vocabulary must stand for its name, and a new one must not look as if it were one of the alphabet's.
 void require_text(const TokenizerFile& file, const FileToken& token, bool is_new) {
   const bool by_characters = file.alphabet == Alphabet::kCharacters;
-  if (token.kind == TokenKind::kByte) throw UserError(json_shown(token.name) + " is a byte of the vocabulary; leave it out");
+  const std::string refusal = file.path + ": new_tokens: " + json_shown(token.name);
+  if (token.kind == TokenKind::kByte) throw UserError(refusal + " is a byte of the vocabulary; leave it out");
   if (is_new && !by_characters) return;
   const std::string bytes = by_characters ? bytes_of_marked(token) : bytes_of_name(token.name);
-  if (bytes != token.name) throw UserError(json_shown(token.name) + " is how the vocabulary spells " + json_shown(bytes) + "; leave it out");
+  if (bytes != token.name) throw UserError(refusal + " is how the vocabulary spells " + json_shown(bytes) + "; leave it out");
 }
 
 // The place of one more token: that of padding, or one behind all.
 FileToken& take_place(TokenizerFile& file, size_t id) {
-  if (id >= kMostTokens) throw UserError("a vocabulary has at most " + std::to_string(kMostTokens) + " tokens; leave some out");
+  if (id >= kMostTokens) throw UserError(file.path + ": new_tokens: a vocabulary has at most " + std::to_string(kMostTokens) + " tokens; leave some out");
   std::erase_if(file.added, [id](const AddedToken& token) { return token.id == static_cast<int32_t>(id); });
   file.padding > 0 ? void(--file.padding) : file.tokens.resize(id + 1);
   if (!file.scores.empty()) {
@@ -37,6 +38,7 @@ FileToken& take_place(TokenizerFile& file, size_t id) {
 
 NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens) {
   NewTokens made = {.first = file.tokens.size() - file.padding, .count = 0, .names = {}};
+  if (tokens.empty()) return made;
   std::set<size_t> added;
   for (const AddedToken& token : file.added) {
     if (static_cast<size_t>(token.id) < made.first) added.insert(static_cast<size_t>(token.id));

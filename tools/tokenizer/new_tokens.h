@@ -2,7 +2,6 @@
 // Here because the ids must be the same wherever a text is read, a table has rows for them, and a file is written that names them.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,15 +11,9 @@ namespace reprise {
 
 constexpr float kAddedScore = -1000;  // of an added token, as llama.cpp's converters have it
 
-// What a vocabulary has got: the ids [first, first + count), in the order of the tokens' list.
-struct NewTokens {
-  size_t first = 0, count = 0;
-  std::vector<std::string> names;  // those of the list that were no added tokens before
-};
-
 // Each token is cut out of every text as it is written, before the text is normalised or cut into words. Ids begin behind the last token
 // that is no padding. One that is an added token already stays what it
-// is. One that merges make becomes an added token with its own id. Throws UserError that begins with the token for what cannot be one: a
+// is. One that merges make becomes an added token with its own id. Throws UserError that names the token for what cannot be one: a
 // byte of the vocabulary's, its spelling of another text, and a mark of a space where it has such.
 NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens);
 

@@ -9,6 +9,7 @@
 #include "tools/formats/input_file.h"
 #include "tools/tokenizer/byte_alphabet.h"
 #include "tools/tokenizer/characters.h"
+#include "tools/tokenizer/new_tokens.h"
 #include "tools/tokenizer/space_mark.h"
 
 namespace reprise {
@@ -50,14 +51,18 @@ void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control
 
 }  // namespace
 
-TokenizerFile read_tokenizer(const std::string& path) {
+TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {
   std::string file = path;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) {
     file = (std::filesystem::path(path) / "tokenizer.json").string();
     if (!std::filesystem::exists(file, ignored)) throw UserError(path + ": holds no tokenizer.json; name a folder that does, the file itself, or a GGUF file");
   }
-  return is_gguf(file) ? read_tokenizer_gguf(file) : read_tokenizer_json(file);
+  if (!is_gguf(file)) return read_tokenizer_json(file, new_tokens, made);
+  TokenizerFile read = read_tokenizer_gguf(file);
+  NewTokens added = add_tokens(read, new_tokens);
+  if (made != nullptr) *made = std::move(added);
+  return read;
 }
 
 std::unique_ptr<Tokenizer> Tokenizer::open(const std::string& path) { return std::make_unique<Tokenizer>(read_tokenizer(path)); }

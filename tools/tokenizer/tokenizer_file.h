@@ -97,10 +97,17 @@ struct TokenizerFile {
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 22;
 
-// A folder with tokenizer.json, such a file itself, or a GGUF file. Throws UserError for a tokenizer that is not of this kind, naming what it
-// has.
-TokenizerFile read_tokenizer(const std::string& path);
-TokenizerFile read_tokenizer_json(const std::string& path);  // and the tokenizer_config.json beside it, where there is one
+// What a vocabulary has got of a list of new tokens (new_tokens.h): the ids [first, first + count), in the list's order.
+struct NewTokens {
+  size_t first = 0, count = 0;
+  std::vector<std::string> names;  // those of the list that were no added tokens before
+};
+
+// A folder with tokenizer.json, such a file itself, or a GGUF file; with new tokens, which tokenizer_config.json may name, too. Throws
+// UserError for a tokenizer that is not of this kind, naming what it has.
+TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
+// tokenizer.json, and the tokenizer_config.json beside it, where there is one.
+TokenizerFile read_tokenizer_json(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
 TokenizerFile read_tokenizer_gguf(const std::string& path);
 
 }  // namespace reprise

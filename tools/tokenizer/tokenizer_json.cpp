@@ -8,6 +8,7 @@
 #include "tools/formats/input_file.h"
 #include "tools/formats/json_fields.h"
 #include "tools/tokenizer/cut.h"
+#include "tools/tokenizer/new_tokens.h"
 #include "tools/tokenizer/space_mark.h"
 #include "tools/tokenizer/tokenizer_file.h"
 
@@ -35,7 +36,7 @@ class Reader {
  public:
   explicit Reader(const std::string& path) : json_(parse_json(text_of_file(path), path)), root_(json_, {path}, "") { file_.path = path; }
 
-  TokenizerFile read() {
+  TokenizerFile read(const std::vector<std::string>& new_tokens, NewTokens* made) {
     root_.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
     read_model(root_.object("model"));
     read_added_tokens();
@@ -44,6 +45,9 @@ class Reader {
     check_alphabet();
     if (root_.has_value("post_processor")) read_post_processor(root_.object("post_processor"));
     if (root_.has_value("decoder")) read_decoder(root_.object("decoder"));
+    NewTokens added = add_tokens(file_, new_tokens);
+    for (size_t id = added.first; id < added.first + added.count; ++id) id_of_name_.emplace(file_.tokens[id].name, static_cast<int32_t>(id));
+    if (made != nullptr) *made = std::move(added);
     read_config();
     return std::move(file_);
   }
@@ -379,6 +383,8 @@ class Reader {
 
 }  // namespace
 
-TokenizerFile read_tokenizer_json(const std::string& path) { return Reader(path).read(); }
+TokenizerFile read_tokenizer_json(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {
+  return Reader(path).read(new_tokens, made);
+}
 
 }  // namespace reprise

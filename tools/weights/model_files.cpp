@@ -8,7 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/gguf.h"
 #include "tools/formats/json_text.h"
-#include "tools/tokenizer/new_tokens.h"
+#include "tools/tokenizer/tokenizer_file.h"
 #include "tools/weights/gguf_model.h"
 #include "tools/weights/gguf_weights.h"
 
@@ -60,15 +60,7 @@ ModelFiles ModelFiles::open(const ModelPlace& place) {
 }
 
 TokenizerFile ModelFiles::tokenizer(NewTokens* made) const {
-  TokenizerFile file = read_tokenizer(path_);
-  if (new_tokens_.empty()) return file;
-  try {
-    NewTokens added = add_tokens(file, new_tokens_);
-    if (made != nullptr) *made = std::move(added);
-  } catch (const UserError& error) {
-    throw UserError(path_ + ": new_tokens: " + error.what());
-  }
-  return file;
+  return read_tokenizer(path_, new_tokens_, made);
 }
 
 json ModelFiles::config() const { return is_gguf_ ? gguf_config(GgufFile(path_)) : parse_json(read_file(config_path()), config_path()); }
