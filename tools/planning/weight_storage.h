@@ -14,8 +14,8 @@
 
 namespace reprise {
 
-// Weights for the recipe's model, from its own files or others (weight_source.h), with frozen matrices in the format that the recipe asks for,
-// and with rows for new tokens. Others that have such rows already keep them.
+// Weights for the recipe's model, from its own files or others (weight_source.h), with frozen matrices in the format that the recipe asks
+// for, and with rows for new tokens. Others that have such rows already keep them.
 std::unique_ptr<WeightSource> open_model_weights(const Recipe& recipe, const std::string& path);
 
 // What the recipe's model has on file, as open_model_weights() opens it, where frozen matrices are stored by it; else null.

@@ -76,8 +76,8 @@ void require_tables_train(const Graph& graph, const RecipeRules& rules, const Re
     frozen.push_back(table.name);
     modules.push_back(module.substr(module.rfind('.') + 1));
   }
-  rules.require(frozen.empty(), "model.new_tokens",
-                "their rows must be trained: " + (recipe.lora ? "add \"modules_to_save\": [" + quoted_list(modules) + "] to lora" : "freeze must leave out " + quoted_list(frozen)));
+  const std::string adds = recipe.lora ? "add \"modules_to_save\": [" + quoted_list(modules) + "] to lora" : "freeze must leave out " + quoted_list(frozen);
+  rules.require(frozen.empty(), "model.new_tokens", "their rows must be trained: " + adds);
 }
 
 void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {

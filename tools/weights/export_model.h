@@ -33,10 +33,10 @@ struct GgufVocabulary {
 // Of a file whose vocabulary has got new tokens: `tokenizer` has them all, and the tables so many rows.
 GgufVocabulary gguf_vocabulary(const GgufFile& like, const TokenizerFile& tokenizer, uint64_t rows);
 
-// Writes the model of `like`, with its metadata and further tensors as they are, but with these weights and this vocabulary. Matrices become `type` (F32, F16,
-// BF16, Q8_0, Q4_0 or Q4_K); where their rows are no whole blocks of Q4_K, Q5_0, as llama.cpp has it, and where they are none of these, F32.
-// Vectors become F32. Blocks of the type that `weights` have already are written as they are. Throws UserError as above, and where
-// `weights` lacks a tensor of `like`.
+// Writes the model of `like`, with its metadata and further tensors as they are, but with these weights and this vocabulary. Matrices become
+// `type` (F32, F16, BF16, Q8_0, Q4_0 or Q4_K); where their rows are no whole blocks of Q4_K, Q5_0, as llama.cpp has it, and where they are
+// none of these, F32. Vectors become F32. Blocks of the type that `weights` have already are written as they are. Throws UserError as above,
+// and where `weights` lacks a tensor of `like`.
 std::vector<WrittenTensor> write_gguf_model(const WeightSource& weights, const GgufFile& like, BlockType type, const std::string& path, const GgufVocabulary& vocabulary = {});
 
 // Layers whose scale a GGUF cannot say, which has one alpha for all and divides it by each layer's rank: their B holds the rest of it.
