@@ -196,7 +196,8 @@ bool is_valid(const json& value, const json& schema) {
     if (!value.contains(key.get<std::string>())) return false;
   }
   for (const auto& [key, inner] : value.items()) {
-    if (schema["properties"].contains(key) ? !is_valid(inner, schema["properties"][key]) : !schema.value("additionalProperties", true)) return false;
+    const json known = schema.value("properties", json::object());
+    if (known.contains(key) ? !is_valid(inner, known[key]) : !schema.value("additionalProperties", true)) return false;
   }
   return true;
 }

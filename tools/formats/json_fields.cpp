@@ -55,7 +55,9 @@ JsonFields JsonFields::object(const std::string& key, const KeyText& text) const
 }
 
 JsonFields JsonFields::element(const std::string& list, size_t n) const {
-  return {list_at(list).at(n), origin_, path_of(list) + "[" + std::to_string(n) + "]"};
+  JsonOrigin origin = origin_;
+  origin.notes = nullptr;  // a reference knows the list, not its elements
+  return {list_at(list).at(n), origin, path_of(list) + "[" + std::to_string(n) + "]"};
 }
 
 const json& JsonFields::list_at(const std::string& key) const {

@@ -20,6 +20,9 @@ namespace reprise {
 // Blocks of a net, or of one of its stages: the plan of more would take gigabytes to prove and many minutes.
 constexpr int kMostBlocks = 10000;
 
+// What a node of a net that reads the pictures names (net.h).
+constexpr const char* kNetImages = "images";
+
 class Graph;
 class JsonFields;
 

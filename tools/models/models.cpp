@@ -68,8 +68,17 @@ Model read_published(const JsonFields& fields, ModelPlace& place) {
   return read_published_model(place);
 }
 
+Model read_net_file(const JsonFields& fields, const std::string& recipe_folder) {
+  fields.allow_only({"graph"});
+  std::string file;
+  fields.read_path("graph", recipe_folder, file);
+  const std::string text = read_file(file);
+  const json value = parse_json(text, file, JsonComments::kAllowed);
+  return read_net(value, {file, &text});
+}
+
 Model read_family(const JsonFields& fields) {
-  fields.require("family", "give " + either_of(family_names()) + " (or \"huggingface\": FOLDER, or \"gguf\": FILE)");
+  fields.require("family", "give " + either_of(family_names()) + " (or \"huggingface\": FOLDER, \"gguf\": FILE, or \"graph\": FILE)");
   std::string name;
   fields.read("family", name, {"The kind of network, with names and shapes as in torchvision and Hugging Face", "", "", family_names()});
   for (const Family& family : kFamilies) {
@@ -97,6 +106,7 @@ json model_example(const std::string& family_name) {
 }
 
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place) {
+  if (fields.has("graph") && !fields.has("family")) return read_net_file(fields, recipe_folder);
   if (fields.has("family") || !(fields.has("huggingface") || fields.has("gguf"))) {
     const Model model = read_family(fields);
     // A canonical recipe says where its config was.

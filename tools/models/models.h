@@ -8,15 +8,17 @@
 #include "tools/models/decoder.h"
 #include "tools/models/gpt2.h"
 #include "tools/models/model.h"
+#include "tools/models/net.h"
 #include "tools/models/resnet.h"
 #include "tools/weights/model_files.h"
 
 namespace reprise {
 
-using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, MistralModel, Qwen2Model, Qwen3Model, SmolLm3Model, Phi3Model, Gemma2Model, Gemma3Model>;
+using Model = std::variant<ResNetModel, Gpt2Model, LlamaModel, MistralModel, Qwen2Model, Qwen3Model, SmolLm3Model, Phi3Model, Gemma2Model, Gemma3Model,
+                           NetModel>;
 
 // A recipe's "model": {"family": ..., fields}; or {"huggingface": FOLDER} or {"gguf": FILE}, whose config holds the fields, with tokens that
-// are new. A canonical recipe names `place` beside the fields, which have room for them.
+// are new; or {"graph": FILE}, which holds those of a net. A canonical recipe names `place` beside the fields, which have room for the tokens.
 Model read_model(const JsonFields& fields, const std::string& recipe_folder, ModelPlace& place);
 
 // Of the config in such a place, as it is now, with a row of the embeddings for each new token. Throws UserError.

@@ -145,8 +145,8 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
               {"The folder of its plan: 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first", "", "the file's name without its ending"});
-  fields.require("model", "give {\"family\": ...}, {\"huggingface\": FOLDER} or {\"gguf\": FILE}");
-  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, a folder of Hugging Face, or a GGUF file"}), folder, recipe.place);
+  fields.require("model", "give {\"family\": ...}, {\"huggingface\": FOLDER}, {\"gguf\": FILE} or {\"graph\": FILE}");
+  recipe.model = read_model(fields.object("model", {"The network: a family and its fields, a folder of Hugging Face, a GGUF file, or a file of a net's nodes"}), folder, recipe.place);
   if (fields.has("data")) {
     recipe.data = read_data(fields.object("data", {"What it is trained on", "", "none: such a recipe can be planned, not trained"}), folder);
   }

@@ -184,12 +184,13 @@ json object_schema(const Keys& all, const std::string& object) {
   json variants = json::array();
   for (const std::string& word : discriminator->words()) variants.push_back(object_schema_of(all, object, word));
   if (object == "model") {  // files in place of a family
-    for (const char* key : {"huggingface", "gguf"}) {
-      variants.push_back({{"type", "object"},
-                          {"properties", {{key, path_form().schema}, {"new_tokens", list_form(string_form()).schema}}},
-                          {"required", {key}},
-                          {"additionalProperties", false}});
-    }
+    const auto add = [&](const char* file, json more) {
+      json properties = {{file, path_form().schema}};
+      properties.update(more);
+      variants.push_back({{"type", "object"}, {"properties", properties}, {"required", {file}}, {"additionalProperties", false}});
+    };
+    for (const char* key : {"huggingface", "gguf"}) add(key, {{"new_tokens", list_form(string_form()).schema}});
+    add("graph", json::object());
   }
   return {{"anyOf", variants}};
 }

@@ -1,0 +1,175 @@
+// Nets that are given node by node: the same plan as a family's, and refusals that name the node.
+#include "tools/models/net.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/output_file.h"
+#include "tools/planning/planner.h"
+#include "tools/recipes/recipe.h"
+#include "tools/writing/plan_header.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+
+const json kRest = {{"batch", 8}, {"steps", 3}, {"data", {{"kind", "synthetic"}}}, {"seed", 3}, {"optimizer", {{"name", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}}};
+
+Recipe recipe_of(const json& model, const std::string& folder = "/") {
+  json recipe = kRest;
+  recipe["model"] = model;
+  recipe["name"] = "net";
+  return parse_recipe(recipe.dump(), "net.json", folder);
+}
+
+OwnedPlan plan_of(const Recipe& recipe) {
+  const SolvedModel model = solve_model(recipe);
+  PlannedModel planned = plan_model(model, request_of(model));
+  EXPECT_TRUE(planned.fits);
+  return std::move(planned.plan);
+}
+
+// All of its tables but the name of the recipe that they were made from.
+std::string hash_of(Recipe recipe, const std::optional<uint64_t>& budget = std::nullopt) {
+  recipe.budget_bytes = budget;
+  OwnedPlan plan = plan_of(recipe);
+  plan.recipe_hash = 0;
+  return plan_hash(plan);
+}
+
+// torchvision's ResNet of basic blocks or bottlenecks, written as a list of nodes.
+class ResNetNodes {
+ public:
+  json nodes = json::array();
+
+  void conv_norm(const std::string& conv, const std::string& norm, int channels, int kernel, int stride, int pad, const std::string& input = "") {
+    json node = {{"op", "conv"}, {"name", conv}, {"channels", channels}, {"kernel", kernel}, {"stride", stride}, {"pad", pad}};
+    if (!input.empty()) node["inputs"] = {input};
+    nodes.push_back(node);
+    nodes.push_back({{"op", "batch_norm"}, {"name", norm}});
+  }
+  void relu(const std::string& name) { nodes.push_back({{"op", "relu"}, {"name", name}}); }
+
+  void unit(const std::string& name, const std::string& input, int channels, int stride, bool bottleneck, bool projects) {
+    const int out = bottleneck ? 4 * channels : channels;
+    if (bottleneck) {
+      conv_norm(name + ".conv1", name + ".bn1", channels, 1, 1, 0, input);
+      relu(name + ".relu1");
+      conv_norm(name + ".conv2", name + ".bn2", channels, 3, stride, 1);
+      relu(name + ".relu2");
+      conv_norm(name + ".conv3", name + ".bn3", out, 1, 1, 0);
+    } else {
+      conv_norm(name + ".conv1", name + ".bn1", channels, 3, stride, 1, input);
+      relu(name + ".relu1");
+      conv_norm(name + ".conv2", name + ".bn2", channels, 3, 1, 1);
+    }
+    std::string shortcut = input;
+    if (projects) {
+      conv_norm(name + ".downsample.0", name + ".downsample.1", out, 1, stride, 0, input);
+      shortcut = name + ".downsample.1";
+    }
+    nodes.push_back({{"op", "add"}, {"name", name + ".add"}, {"inputs", {name + (bottleneck ? ".bn3" : ".bn2"), shortcut}}});
+    relu(name);
+  }
+};
+
+json small_resnet(bool imagenet) {
+  ResNetNodes net;
+  const int width = imagenet ? 64 : 16;
+  net.conv_norm("conv1", "bn1", width, imagenet ? 7 : 3, imagenet ? 2 : 1, imagenet ? 3 : 1);
+  net.relu("relu");
+  if (imagenet) net.nodes.push_back({{"op", "max_pool"}, {"name", "maxpool"}, {"kernel", 3}, {"stride", 2}, {"pad", 1}});
+  std::string last = imagenet ? "maxpool" : "relu";
+  for (int stage = 0; stage < 3; ++stage) {
+    for (int unit = 0; unit < 2; ++unit) {
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(unit);
+      net.unit(name, last, width << stage, stage > 0 && unit == 0 ? 2 : 1, imagenet, unit == 0 && (stage > 0 || imagenet));
+      last = name;
+    }
+  }
+  net.nodes.push_back({{"op", "global_pool"}, {"name", "avgpool"}});
+  net.nodes.push_back({{"op", "loss_head"}, {"name", "fc"}, {"classes", 10}});
+  return {{"family", "net"}, {"image", {32, 32, 3}}, {"nodes", net.nodes}};
+}
+
+// Equal tables: names, shapes, initial values, cuts, schedule, layout, rows.
+TEST(Net, HasTheVeryPlanOfAFamily) {
+  for (const bool imagenet : {false, true}) {
+    const json family = {{"family", "resnet"}, {"units", {2, 2, 2}}, {"image", {32, 32, 3}}, {"stem", imagenet ? "imagenet" : "cifar"},
+                         {"block", imagenet ? "bottleneck" : "basic"}};
+    const Recipe of_nodes = recipe_of(small_resnet(imagenet)), of_family = recipe_of(family);
+    EXPECT_EQ(hash_of(of_nodes), hash_of(of_family));
+    const SolvedModel model = solve_model(of_family);
+    const uint64_t least = smallest_budget(model, request_of(model)), middle = least + (model.store_all_bytes - least) / 2;
+    EXPECT_EQ(hash_of(of_nodes, middle), hash_of(of_family, middle));
+    EXPECT_NE(hash_of(of_nodes, middle), hash_of(of_nodes));
+  }
+}
+
+TEST(Net, IsWrittenAsItIsRead) {
+  const Recipe recipe = recipe_of(small_resnet(false));
+  EXPECT_EQ(parse_recipe(canonical_recipe(recipe), "again.json", "/"), recipe);
+}
+
+TEST(Net, StandsInAFileOfItsOwn) {
+  const TemporaryFolder folder;
+  json file = small_resnet(true);
+  file.erase("family");
+  write_file(folder.file("net.graph.json"), "// a net\n" + file.dump());
+  EXPECT_EQ(recipe_of({{"graph", "net.graph.json"}}, folder.path()), recipe_of(small_resnet(true)));
+  expect_user_error([&] { recipe_of({{"graph", "other.json"}}, folder.path()); }, {"other.json"});
+  file["nodes"][3]["kernel"] = -1;
+  write_file(folder.file("net.graph.json"), file.dump());
+  expect_user_error([&] { recipe_of({{"graph", "net.graph.json"}}, folder.path()); }, {"net.graph.json", "nodes[3].kernel", "from 1"});
+}
+
+// Every op is planned; a net is what Graph takes, in any order of the ops.
+TEST(Net, TakesEveryOp) {
+  const json nodes = json::parse(R"([
+      {"op": "conv", "name": "a", "channels": 8, "kernel": 3, "pad": 1}, {"op": "group_norm", "name": "b", "groups": 2}, {"op": "gelu", "name": "c", "tanh": true},
+      {"op": "max_pool", "name": "d", "kernel": 2, "stride": 2}, {"op": "layer_norm", "name": "e"}, {"op": "linear", "name": "f", "features": 16},
+      {"op": "gelu", "name": "g"}, {"op": "dropout", "name": "h", "p": 0.1}, {"op": "linear", "name": "i", "features": 8, "bias": false},
+      {"op": "add", "name": "j", "inputs": ["i", "e"]}, {"op": "batch_norm", "name": "k"}, {"op": "relu", "name": "l"}, {"op": "global_pool", "name": "m"},
+      {"op": "loss_head", "name": "n", "classes": 3, "bias": false}])");
+  const OwnedPlan plan = plan_of(recipe_of({{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}}));
+  EXPECT_GT(plan.arena_bytes, 0u);
+  EXPECT_EQ(describe_model(recipe_of({{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}}).model).classes, 3);
+}
+
+TEST(Net, RefusesWhatIsWrongByNode) {
+  struct Wrong {
+    const char *patch, *first, *second = "", *third = "";
+  };
+  const Wrong all[] = {
+      {R"([{"op": "replace", "path": "/nodes/0/op", "value": "conv3d"}])", "model.nodes[0].op", "conv3d", "\"conv\""},
+      {R"([{"op": "remove", "path": "/nodes/0/channels"}])", "model.nodes[0].channels"},
+      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 2.5}])", "model.nodes[0].kernel", "integer"},
+      {R"([{"op": "add", "path": "/nodes/0/groups", "value": 2}])", "model.nodes[0].groups", "unknown"},
+      {R"([{"op": "replace", "path": "/nodes/1/name", "value": "conv1"}])", "model.nodes[1].name", "conv1"},
+      {R"([{"op": "replace", "path": "/nodes/1/name", "value": ""}])", "model.nodes[1].name"},
+      {R"([{"op": "add", "path": "/nodes/1/inputs", "value": ["fc"]}])", "model.nodes[1].inputs", "fc"},
+      {R"([{"op": "add", "path": "/nodes/1/inputs", "value": ["conv1", "images"]}])", "model.nodes[1].inputs", "must be 1"},
+      {R"([{"op": "add", "path": "/nodes/2/inputs", "value": ["conv1"]}])", "model.nodes", "bn1", "nothing reads"},
+      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 99}])", "model.nodes", "conv1", "at most"},
+      {R"([{"op": "replace", "path": "/nodes/0/op", "value": "global_pool"}, {"op": "remove", "path": "/nodes/0/channels"},
+           {"op": "remove", "path": "/nodes/0/kernel"}, {"op": "remove", "path": "/nodes/0/pad"}])", "model.nodes", "bn1"},
+      {R"([{"op": "remove", "path": "/nodes/4"}])", "model.nodes", "must end", "loss_head"},
+      {R"([{"op": "replace", "path": "/nodes", "value": []}])", "model.nodes", "must end"},
+      {R"([{"op": "replace", "path": "/nodes", "value": 7}])", "model.nodes"},
+      {R"([{"op": "replace", "path": "/nodes/4/bias", "value": 1}])", "model.nodes[4].bias", "true or false"},
+      {R"([{"op": "replace", "path": "/image", "value": [28, 28]}])", "model.image", "[height, width, channels]"},
+      {R"([{"op": "add", "path": "/graph", "value": "net.json"}])", "model.graph"},
+  };
+  const json right = json::parse(R"({"family": "net", "image": [28, 28, 1], "nodes": [{"op": "conv", "name": "conv1", "channels": 8, "kernel": 3, "pad": 1},
+      {"op": "batch_norm", "name": "bn1"}, {"op": "relu", "name": "relu1"}, {"op": "global_pool", "name": "avgpool"},
+      {"op": "loss_head", "name": "fc", "classes": 10, "bias": true}]})");
+  EXPECT_NO_THROW(recipe_of(right));
+  for (const Wrong& wrong : all) {
+    SCOPED_TRACE(wrong.patch);
+    expect_user_error([&] { recipe_of(right.patch(json::parse(wrong.patch))); }, {"net.json", wrong.first, wrong.second, wrong.third});
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

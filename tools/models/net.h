@@ -1,0 +1,41 @@
+// A net that a person, or a program, wrote down node by node: its recipe fields and its graph.
+// Here because not every network is of a family: what Graph can hold can be trained, whoever made it.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/formats/json_fields.h"
+#include "tools/models/model.h"
+
+namespace reprise {
+
+struct NetNode {
+  std::string op, name;             // op: a word of net.cpp's table
+  std::vector<std::string> inputs;  // names of nodes before it, or kNetImages
+  std::map<std::string, double> numbers;  // each key of the op; flags are 0 or 1
+  bool operator==(const NetNode&) const = default;
+};
+
+struct NetModel {
+  static constexpr const char* kFamily = "net";
+  static constexpr HuggingFaceNames kHuggingFace = {};
+
+  int image_height = 0, image_width = 0, image_channels = 0;
+  std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss head
+
+  static NetModel read(const JsonFields& fields);
+  static nlohmann::json example();
+  nlohmann::json write() const;
+  ModelDescription describe() const;
+  void check(const RecipeRules& rules, MicroBatch batch) const;
+  void build(Graph& graph, MicroBatch batch) const;
+  bool operator==(const NetModel&) const = default;
+};
+
+// A net that stands alone, as in a file of its own: the same fields. Throws UserError.
+NetModel read_net(const nlohmann::json& value, const JsonOrigin& origin);
+
+}  // namespace reprise
