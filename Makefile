@@ -377,7 +377,7 @@ bench: $(BENCHES)  ## benchmarks: per cent of the measured peak
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_ROOMS    := formats models tokenizer chat weights recipes data layout schedule profiling snapshots
+FUZZ_ROOMS    := formats models tokenizer chat weights recipes data layout schedule profiling snapshots onnx
 FUZZ_OBJECTS  := $(FUZZ_ROOMS:%=$(BUILD)/fuzz/rooms/%.o)
 $(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
 define compile_to_fuzz

@@ -1,0 +1,258 @@
+// Nets that torch's exporter wrote: the same rows and weights as the family that they are of, and refusals that name the node. The bad files are
+// made here, field by field, because no exporter writes them.
+#include <gtest/gtest.h>
+
+#include "tests/faces/command_line.h"
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/output_file.h"
+#include "tools/onnx/import_net.h"
+#include "tools/planning/planner.h"
+#include "tools/weights/weight_source.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+using Text = std::string;
+
+const std::string kGoldens = "tests/golden/onnx/";  // tests/parity/make_onnx_goldens.py
+
+ImportOrder order_of(const std::string& file, const std::string& recipe) { return {file, recipe, {}, {}, "", ""}; }
+
+OwnedPlan plan_of(const Recipe& recipe) {
+  const SolvedModel model = solve_model(recipe);
+  PlannedModel planned = plan_model(model, request_of(model));
+  EXPECT_TRUE(planned.fits);
+  return std::move(planned.plan);
+}
+
+std::vector<float> numbers_in(const WeightSource& source, const std::string& name) {
+  uint64_t elements = 1;
+  for (const uint64_t dimension : source.find(name)->shape) elements *= dimension;
+  std::vector<float> numbers(elements);
+  source.read(name, 0, elements, numbers.data());
+  return numbers;
+}
+
+TEST(OnnxImport, HasTheRowsOfTheFamily) {
+  const TemporaryFolder folder;
+  const ImportReport report = import_net(order_of(kGoldens + "resnet.onnx", folder.file("net.json")));
+  EXPECT_TRUE(report.refused.empty());
+  Recipe imported = read_recipe(folder.file("net.json"));
+  Recipe family = imported;
+  family.model = parse_recipe(R"({"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "image": [16, 16, 3]}, "batch": 8})", "family.json", "/").model;
+  const OwnedPlan all = plan_of(family);
+  for (const std::optional<uint64_t>& budget : {std::optional<uint64_t>(), std::optional<uint64_t>(report.smallest_budget_bytes)}) {
+    imported.budget_bytes = family.budget_bytes = budget;
+    const OwnedPlan ours = plan_of(imported), theirs = plan_of(family);
+    EXPECT_EQ(ours.arena_bytes, theirs.arena_bytes);
+    ASSERT_EQ(ours.state.size(), theirs.state.size());
+    for (size_t i = 0; i < ours.state.size(); ++i) {
+      EXPECT_STREQ(ours.state[i].name, theirs.state[i].name);
+      EXPECT_EQ(ours.state[i].tensor.offset, theirs.state[i].tensor.offset);
+    }
+    for (size_t p = 0; p < std::size(ours.programs); ++p) {
+      const auto& [a, b] = std::pair(ours.programs[p], theirs.programs[p]);
+      ASSERT_EQ(a.rows.size(), b.rows.size());
+      EXPECT_EQ(a.arguments, b.arguments);
+      for (size_t r = 0; r < a.rows.size(); ++r) {
+        EXPECT_EQ(a.rows[r].op, b.rows[r].op) << r;
+        EXPECT_EQ(a.rows[r].pass, b.rows[r].pass) << r;
+      }
+    }
+  }
+}
+
+TEST(OnnxImport, HasTheWeightsOfTheStateDict) {
+  const TemporaryFolder folder;
+  import_net(order_of(kGoldens + "resnet.onnx", folder.file("net.json")));
+  const auto ours = open_weights(folder.file("net.safetensors")), theirs = open_weights(kGoldens + "resnet.safetensors");
+  EXPECT_EQ(ours->names(), theirs->names());
+  for (const std::string& name : theirs->names()) {
+    EXPECT_EQ(ours->find(name)->shape, theirs->find(name)->shape) << name;
+    EXPECT_EQ(numbers_in(*ours, name), numbers_in(*theirs, name)) << name;
+  }
+}
+
+class ImportCommand : public CommandLine {};
+
+TEST_F(ImportCommand, MakesWhatIsTrained) {
+  const std::string recipe = folder_.file("net.json");
+  const json report = json_answer({"import", kGoldens + "resnet.onnx", "-o", recipe, "--classes", "5", "--freeze", "layer1.*", "--json"});
+  EXPECT_EQ(report.at("ops").at("conv"), 9);
+  EXPECT_EQ(report.at("nodes"), report.at("model_nodes").get<int>() - report.at("left_out").get<int>());
+  EXPECT_LT(report.at("trained_parameters"), report.at("parameters"));
+  const Recipe read = read_recipe(recipe);
+  EXPECT_EQ(describe_model(read.model).classes, 5);
+  EXPECT_EQ(read.init.skip, (std::vector<std::string>{"fc.*"}));
+  EXPECT_EQ(read.freeze, (std::vector<std::string>{"layer1.*"}));
+  const std::string text = reprise_command({"import", kGoldens + "resnet.onnx", "-o", recipe}).out;
+  for (const char* part : {"9 conv", "9 batch_norm", "links", "smallest budget"}) EXPECT_NE(text.find(part), Text::npos) << text;
+}
+
+// ---- files made field by field ----
+
+Text varint(uint64_t n) {
+  Text bytes;
+  for (; n >= 0x80; n >>= 7) bytes += static_cast<char>(n | 0x80);
+  return bytes + static_cast<char>(n);
+}
+Text number(int field, uint64_t n) { return varint(static_cast<uint64_t>(field) << 3) + varint(n); }
+Text bytes(int field, const Text& content) { return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(content.size()) + content; }
+
+Text tensor(const Text& name, const std::vector<uint64_t>& shape, float value = 0.5f) {
+  Text message;
+  uint64_t elements = 1;
+  for (const uint64_t d : shape) message += number(1, d), elements *= d;
+  Text raw;
+  for (uint64_t i = 0; i < elements; ++i) raw.append(reinterpret_cast<const char*>(&value), sizeof value);
+  return message + number(2, 1) + bytes(8, name) + bytes(9, raw);
+}
+Text integers(const Text& name, const std::vector<int64_t>& values) {
+  Text list;
+  for (const int64_t value : values) list += varint(static_cast<uint64_t>(value));
+  return bytes(5, bytes(1, name) + bytes(8, list) + number(20, 7));
+}
+Text integer(const Text& name, int64_t value) { return bytes(5, bytes(1, name) + number(3, static_cast<uint64_t>(value)) + number(20, 2)); }
+Text node(const Text& op, const std::vector<Text>& inputs, const Text& output, const Text& attributes = "") {
+  Text message;
+  for (const Text& input : inputs) message += bytes(1, input);
+  return bytes(1, message + bytes(2, output) + bytes(3, output + "_node") + bytes(4, op) + attributes);
+}
+Text value(int field, const Text& name, const std::vector<int64_t>& shape) {
+  Text dimensions;
+  for (const int64_t d : shape) dimensions += bytes(1, d < 0 ? bytes(2, "n") : number(1, static_cast<uint64_t>(d)));
+  return bytes(field, bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, dimensions))));
+}
+
+struct Parts {
+  Text nodes = node("Conv", {"x", "c.weight"}, "a") + node("Relu", {"a"}, "r") + node("GlobalAveragePool", {"r"}, "g") + node("Flatten", {"g"}, "f") +
+               node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+  Text constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  Text input = value(11, "x", {-1, 1, 6, 6}), output = value(12, "y", {-1, 3}), more = "";
+  uint64_t opset = 17;
+  Text file() const { return number(1, 8) + bytes(7, nodes + constants + input + output + more) + bytes(8, number(2, opset)); }
+};
+
+class MadeFile : public ::testing::Test {
+ protected:
+  std::vector<std::string> refused(const Parts& parts, const ImportRequest& request = {}) {
+    write_file(folder_.file("net.onnx"), parts.file());
+    ImportOrder order = order_of(folder_.file("net.onnx"), folder_.file("net.json"));
+    order.request = request;
+    return import_net(order).refused;
+  }
+  void expect_refused(const Parts& parts, const std::vector<std::string>& words) {
+    const std::vector<std::string> lines = refused(parts);
+    ASSERT_FALSE(lines.empty()) << words[0];
+    for (const std::string& word : words) {
+      const auto has = [&](const std::string& line) { return line.find(word) != std::string::npos; };
+      EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), has)) << word << " is not in " << json(lines).dump();
+    }
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("net.json"))) << "nothing is written";
+  }
+  void expect_error(const Text& file, std::initializer_list<std::string> words) {
+    write_file(folder_.file("net.onnx"), file);
+    expect_user_error([&] { import_net(order_of(folder_.file("net.onnx"), folder_.file("net.json"))); }, words);
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("net.json"))) << "nothing is written";
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(MadeFile, IsRead) {
+  EXPECT_TRUE(refused({}).empty());
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("net.json")));
+  const auto weights = open_weights(folder_.file("net.safetensors"));
+  EXPECT_EQ(weights->names(), (std::vector<std::string>{"c.weight", "fc.bias", "fc.weight"}));
+}
+
+// A matrix that the file has as [in, out].
+TEST_F(MadeFile, MayHaveTransposedMatrices) {
+  Parts parts;
+  parts.nodes = parts.nodes.substr(0, parts.nodes.size() - node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1)).size());
+  parts.nodes += node("Gemm", {"f", "fc.weight", "fc.bias"}, "y");
+  Text matrix = number(1, 4) + number(1, 3) + number(2, 1) + bytes(8, "fc.weight"), raw;
+  for (int i = 0; i < 12; ++i) {
+    const float n = static_cast<float>(i);
+    raw.append(reinterpret_cast<const char*>(&n), sizeof n);
+  }
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, matrix + bytes(9, raw)) + bytes(5, tensor("fc.bias", {3}));
+  EXPECT_TRUE(refused(parts).empty());
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "fc.weight"), (std::vector<float>{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
+}
+
+// All at once, each by node, op and attribute.
+TEST_F(MadeFile, IsRefusedAsAWhole) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a", integers("dilations", {2, 2}) + integer("group", 3)) + node("Mish", {"a"}, "m") + node("Relu", {"m"}, "r", integer("sharp", 1)) +
+                node("MaxPool", {"r"}, "p", integers("kernel_shape", {2, 3})) + node("GlobalAveragePool", {"p"}, "g") + node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight"}, "y");
+  parts.opset = 9;
+  expect_refused(parts, {"opset: 9", "\"a_node\" (Conv): dilations", "\"a_node\" (Conv): group is 3", "\"m_node\" (Mish): the op", "\"r_node\" (Relu): attribute \"sharp\"",
+                         "\"p_node\" (MaxPool): kernel_shape is [2,3]"});
+  EXPECT_EQ(refused(parts).size(), 6u) << "and nothing that follows from another";
+}
+
+TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
+  const Parts right;
+  const auto with = [&](const auto& change) {
+    Parts parts = right;
+    change(parts);
+    return parts;
+  };
+  expect_refused(with([](Parts& p) { p.input = value(11, "x", {-1, 1, -1, -1}); }), {"\"x\"", "--input x="});
+  expect_refused(with([](Parts& p) { p.input = value(11, "x", {-1, 36}); }), {"\"x\"", "[N,C,H,W]"});
+  expect_refused(with([](Parts& p) { p.input += value(11, "z", {-1, 1, 6, 6}); }), {"2 inputs"});
+  expect_refused(with([](Parts& p) { p.output += value(12, "r", {-1, 4, 6, 6}); }), {"2 outputs"});
+  expect_refused(with([](Parts& p) { p.output = value(12, "r", {-1, 4, 6, 6}); }), {"output \"r\"", "Gemm"});
+  expect_refused(with([](Parts& p) { p.output = value(12, "q", {-1}); }), {"output \"q\"", "no node writes it"});
+  expect_refused(with([](Parts& p) { p.nodes = node("Relu", {"b"}, "a") + node("Relu", {"a"}, "b") + node("Gemm", {"b", "fc.weight"}, "y"); }), {"\"a_node\"", "nothing before it writes"});
+  expect_refused(with([](Parts& p) { p.nodes = node("Conv", {"x", "w"}, "a") + node("Gemm", {"a", "fc.weight"}, "y"); }), {"input 1 must be a constant"});
+  expect_refused(with([](Parts& p) { p.nodes = node("Flatten", {"x"}, "f") + node("Gemm", {"f", "fc.weight"}, "y"); }), {"another order"});
+  expect_refused(with([](Parts& p) { p.more = bytes(15, ""); }), {"sparse"});
+}
+
+TEST_F(MadeFile, IsRefusedWhereItLies) {
+  const Text file = Parts().file();
+  expect_error("", {"net.onnx", "no graph"});
+  expect_error(Text(40, '\xff'), {"net.onnx", "byte"});
+  for (size_t length = 1; length < file.size(); length += 7) {
+    write_file(folder_.file("net.onnx"), file.substr(0, length));
+    EXPECT_THROW(import_net(order_of(folder_.file("net.onnx"), folder_.file("net.json"))), UserError) << length;
+  }
+  Parts parts;
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1}, std::numeric_limits<float>::quiet_NaN())) + bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  expect_error(parts.file(), {"net.onnx", "\"c.weight\"", "not finite"});
+  parts.constants = bytes(5, number(1, 8) + tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  write_file(folder_.file("net.onnx"), parts.file());
+  EXPECT_FALSE(import_net(order_of(folder_.file("net.onnx"), folder_.file("net.json"))).refused.empty()) << "five dimensions";
+  parts.constants = bytes(5, number(1, 4) + number(1, 1) + number(1, 1) + number(1, 1) + number(2, 1) + bytes(8, "c.weight") + bytes(9, "short")) + bytes(5, tensor("fc.weight", {3, 4})) +
+                    bytes(5, tensor("fc.bias", {3}));
+  expect_error(parts.file(), {"net.onnx", "\"c.weight\"", "has 5 bytes", "16"});
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 5})) + bytes(5, tensor("fc.bias", {3}));
+  expect_error(parts.file(), {"net.onnx", "\"fc.weight\"", "[3,5]", "[3,4]"});
+}
+
+// Numbers beside the model: in the file that it names, and in no other folder.
+TEST_F(MadeFile, MayHaveItsNumbersBeside) {
+  const auto beside = [](const Text& location, const Text& length) {
+    const auto entry = [](const Text& key, const Text& text) { return bytes(13, bytes(1, key) + bytes(2, text)); };
+    return bytes(5, number(1, 4) + number(1, 1) + number(1, 1) + number(1, 1) + number(2, 1) + bytes(8, "c.weight") + entry("location", location) + entry("offset", "4") +
+                        entry("length", length) + number(14, 1));
+  };
+  Parts parts;
+  const Text others = bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  const float numbers[] = {9, 1, 2, 3, 4};
+  write_file(folder_.file("net.data"), Text(reinterpret_cast<const char*>(numbers), sizeof numbers));
+  parts.constants = beside("net.data", "16") + others;
+  EXPECT_TRUE(refused(parts).empty());
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "c.weight"), (std::vector<float>{1, 2, 3, 4}));
+  std::filesystem::remove(folder_.file("net.json"));
+  for (const auto& [location, length, words] : {std::tuple("../net.data", "16", "beside"), {"/etc/passwd", "16", "beside"}, {"net.data", "17", "ends before"},
+                                                 {"net.data", "x", "length"}, {"none.data", "16", "none.data"}, {"", "16", "beside"}}) {
+    parts.constants = beside(location, length) + others;
+    expect_error(parts.file(), {words});
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,76 @@
+// `reprise import`: a net from elsewhere becomes a recipe.
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "tools/commands/command.h"
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/onnx/import_net.h"
+
+namespace reprise {
+namespace {
+
+struct ImportOptions {
+  std::string file, output, data;
+  std::vector<std::string> inputs, freeze;
+  int classes = 0;
+  bool json = false;
+};
+
+// "NAME=1,3,224,224"
+std::pair<std::string, std::vector<uint64_t>> read_input(const std::string& text) {
+  const auto refuse = [&]() -> UserError { return UserError("--input: must be NAME=SHAPE, as x=1,3,224,224, not " + json_shown(text), UserError::kUsage); };
+  const size_t equals = text.rfind('=');
+  if (equals == std::string::npos || equals == 0) throw refuse();
+  std::vector<uint64_t> shape;
+  for (size_t at = equals + 1; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string number = text.substr(at, end - at);
+    if (number.empty() || number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos || number == "0") throw refuse();
+    shape.push_back(std::stoull(number));
+    at = end + 1;
+  }
+  return {text.substr(0, equals), shape};
+}
+
+ImportOrder order_of(const ImportOptions& options) {
+  ImportOrder order;
+  order.file = options.file;
+  order.recipe = !options.output.empty() ? options.output : std::filesystem::path(options.file).stem().string() + ".json";
+  order.request.classes = options.classes;
+  for (const std::string& input : options.inputs) order.request.inputs.insert(read_input(input));
+  order.freeze = options.freeze;
+  if (options.data.empty()) return order;
+  const size_t equals = options.data.find('=');
+  order.data_kind = options.data.substr(0, equals);
+  if (equals != std::string::npos) order.data_path = options.data.substr(equals + 1);
+  return order;
+}
+
+int run_import(const ImportOptions& options) {
+  const ImportReport report = import_net(order_of(options));
+  if (options.json) print_json(import_json(report));
+  for (const std::string& line : report.refused) std::cerr << options.file << ": " << line << "\n";
+  if (!report.refused.empty()) return UserError::kBadInput;
+  if (!options.json) std::cout << import_text(report);
+  return 0;
+}
+
+}  // namespace
+
+Command add_import(OptionParser& app) {
+  const auto options = std::make_shared<ImportOptions>();
+  OptionParser* parser = app.add_subcommand("import", "make a recipe of an ONNX model: its forward is read, its backward derived");
+  parser->add_option("FILE", options->file, "an ONNX model, opset 11 or later")->required();
+  parser->add_option("-o,--output", options->output, "the recipe to write, NET.json; NET.graph.json and NET.safetensors go beside it; default: FILE's name here");
+  parser->add_option("--classes", options->classes, "a new last layer for so many classes, drawn from the seed")->check(integer_from(2, 1000000000));
+  parser->add_option("--freeze", options->freeze, "patterns of parameters that are not trained; may be given again");
+  parser->add_option("--input", options->inputs, "NAME=SHAPE, as x=1,3,224,224, of an input whose size is open");
+  parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");
+  parser->add_flag("--json", options->json, "print what was made, or all that is refused, as JSON");
+  return {parser, [options] { return run_import(*options); }};
+}
+
+}  // namespace reprise

@@ -1,0 +1,162 @@
+// See import_net.h. All is checked before the first file is written.
+#include "tools/onnx/import_net.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
+#include "tools/formats/text.h"
+#include "tools/models/models.h"
+#include "tools/planning/planner.h"
+#include "tools/recipes/recipe_graph.h"
+#include "tools/snapshots/state_tensors.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kBatch = 8;
+
+// "my/net" of "my/net.json".
+std::string stem_of(const std::string& recipe) {
+  const std::filesystem::path path(recipe);
+  return (path.parent_path() / path.stem()).string();
+}
+
+json recipe_json(const ImportOrder& order, const ImportReport& report, const ImportedNet& net) {
+  const auto name_of = [](const std::string& file) { return std::filesystem::path(file).filename().string(); };
+  json recipe = {{"model", {{"graph", name_of(report.graph)}}},
+                 {"init", {{"from", name_of(report.weights)}}},
+                 {"data", {{"kind", order.data_kind.empty() ? "synthetic" : order.data_kind}}},
+                 {"batch", kBatch},
+                 {"steps", 100},
+                 {"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}}}};
+  if (!order.data_path.empty()) recipe["data"]["path"] = std::filesystem::absolute(order.data_path).string();
+  if (order.request.classes > 0) recipe["init"]["skip"] = {net.head + ".*"};
+  if (!order.freeze.empty()) recipe["freeze"] = order.freeze;
+  return recipe;
+}
+
+// Each tensor of the net has its numbers, of its shape; a new head has none.
+void require_weights(const ImportOrder& order, const ImportedNet& net, const Graph& graph) {
+  for (const Value& value : graph.values) {
+    const bool is_stored = value.kind == ValueKind::kParameter || (value.kind == ValueKind::kBuffer && value.tensor.dtype == DType::kF32);
+    const bool is_new = order.request.classes > 0 && value.name.rfind(net.head + ".", 0) == 0;
+    if (!is_stored || is_new) continue;
+    const auto found = std::find_if(net.weights.begin(), net.weights.end(), [&](const ImportedTensor& weight) { return weight.name == value.name; });
+    if (found == net.weights.end()) throw UserError(order.file + ": tensor " + json_shown(value.name) + ": missing");
+    const auto want = stored_shape(value.tensor);
+    const std::vector<uint64_t> is = shape_of(*found);
+    if (std::vector<uint64_t>(want.begin(), want.end()) != is) {
+      throw UserError(order.file + ": tensor " + json_shown(found->tensor->name) + ": is of " + json(is).dump() + "; the net needs " + json(want).dump());
+    }
+  }
+}
+
+void write_weights(const OnnxFile& file, const ImportedNet& net, const std::string& path) {
+  replace_file(path, [&](const std::string& to) {
+    SafetensorsWriter writer(to);
+    for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, shape_of(weight));
+    for (const ImportedTensor& weight : net.weights) {
+      const std::vector<float> numbers = numbers_of(file, weight);
+      writer.write(numbers.data(), numbers.size() * sizeof(float));
+    }
+    writer.finish();
+  });
+}
+
+// Files that were not there before go again where one of them cannot be written.
+class WrittenFiles {
+ public:
+  ~WrittenFiles() {
+    std::error_code ignored;
+    for (const std::string& path : new_) std::filesystem::remove(path, ignored);
+  }
+  template <typename Write>
+  void write(const std::string& path, const Write& write) {
+    const bool is_new = !std::filesystem::exists(path);
+    write(path);
+    if (is_new) new_.push_back(path);
+  }
+  void keep() { new_.clear(); }
+
+ private:
+  std::vector<std::string> new_;
+};
+
+void count_ops(const json& graph, ImportReport& report) {
+  for (const json& node : graph.at("nodes")) {
+    const std::string op = node.at("op");
+    const auto found = std::find_if(report.ops.begin(), report.ops.end(), [&](const auto& entry) { return entry.first == op; });
+    found == report.ops.end() ? report.ops.emplace_back(op, 1) : std::pair(op, ++found->second);
+  }
+  report.nodes = graph.at("nodes").size();
+}
+
+void count_memory(const Recipe& recipe, ImportReport& report) {
+  const SolvedModel model = solve_model(recipe);
+  report.links = model.chain.links.size();
+  report.smallest_budget_bytes = smallest_budget(model, request_of(model));
+  report.batch = recipe.batch;
+  for (const Value& value : model.network.values) {
+    if (value.kind != ValueKind::kParameter) continue;
+    ++report.tensors;
+    report.elements += value.tensor.elements();
+    report.trained_elements += value.trainable ? value.tensor.elements() : 0;
+  }
+}
+
+}  // namespace
+
+ImportReport import_net(const ImportOrder& order) {
+  const OnnxFile file(order.file);
+  ImportedNet net = net_of_onnx(file, order.request);
+  const std::string stem = stem_of(order.recipe);
+  ImportReport report;
+  report.recipe = order.recipe;
+  report.graph = stem + ".graph.json";
+  report.weights = stem + ".safetensors";
+  report.model_nodes = file.model().nodes.size();
+  report.left_out = net.left_out;
+  report.refused = net.refused;
+  if (!report.refused.empty()) return report;
+  for (const std::string* output : {&report.recipe, &report.graph, &report.weights}) require_other_file(*output, order.file);
+  count_ops(net.graph, report);
+  // The recipe as it will read itself, but for the file of the net, which is not there yet.
+  json recipe = recipe_json(order, report, net), whole = recipe;
+  whole["model"] = model_json(read_net(net.graph, {order.file}));
+  const RecipeRules rules = {order.file};
+  const Recipe read = parse_recipe(whole.dump(), order.recipe, std::filesystem::path(order.recipe).parent_path().string());
+  require_weights(order, net, build_model(read, rules));
+  count_memory(read, report);
+  WrittenFiles files;
+  files.write(report.weights, [&](const std::string& path) { write_weights(file, net, path); });
+  files.write(report.graph, [&](const std::string& path) { replace_file(path, net.graph.dump(1) + "\n"); });
+  files.write(report.recipe, [&](const std::string& path) { replace_file(path, recipe.dump(2) + "\n"); });
+  files.keep();
+  return report;
+}
+
+std::string import_text(const ImportReport& report) {
+  std::string ops;
+  for (const auto& [op, count] : report.ops) ops += (ops.empty() ? "" : ", ") + std::to_string(count) + " " + op;
+  return report.recipe + ": a recipe of the net in " + report.graph + ", its weights in " + report.weights + "\n  nodes           " + std::to_string(report.nodes) + " of the model's " +
+         std::to_string(report.model_nodes) + ": " + ops + "; " + std::to_string(report.left_out) + " left out, which compute nothing\n  links           " + std::to_string(report.links) +
+         "\n  parameters      " + std::to_string(report.elements) + " in " + std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
+         " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " + std::to_string(report.batch) + "\n";
+}
+
+json import_json(const ImportReport& report) {
+  if (!report.refused.empty()) return {{"refused", report.refused}};
+  json ops = json::object();
+  for (const auto& [op, count] : report.ops) ops[op] = count;
+  return {{"recipe", report.recipe}, {"graph", report.graph}, {"weights", report.weights}, {"model_nodes", report.model_nodes}, {"nodes", report.nodes},
+          {"left_out", report.left_out}, {"ops", ops}, {"links", report.links}, {"parameters", report.elements}, {"trained_parameters", report.trained_elements},
+          {"batch", report.batch}, {"smallest_budget", report.smallest_budget_bytes}, {"refused", json::array()}};
+}
+
+}  // namespace reprise

@@ -1,0 +1,34 @@
+// Imports a net: an ONNX file becomes a recipe, a net of nodes and a file of weights, which are trained as any other.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/onnx/net_of_onnx.h"
+
+namespace reprise {
+
+struct ImportOrder {
+  std::string file, recipe;         // recipe: where it is written; the net and its weights beside it
+  ImportRequest request;
+  std::vector<std::string> freeze;  // patterns for the recipe
+  std::string data_kind, data_path;
+};
+
+struct ImportReport {
+  std::string recipe, graph, weights;  // the files
+  size_t model_nodes = 0, nodes = 0, left_out = 0, links = 0, tensors = 0;
+  std::vector<std::pair<std::string, size_t>> ops;  // of the net, with how many there are
+  uint64_t elements = 0, trained_elements = 0;
+  uint64_t smallest_budget_bytes = 0;  // at the recipe's batch
+  int batch = 0;
+  std::vector<std::string> refused;  // where there is one, nothing was written
+};
+
+// Throws UserError. Nothing is left where it does.
+ImportReport import_net(const ImportOrder& order);
+
+std::string import_text(const ImportReport& report);
+nlohmann::json import_json(const ImportReport& report);
+
+}  // namespace reprise

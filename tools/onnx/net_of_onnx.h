@@ -1,0 +1,40 @@
+// The net that an ONNX model says, as a recipe's model takes it, or all that stands against it.
+// Here so that what is not available is named at once, by node, op and attribute, and never trained wrongly.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/onnx/onnx_file.h"
+
+namespace reprise {
+
+struct ImportRequest {
+  int classes = 0;  // of a new head; 0: the model's own stays
+  std::map<std::string, std::vector<uint64_t>> inputs;  // by name: shapes in place of the model's
+};
+
+// A tensor of the net as files of weights have it.
+struct ImportedTensor {
+  std::string name;
+  const OnnxTensor* tensor;  // of the file's model
+  bool transposed = false;   // [in,out] in the file
+};
+
+struct ImportedNet {
+  nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
+  std::vector<ImportedTensor> weights;
+  std::string head;                    // the name of the last layer
+  size_t left_out = 0;                 // nodes that compute nothing, or nothing that the output needs
+  std::vector<std::string> refused;    // one line each; where there is one, the rest is not whole
+};
+
+ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request);
+
+// The numbers of one of its weights, in the file's shape, or transposed. Throws UserError where one is not finite.
+std::vector<float> numbers_of(const OnnxFile& file, const ImportedTensor& weight);
+std::vector<uint64_t> shape_of(const ImportedTensor& weight);
+
+}  // namespace reprise

@@ -1,0 +1,367 @@
+// See onnx_file.h. A message is a run of fields: a varint (number << 3 | wire type), then a varint, eight bytes, a length and so many bytes, or four bytes.
+#include "tools/onnx/onnx_file.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+
+#include "lib/f16.h"
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kMostText = 1 << 16, kMostNumbers = uint64_t{1} << 32, kMostInLists = uint64_t{1} << 22, kMostRank = 16;
+
+enum class Wire : uint32_t { kVarint = 0, kEight = 1, kBytes = 2, kFour = 5 };
+
+// Bytes of the file, read forward in pieces.
+class Bytes {
+ public:
+  explicit Bytes(const InputFile& file) : file_(file) {}
+
+  unsigned char at(uint64_t place) {
+    if (place < begin_ || place >= begin_ + piece_.size()) {
+      begin_ = place;
+      piece_.resize(std::min<uint64_t>(kPiece, file_.bytes() - place));
+      file_.read(begin_, piece_.data(), piece_.size());
+    }
+    return piece_[place - begin_];
+  }
+  const InputFile& file() const { return file_; }
+  [[noreturn]] void refuse(uint64_t place, const std::string& reason) const {
+    throw UserError(file_.path() + ": byte " + std::to_string(place) + ": " + reason + "; an ONNX model is wanted");
+  }
+
+ private:
+  static constexpr uint64_t kPiece = 1 << 16;
+  const InputFile& file_;
+  uint64_t begin_ = 0;
+  std::vector<unsigned char> piece_;
+};
+
+// A message, [at, end) of the file.
+class Message {
+ public:
+  Message(Bytes& bytes, uint64_t begin, uint64_t end) : bytes_(bytes), at_(begin), end_(end) {}
+
+  // The next field: its number, wire type and value, or where its bytes lie.
+  struct Field {
+    uint64_t number;
+    Wire wire;
+    uint64_t value = 0, begin = 0, end = 0;
+  };
+  std::optional<Field> next() {
+    if (at_ == end_) return std::nullopt;
+    const uint64_t start = at_, key = varint();
+    Field field{key >> 3, static_cast<Wire>(key & 7), 0, 0, 0};
+    switch (field.wire) {
+      case Wire::kVarint: field.value = varint(); return field;
+      case Wire::kEight: field.value = fixed(8); return field;
+      case Wire::kFour: field.value = fixed(4); return field;
+      case Wire::kBytes: {
+        const uint64_t length = varint();
+        if (length > end_ - at_) bytes_.refuse(start, "a field of " + std::to_string(length) + " bytes ends behind what it stands in");
+        field.begin = at_;
+        field.end = at_ += length;
+        return field;
+      }
+    }
+    bytes_.refuse(start, "a field of wire type " + std::to_string(key & 7));
+  }
+
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (uint32_t shift = 0; shift < 64; shift += 7) {
+      if (at_ == end_) bytes_.refuse(at_, "ends within a number");
+      const unsigned char byte = bytes_.at(at_++);
+      value |= static_cast<uint64_t>(byte & 0x7f) << shift;
+      if (byte < 0x80) return value;
+    }
+    bytes_.refuse(at_, "a number of more than ten bytes");
+  }
+  bool at_end() const { return at_ == end_; }
+
+ private:
+  uint64_t fixed(uint32_t count) {
+    if (end_ - at_ < count) bytes_.refuse(at_, "ends within a number");
+    uint64_t value = 0;
+    for (uint32_t i = 0; i < count; ++i) value |= static_cast<uint64_t>(bytes_.at(at_++)) << (8 * i);
+    return value;
+  }
+
+  Bytes& bytes_;
+  uint64_t at_, end_;
+};
+using Field = Message::Field;
+
+class Reader {
+ public:
+  explicit Reader(const InputFile& file) : bytes_(file) {}
+
+  OnnxModel read() {
+    OnnxModel model;
+    bool has_graph = false;
+    each({0, Wire::kBytes, 0, 0, bytes_.file().bytes()}, [&](const Field& f) {
+      if (f.number == 7) {
+        if (has_graph) bytes_.refuse(f.begin, "a second graph");
+        has_graph = true;
+        read_graph(f, model);
+      }
+      if (f.number == 8) read_opset(f, model);
+      if (f.number == 25) model.has_functions = true;
+    });
+    if (!has_graph) bytes_.refuse(0, "no graph");
+    return model;
+  }
+
+ private:
+  void each(const Field& message, const std::function<void(const Field&)>& take) {
+    if (message.wire != Wire::kBytes) bytes_.refuse(message.begin, "a number stands where a message must");
+    Message fields(bytes_, message.begin, message.end);
+    while (const std::optional<Field> field = fields.next()) take(*field);
+  }
+  std::string text(const Field& f) {
+    if (f.wire != Wire::kBytes || f.end - f.begin > kMostText) bytes_.refuse(f.begin, "a text is missing or too long");
+    std::string value(f.end - f.begin, '\0');
+    for (uint64_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(bytes_.at(f.begin + i));
+    return value;
+  }
+  uint64_t number(const Field& f) {
+    if (f.wire != Wire::kVarint) bytes_.refuse(f.begin, "an integer is missing");
+    return f.value;
+  }
+  float real(const Field& f) {
+    if (f.wire != Wire::kFour) bytes_.refuse(f.begin, "a number of four bytes is missing");
+    return std::bit_cast<float>(static_cast<uint32_t>(f.value));
+  }
+  // A list of integers may be packed or not.
+  void add_integers(const Field& f, std::vector<int64_t>& to) {
+    if (f.wire == Wire::kVarint) return add(f, to, static_cast<int64_t>(f.value));
+    if (f.wire != Wire::kBytes) bytes_.refuse(f.begin, "integers are missing");
+    Message list(bytes_, f.begin, f.end);
+    while (!list.at_end()) add(f, to, static_cast<int64_t>(list.varint()));
+  }
+  void add_reals(const Field& f, std::vector<float>& to) {
+    if (f.wire == Wire::kFour) return add(f, to, real(f));
+    if (f.wire != Wire::kBytes || (f.end - f.begin) % 4 != 0) bytes_.refuse(f.begin, "numbers of four bytes are missing");
+    for (uint64_t at = f.begin; at < f.end; at += 4) {
+      uint32_t bits = 0;
+      for (uint32_t i = 0; i < 4; ++i) bits |= uint32_t{bytes_.at(at + i)} << (8 * i);
+      add(f, to, std::bit_cast<float>(bits));
+    }
+  }
+  template <typename T>
+  void add(const Field& f, std::vector<T>& to, T value) {
+    if (to.size() == kMostInLists) bytes_.refuse(f.begin, "a list is too long");
+    to.push_back(value);
+  }
+
+  void read_opset(const Field& message, OnnxModel& model) {
+    std::string domain;
+    int64_t version = 0;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) domain = text(f);
+      if (f.number == 2) version = static_cast<int64_t>(number(f));
+    });
+    model.opsets[domain == "ai.onnx" ? "" : domain] = version;
+  }
+
+  void read_graph(const Field& message, OnnxModel& model) {
+    each(message, [&](const Field& f) {
+      if (f.number == 1) model.nodes.push_back(read_node(f));
+      if (f.number == 5) model.constants.push_back(read_tensor(f));
+      if (f.number == 11) model.inputs.push_back(read_value(f));
+      if (f.number == 12) model.outputs.push_back(read_value(f));
+      if (f.number == 15) model.has_sparse = true;
+    });
+  }
+
+  OnnxNode read_node(const Field& message) {
+    OnnxNode node;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) node.inputs.push_back(text(f));
+      if (f.number == 2) node.outputs.push_back(text(f));
+      if (f.number == 3) node.name = text(f);
+      if (f.number == 4) node.op = text(f);
+      if (f.number == 5) node.attributes.push_back(read_attribute(f));
+      if (f.number == 7) node.domain = text(f);
+    });
+    if (node.domain == "ai.onnx") node.domain.clear();
+    return node;
+  }
+
+  OnnxAttribute read_attribute(const Field& message) {
+    OnnxAttribute attribute;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) attribute.name = text(f);
+      if (f.number == 2) attribute.number = real(f);
+      if (f.number == 3) attribute.integer = static_cast<int64_t>(number(f));
+      if (f.number == 4) attribute.text = text(f);
+      if (f.number == 5) attribute.tensor = read_tensor(f);
+      if (f.number == 7) add_reals(f, attribute.numbers);
+      if (f.number == 8) add_integers(f, attribute.integers);
+      if (f.number == 20) attribute.type = static_cast<uint32_t>(number(f));
+    });
+    return attribute;
+  }
+
+  OnnxTensor read_tensor(const Field& message) {
+    OnnxTensor tensor;
+    std::vector<int64_t> shape;
+    std::map<std::string, std::string> external;
+    bool is_external = false;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) add_integers(f, shape);
+      if (f.number == 2) tensor.type = static_cast<uint32_t>(number(f));
+      if (f.number == 4 || f.number == 9 || f.number == 10) take_numbers(f, tensor);
+      if (f.number == 5 || f.number == 7) add_integers(f, tensor.integers);
+      if (f.number == 8) tensor.name = text(f);
+      if (f.number == 13) external.insert(read_entry(f));
+      if (f.number == 14) is_external = number(f) == 1;
+    });
+    if (shape.size() > kMostRank) bytes_.refuse(message.begin, "tensor " + json_shown(tensor.name) + " has " + std::to_string(shape.size()) + " dimensions");
+    double elements = 1;
+    for (const int64_t d : shape) {
+      if (d < 0) bytes_.refuse(message.begin, "tensor " + json_shown(tensor.name) + " has a dimension of " + std::to_string(d));
+      elements *= static_cast<double>(d);
+      tensor.shape.push_back(static_cast<uint64_t>(d));
+    }
+    if (elements > static_cast<double>(kMostNumbers)) bytes_.refuse(message.begin, "tensor " + json_shown(tensor.name) + " has more than 2^32 numbers");
+    if (is_external) place_externally(message, external, tensor);
+    return tensor;
+  }
+  // Of raw_data and the packed lists of four and eight bytes the numbers lie one after the other.
+  void take_numbers(const Field& f, OnnxTensor& tensor) {
+    if (f.wire != Wire::kBytes || tensor.bytes != 0) bytes_.refuse(f.begin, "the numbers of a tensor do not lie in one piece");
+    tensor.at = f.begin;
+    tensor.bytes = f.end - f.begin;
+  }
+  std::pair<std::string, std::string> read_entry(const Field& message) {
+    std::pair<std::string, std::string> entry;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) entry.first = text(f);
+      if (f.number == 2) entry.second = text(f);
+    });
+    return entry;
+  }
+  // A file beside the model's; nothing else is opened, whatever a model says.
+  void place_externally(const Field& message, std::map<std::string, std::string>& entries, OnnxTensor& tensor) {
+    const auto refuse = [&](const std::string& reason) { bytes_.refuse(message.begin, "tensor " + json_shown(tensor.name) + ": external data: " + reason); };
+    const auto integer_of = [&](const char* key, uint64_t absent) {
+      const std::string& given = entries[key];
+      if (given.empty()) return absent;
+      if (given.size() > 18 || !std::all_of(given.begin(), given.end(), [](char c) { return c >= '0' && c <= '9'; })) refuse(std::string(key) + " is " + json_shown(given));
+      return static_cast<uint64_t>(std::stoull(given));
+    };
+    const std::filesystem::path location = entries["location"];
+    const bool leaves = location.is_absolute() || std::any_of(location.begin(), location.end(), [](const auto& part) { return part == ".."; });
+    if (location.empty() || leaves) refuse("location is " + json_shown(location.string()) + "; must be a file beside the model's");
+    tensor.file = (std::filesystem::path(bytes_.file().path()).parent_path() / location).string();
+    tensor.at = integer_of("offset", 0);
+    const InputFile file(tensor.file);
+    if (tensor.at > file.bytes()) refuse("offset is behind the end of " + tensor.file);
+    tensor.bytes = integer_of("length", file.bytes() - tensor.at);
+    if (tensor.bytes > file.bytes() - tensor.at) refuse(tensor.file + " ends before the numbers do");
+  }
+
+  OnnxValue read_value(const Field& message) {
+    OnnxValue value;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) value.name = text(f);
+      if (f.number == 2) each(f, [&](const Field& type) {
+          if (type.number == 1) each(type, [&](const Field& tensor) {
+              if (tensor.number == 1) value.type = static_cast<uint32_t>(number(tensor));
+              if (tensor.number == 2) each(tensor, [&](const Field& d) { if (d.number == 1) value.shape.push_back(read_dimension(d)); });
+            });
+        });
+    });
+    if (value.shape.size() > kMostRank) bytes_.refuse(message.begin, json_shown(value.name) + " has " + std::to_string(value.shape.size()) + " dimensions");
+    return value;
+  }
+  OnnxDimension read_dimension(const Field& message) {
+    OnnxDimension dimension;
+    each(message, [&](const Field& f) {
+      if (f.number == 1) dimension.size = static_cast<int64_t>(number(f));
+      if (f.number == 2) dimension.name = text(f);
+    });
+    return dimension;
+  }
+
+  Bytes bytes_;
+};
+
+}  // namespace
+
+uint64_t OnnxTensor::elements() const {
+  uint64_t n = 1;
+  for (const uint64_t d : shape) n *= d;
+  return n;
+}
+
+OnnxFile::OnnxFile(const std::string& path) : file_(path), model_(Reader(file_).read()) {}
+
+std::vector<unsigned char> OnnxFile::bytes_of(const OnnxTensor& tensor, uint64_t of_number) const {
+  const uint64_t wanted = tensor.elements() * of_number;
+  if (tensor.bytes != wanted) {
+    throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": has " + std::to_string(tensor.bytes) + " bytes; its shape takes " + std::to_string(wanted));
+  }
+  std::vector<unsigned char> bytes(wanted);
+  if (wanted == 0) return bytes;
+  if (tensor.file.empty()) {
+    file_.read(tensor.at, bytes.data(), wanted);
+  } else {
+    InputFile(tensor.file).read(tensor.at, bytes.data(), wanted);
+  }
+  return bytes;
+}
+
+std::vector<float> OnnxFile::floats(const OnnxTensor& tensor) const {
+  const auto type = static_cast<OnnxType>(tensor.type);
+  const bool is_double = type == OnnxType::kDouble, is_float = type == OnnxType::kFloat;
+  if (!is_double && !is_float && type != OnnxType::kHalf && type != OnnxType::kBfloat16) {
+    throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": must be of FLOAT, FLOAT16, BFLOAT16 or DOUBLE, not of type " + std::to_string(tensor.type));
+  }
+  const std::vector<unsigned char> bytes = bytes_of(tensor, is_double ? 8 : is_float ? 4 : 2);
+  std::vector<float> numbers(tensor.elements());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (is_float) {
+      std::memcpy(&numbers[i], &bytes[4 * i], 4);
+    } else if (is_double) {
+      double number = 0;
+      std::memcpy(&number, &bytes[8 * i], 8);
+      numbers[i] = static_cast<float>(number);
+    } else {
+      uint16_t half = 0;
+      std::memcpy(&half, &bytes[2 * i], 2);
+      numbers[i] = type == OnnxType::kHalf ? f16_to_f32(half) : std::bit_cast<float>(uint32_t{half} << 16);
+    }
+  }
+  return numbers;
+}
+
+std::vector<int64_t> OnnxFile::integers(const OnnxTensor& tensor) const {
+  if (!tensor.integers.empty()) {
+    if (tensor.integers.size() == tensor.elements()) return tensor.integers;
+    throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": has " + std::to_string(tensor.integers.size()) + " numbers; its shape takes " + std::to_string(tensor.elements()));
+  }
+  const bool is_long = static_cast<OnnxType>(tensor.type) == OnnxType::kInt64;
+  if (!is_long && static_cast<OnnxType>(tensor.type) != OnnxType::kInt32) throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": must be of INT64 or INT32");
+  const std::vector<unsigned char> bytes = bytes_of(tensor, is_long ? 8 : 4);
+  std::vector<int64_t> numbers(tensor.elements());
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (is_long) {
+      std::memcpy(&numbers[i], &bytes[8 * i], 8);
+    } else {
+      int32_t number = 0;
+      std::memcpy(&number, &bytes[4 * i], 4);
+      numbers[i] = number;
+    }
+  }
+  return numbers;
+}
+
+}  // namespace reprise
