@@ -616,10 +616,10 @@ TEST_P(EveryTile, LossHeadBackward) {
                             scalars.step_labelled = 3 * want.labelled;
                             scalars.loss_sum = 10;
                             return cpu_loss_head_backward<float>(
-                                context, {.dx = out, .dw = out + d.x.size(), .db = out + d.x.size() + d.w.size(), .scalars = &scalars, .x = d.x.data(),
-                                          .w = d.w.data(), .b = biased ? d.b.data() : nullptr, .labels = d.labels.data(), .row_weights = nullptr,
-                                          .scratch = scratch, .scratch_bytes = bytes, .M = c.M, .C = c.C, .V = c.V, .softcap = 0,
-                                          .accumulate_dw = accumulate, .accumulate_db = accumulate});
+                                context, {.dx = out, .dw = out + d.x.size(), .db = out + d.x.size() + d.w.size(), .scalars = &scalars,
+                                          .in = {.x = d.x.data(), .w = d.w.data(), .b = biased ? d.b.data() : nullptr, .labels = d.labels.data(),
+                                                 .scratch = scratch, .scratch_bytes = bytes, .M = c.M, .C = c.C, .V = c.V, .softcap = 0},
+                                          .row_weights = nullptr, .accumulate_dw = accumulate, .accumulate_db = accumulate});
                           });
       const double labelled = static_cast<double>(want.labelled),
                    scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
@@ -653,8 +653,7 @@ TEST_P(EveryTile, LossHeadEvaluate) {
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
-                      return cpu_loss_head_evaluate<float>(context, {&scalars, d.x.data(), d.w.data(), d.b.data(),
-                                                              d.labels.data(), scratch, bytes, c.M, c.C, c.V, 0});
+                      return cpu_loss_head_evaluate<float>(context, {&scalars, {d.x.data(), d.w.data(), d.b.data(), d.labels.data(), scratch, bytes, c.M, c.C, c.V, 0}});
                     });
     EXPECT_NEAR(want.loss, scalars.loss_sum, 1e-5 * (1 + want.loss));
     EXPECT_EQ(want.labelled, scalars.labelled);
@@ -675,8 +674,8 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
         {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars},
-        {dx.data(), nullptr, nullptr, &scalars, d.x.data(), d.w.data(), nullptr, d.labels.data(), nullptr, scratch.aligned(), scratch.bytes, c.M, c.C, c.V, 0,
-         false, false});
+        {dx.data(), nullptr, nullptr, &scalars, {d.x.data(), d.w.data(), nullptr, d.labels.data(), scratch.aligned(), scratch.bytes, c.M, c.C, c.V, 0},
+         nullptr, false, false});
   };
   for (int32_t wrong : {5, -1, -101}) {
     d.labels[2] = wrong;
