@@ -30,11 +30,14 @@ class RowProof : public Walk {
     if (!check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
-    if (has_group_ && !check_group()) return false;
+    if (has_group() && !check_group()) return false;
     if (!check_resources(call)) return false;
     if (info_->attribute == kAttributeKind<ClipAttribute> && !check_finish(row)) return false;
     return !info_->asynchronous() || check_transfer(row);
   }
+
+  // Asked in place of comparing group_ with null, which g++ does not fold under its sanitizers.
+  constexpr bool has_group() const { return info_->pass == Pass::kReduce || info_->pass == Pass::kUpdate; }
 
   // The kernel, its attribute and where its arguments lie; nothing is read through the row before this has passed.
   constexpr bool find_kernel(const Row& row) {
@@ -52,8 +55,7 @@ class RowProof : public Walk {
     if (row.queue != 0 && !asynchronous) return fail(Fault::kInFlight);
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
-    has_group_ = info_->pass == Pass::kReduce || info_->pass == Pass::kUpdate;
-    group_ = has_group_ ? group_of(plan_.attributes, attribute, row.attribute) : nullptr;
+    group_ = has_group() ? group_of(plan_.attributes, attribute, row.attribute) : nullptr;
     in_place_ = kNoRef;
     const int32_t output = info_->in_place_output;
     if (output >= 0 && refs_[output] == refs_[info_->in_place_input]) in_place_ = refs_[output];
@@ -321,8 +323,7 @@ class RowProof : public Walk {
   Ref in_place_ = kNoRef;          // the tensor that the in-place pair shares, where it does
   const Tensor* tensors_[kMaxArguments] = {};
   uint32_t present_ = 0;                   // which of them are there
-  bool has_group_ = false;                 // the row reduces or updates; a flag, because g++'s sanitizers fold no comparison with null here
-  const GroupAttribute* group_ = nullptr;  // of such a row
+  const GroupAttribute* group_ = nullptr;  // where has_group()
   uint32_t groups_ = 0;                    // which arguments name groups
   Ref gradients_ = kNoRef;                 // the group that the row only reads
 

@@ -14,6 +14,8 @@
 
 #include "lib/cpu/cpu_rules.h"
 #include "tests/judges/plan_builder.h"
+#include "tools/planning/planner.h"
+#include "tools/recipes/recipe.h"
 #include "tools/writing/plan_header.h"
 
 namespace reprise::testing {
@@ -83,11 +85,11 @@ class ProofFailure : public ::testing::TestWithParam<std::string> {
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
   }
 
-  Outcome compile(const std::string& header) {
+  Outcome compile(const std::string& header, const std::string& options = "") {
     std::ofstream(directory_ / "plan.h") << header;
     std::ofstream(directory_ / "main.cpp") << "#include \"plan.h\"\nint main() {}\n";
     const std::string root = std::filesystem::current_path().string();
-    return run(compiler_ + " -std=c++20 -fsyntax-only -I'" + root + "' '" + (directory_ / "main.cpp").string() + "'");
+    return run(compiler_ + " -std=c++20 -fsyntax-only " + options + " -I'" + root + "' '" + (directory_ / "main.cpp").string() + "'");
   }
 
   // The fault's name may be qualified, or be a number, but the place must be there as numbers.
@@ -156,6 +158,14 @@ TEST_P(ProofFailure, AReadAfterTheSlotsNextLoadNamesItsPlace) {
   expect_fault(plan, "kNotLive", "0, 8, " + std::to_string(first));
   p.slots[first].end_row = 9;
   expect_fault(plan, "kOverlap", "0, 3, " + std::to_string(second));
+}
+
+// Whoever looks for mistakes of their own compiles the proof with the sanitizers. The plan has rows of every kind that a training has.
+TEST_P(ProofFailure, APlanCompilesUnderTheSanitizers) {
+  const SolvedModel model = solve_model(parse_recipe(
+      R"({"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "image": [8, 8, 1]}, "batch": 2, "clip_norm": 1, "optimizer": {"name": "adamw"}})", "net.json", "/"));
+  const Outcome outcome = compile(header_of(plan_model(model, request_of(model)).plan), "-fsanitize=address,undefined");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
 }
 
 // What lies past an array is nobody's value: the compiler itself refuses to read it.
