@@ -10,10 +10,12 @@
 
 namespace reprise {
 
-// Elements [at, at + kWidth) of blocks, at a multiple of kWidth, so that they share a group: the threads of a launch find the format once for them all.
+// Elements [at, at + kWidth) of blocks, at a multiple of kWidth, so that they share a group. The threads of a launch find the format once for
+// them all.
 template <uint32_t kWidth, typename... F>
 __device__ inline void decode_block_elements(const Weight& w, uint64_t at, float* to, blocks::Formats<F...>) {
   const auto decode = [&]<typename Format>(Format) {
+    static_assert(Format::kGroup % kWidth == 0);
     constexpr uint32_t kElements = dtype_info(Format::kType).block_elements, kBytes = dtype_info(Format::kType).block_bytes;
     const uint8_t* block = static_cast<const uint8_t*>(w.data) + at / kElements * kBytes;
     const uint32_t place = static_cast<uint32_t>(at % kElements), group = place / Format::kGroup;
