@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/plan_source.h"
+#include "tools/commands/tree.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/planning/backends.h"
@@ -28,24 +29,12 @@ struct FitOptions {
   bool json = false, table = false;
 };
 
-// Where boards are that can be named without a folder: installed beside this program, or in the checkout that it was built in.
-std::string boards_folder() {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path(), installed = here.parent_path() / "share/reprise/boards";
-  if (fs::is_directory(installed, ignored)) return installed;
-  for (fs::path folder = here; folder != folder.parent_path(); folder = folder.parent_path()) {
-    if (fs::is_directory(folder / "tools/boards", ignored)) return folder / "tools/boards";
-  }
-  return "";
-}
-
-// A file, or the name of one of those boards.
+// A file, or the name of a board that stands beside this program.
 std::string board_file(const std::string& word) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (word.find('/') != std::string::npos || fs::exists(word, ignored)) return word;
-  const std::string folder = boards_folder(), file = folder + "/" + word + ".json";
+  const std::string folder = find_tree().value_or(Tree()).boards, file = folder + "/" + word + ".json";
   if (fs::exists(file, ignored)) return file;
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().stem());

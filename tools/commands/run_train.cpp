@@ -16,6 +16,7 @@
 
 #include "tools/commands/plan_folder.h"
 #include "tools/commands/recipe_options.h"
+#include "tools/commands/tree.h"
 #include "tools/data/check_data.h"
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
@@ -28,24 +29,6 @@ namespace reprise {
 namespace {
 
 namespace fs = std::filesystem;
-
-// Where the sources, headers and libraries of training programs are.
-struct Tree {
-  std::string include, tools_library, library, cuda_library;
-  std::string main_source(const char* name = "train") const { return include + "/tools/" + name + ".cpp"; }
-};
-
-Tree find_tree() {
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path(), prefix = here.parent_path();
-  const Tree installed = {prefix / "include/reprise", prefix / "lib/libreprise-tools.a", prefix / "lib/libreprise.a", prefix / "lib/libreprise-cuda.a"};
-  if (fs::exists(installed.main_source())) return installed;
-  for (fs::path folder = prefix; folder != folder.parent_path(); folder = folder.parent_path()) {
-    const Tree built = {folder, here / "libtools.a", here / "libreprise.a", here / "libreprise-cuda.a"};
-    if (fs::exists(built.main_source()) && fs::exists(built.library)) return built;
-  }
-  throw UserError("reprise train: " + installed.main_source() + ": missing; run `make install`, or the reprise of a checkout's build folder");
-}
 
 // One for each recipe, wherever recipes of the same name lie.
 std::string cache_folder(const std::string& recipe, const std::string& name) {
@@ -197,11 +180,12 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t
   if (const std::optional<int> status = status_of(arguments, parser, recipe, most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, rules, training);
-  const Tree tree = find_tree();
+  const std::optional<Tree> tree = find_tree();
+  if (!tree) throw UserError("reprise train: the sources of training programs do not stand beside this program; run `make install`, or the reprise of a checkout's build folder");
   const std::string folder = cache_folder(options.recipe, recipe.name);
   lock_folder(folder);
   plan_into(options, folder);
-  compile_program(tree, recipe, folder);
+  compile_program(*tree, recipe, folder);
   const std::string program = folder + "/train";
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
