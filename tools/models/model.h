@@ -11,6 +11,7 @@
 //   bool operator==
 #pragma once
 
+#include <array>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -37,6 +38,9 @@ struct ModelDescription {
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)
   bool packs = false;                                         // of tokens: positions can start anew within a sample
 };
+
+// A family's "image", required: [height, width, channels] in pixels.
+std::array<int, 3> read_image_size(const JsonFields& fields);
 
 struct MicroBatch {
   int samples;

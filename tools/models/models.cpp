@@ -207,6 +207,14 @@ void build_model(const Model& model, Graph& graph, MicroBatch batch) {
   graph.boundaries = find_cuts(graph);
 }
 
+std::array<int, 3> read_image_size(const JsonFields& fields) {
+  fields.require("image", "give [height, width, channels], for example [28, 28, 1]");
+  std::vector<int> image;
+  fields.read("image", image, 1, 65536, {"The size of an image: [height, width, channels]", "pixels"});
+  if (image.size() != 3) fields.refuse("image", "must be [height, width, channels], not " + json_shown(fields.at("image")));
+  return {image[0], image[1], image[2]};
+}
+
 void RecipeRules::require(bool condition, const std::string& field, const std::string& reason) const {
   if (condition) return;
   if (const auto option = options.find(field); option != options.end()) throw UserError(option->second + ": " + reason);

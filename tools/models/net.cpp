@@ -172,13 +172,10 @@ void check_use(const JsonFields& fields, const NetModel& model) {
 NetModel NetModel::read(const JsonFields& fields) {
   fields.allow_only({"family", "image", "nodes"});
   NetModel model;
-  fields.require("image", "give [height, width, channels], for example [28, 28, 1]");
-  std::vector<int> image;
-  fields.read("image", image, 1, 65536, {"The size of an image: [height, width, channels]", "pixels"});
-  if (image.size() != 3) fields.refuse("image", "must be [height, width, channels], not " + json_shown(fields.at("image")));
-  model.image_height = image[0];
-  model.image_width = image[1];
-  model.image_channels = image[2];
+  const auto [height, width, channels] = read_image_size(fields);
+  model.image_height = height;
+  model.image_width = width;
+  model.image_channels = channels;
   fields.require("nodes", "give the list of the net's nodes, in the order of the forward");
   fields.note("nodes", [] { return list_form(object_form()); }, [] { return json(); },
               {"The nodes in the order of the forward, the loss head last: {\"op\", \"name\", \"inputs\", and the op's own keys}; FORMATS 10.1 has the ops"});

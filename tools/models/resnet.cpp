@@ -97,13 +97,10 @@ ResNetModel ResNetModel::read(const JsonFields& fields) {
   fields.read("width", model.width, 1, 65536,
               {"The first stage's; each stage has twice the last one's", "channels", "16 with the cifar stem, 64 with the imagenet stem"});
   fields.read("classes", model.classes, 2, kMostCount, {"How many the classifier tells apart"});
-  fields.require("image", "give [height, width, channels], for example [28, 28, 1]");
-  std::vector<int> image;
-  fields.read("image", image, 1, 65536, {"The size of an image: [height, width, channels]", "pixels"});
-  if (image.size() != 3) fields.refuse("image", "must be [height, width, channels], not " + json_shown(fields.at("image")));
-  model.image_height = image[0];
-  model.image_width = image[1];
-  model.image_channels = image[2];
+  const auto [height, width, channels] = read_image_size(fields);
+  model.image_height = height;
+  model.image_width = width;
+  model.image_channels = channels;
   return model;
 }
 
