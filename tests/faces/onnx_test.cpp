@@ -84,7 +84,7 @@ TEST_F(ImportCommand, MakesWhatIsTrained) {
   EXPECT_LT(report.at("trained_parameters"), report.at("parameters"));
   const Recipe read = read_recipe(recipe);
   EXPECT_EQ(describe_model(read.model).classes, 5);
-  EXPECT_EQ(read.init.skip, (std::vector<std::string>{"fc.*"}));
+  EXPECT_EQ(read.init.skip, (std::vector<std::string>{"fc.weight", "fc.bias"}));
   EXPECT_EQ(read.freeze, (std::vector<std::string>{"layer1.*"}));
   const std::string text = reprise_command({"import", kGoldens + "resnet.onnx", "-o", recipe}).out;
   for (const char* part : {"9 conv", "9 batch_norm", "links", "smallest budget"}) EXPECT_NE(text.find(part), Text::npos) << text;
@@ -166,6 +166,17 @@ TEST_F(MadeFile, IsRead) {
   EXPECT_EQ(weights->names(), (std::vector<std::string>{"c.weight", "fc.bias", "fc.weight"}));
 }
 
+// A new head draws its own tensors, and no others whose names begin as its does.
+TEST_F(MadeFile, KeepsWhatIsNotTheNewHead) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "fc.stem.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight"}, "y", integer("transB", 1));
+  parts.constants = bytes(5, tensor("fc.stem.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 4}));
+  EXPECT_TRUE(refused(parts, {.classes = 7, .inputs = {}}).empty());
+  const Recipe recipe = read_recipe(folder_.file("net.json"));
+  EXPECT_EQ(recipe.init.skip, (std::vector<std::string>{"fc.weight"}));
+  EXPECT_EQ(open_weights(recipe.init.from)->names(), (std::vector<std::string>{"fc.stem.weight"}));
+}
+
 // A matrix that the file has as [in, out].
 TEST_F(MadeFile, MayHaveTransposedMatrices) {
   Parts parts;
@@ -208,7 +219,10 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.nodes = node("Relu", {"b"}, "a") + node("Relu", {"a"}, "b") + node("Gemm", {"b", "fc.weight"}, "y"); }), {"\"a_node\"", "nothing before it writes"});
   expect_refused(with([](Parts& p) { p.nodes = node("Conv", {"x", "w"}, "a") + node("Gemm", {"a", "fc.weight"}, "y"); }), {"input 1 must be a constant"});
   expect_refused(with([](Parts& p) { p.nodes = node("Flatten", {"x"}, "f") + node("Gemm", {"f", "fc.weight"}, "y"); }), {"another order"});
+  expect_refused(with([](Parts& p) { p.nodes = node("MaxPool", {"x"}, "p", integers("kernel_shape", {3})) + node("Gemm", {"p", "fc.weight"}, "y"); }), {"kernel_shape is [3]", "2 times"});
   expect_refused(with([](Parts& p) { p.more = bytes(15, ""); }), {"sparse"});
+  write_file(folder_.file("net.onnx"), right.file());
+  expect_user_error([&] { import_net(order_of(folder_.file("net.onnx"), folder_.file("net.safetensors"))); }, {"net.safetensors", ".json"});
 }
 
 TEST_F(MadeFile, IsRefusedWhereItLies) {

@@ -27,6 +27,13 @@ std::string stem_of(const std::string& recipe) {
   return (path.parent_path() / path.stem()).string();
 }
 
+// Of the head, by name: other layers' names may begin as its does.
+std::vector<std::string> head_tensors(const ImportedNet& net) {
+  std::vector<std::string> names = {net.head + ".weight"};
+  if (net.graph.at("nodes").back().at("bias").get<bool>()) names.push_back(net.head + ".bias");
+  return names;
+}
+
 json recipe_json(const ImportOrder& order, const ImportReport& report, const ImportedNet& net) {
   const auto name_of = [](const std::string& file) { return std::filesystem::path(file).filename().string(); };
   json recipe = {{"model", {{"graph", name_of(report.graph)}}},
@@ -36,16 +43,17 @@ json recipe_json(const ImportOrder& order, const ImportReport& report, const Imp
                  {"steps", 100},
                  {"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}}}};
   if (!order.data_path.empty()) recipe["data"]["path"] = std::filesystem::absolute(order.data_path).string();
-  if (order.request.classes > 0) recipe["init"]["skip"] = {net.head + ".*"};
+  if (order.request.classes > 0) recipe["init"]["skip"] = head_tensors(net);
   if (!order.freeze.empty()) recipe["freeze"] = order.freeze;
   return recipe;
 }
 
 // Each tensor of the net has its numbers, of its shape; a new head has none.
 void require_weights(const ImportOrder& order, const ImportedNet& net, const Graph& graph) {
+  const std::vector<std::string> of_head = head_tensors(net);
   for (const Value& value : graph.values) {
     const bool is_stored = value.kind == ValueKind::kParameter || (value.kind == ValueKind::kBuffer && value.tensor.dtype == DType::kF32);
-    const bool is_new = order.request.classes > 0 && value.name.rfind(net.head + ".", 0) == 0;
+    const bool is_new = order.request.classes > 0 && std::count(of_head.begin(), of_head.end(), value.name) > 0;
     if (!is_stored || is_new) continue;
     const auto found = std::find_if(net.weights.begin(), net.weights.end(), [&](const ImportedTensor& weight) { return weight.name == value.name; });
     if (found == net.weights.end()) throw UserError(order.file + ": tensor " + json_shown(value.name) + ": missing");
@@ -113,6 +121,7 @@ void count_memory(const Recipe& recipe, ImportReport& report) {
 }  // namespace
 
 ImportReport import_net(const ImportOrder& order) {
+  if (!order.recipe.ends_with(".json")) throw UserError(order.recipe + ": must end in .json, as the name of a recipe");
   const OnnxFile file(order.file);
   ImportedNet net = net_of_onnx(file, order.request);
   const std::string stem = stem_of(order.recipe);
@@ -145,7 +154,7 @@ std::string import_text(const ImportReport& report) {
   std::string ops;
   for (const auto& [op, count] : report.ops) ops += (ops.empty() ? "" : ", ") + std::to_string(count) + " " + op;
   return report.recipe + ": a recipe of the net in " + report.graph + ", its weights in " + report.weights + "\n  nodes           " + std::to_string(report.nodes) + " of the model's " +
-         std::to_string(report.model_nodes) + ": " + ops + "; " + std::to_string(report.left_out) + " left out, which compute nothing\n  links           " + std::to_string(report.links) +
+         std::to_string(report.model_nodes) + ": " + ops + "; " + std::to_string(report.left_out) + " left out, which it does not need\n  links           " + std::to_string(report.links) +
          "\n  parameters      " + std::to_string(report.elements) + " in " + std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
          " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " + std::to_string(report.batch) + "\n";
 }

@@ -9,7 +9,7 @@
 namespace reprise {
 
 struct ImportOrder {
-  std::string file, recipe;         // recipe: where it is written; the net and its weights beside it
+  std::string file, recipe;         // recipe: where it is written, NET.json; the net and its weights lie beside it
   ImportRequest request;
   std::vector<std::string> freeze;  // patterns for the recipe
   std::string data_kind, data_path;

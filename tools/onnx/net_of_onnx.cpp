@@ -226,18 +226,20 @@ class Importer {
 
   // ---- the ops ----
 
-  // The same number in all places, which is what a net's window has.
-  int64_t same(NodeReader& reader, const char* name, const std::vector<int64_t>& numbers) {
-    const bool is_same = !numbers.empty() && std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers[0]; });
+  // So many times the same number, which is what a net's window has.
+  int64_t same(NodeReader& reader, const char* name, const std::vector<int64_t>& numbers, size_t count) {
+    const bool is_same = numbers.size() == count && std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers[0]; });
     if (is_same) return numbers[0];
-    reader.refuse(std::string(name) + " is " + json(numbers).dump() + "; available is one number for all sides");
+    reader.refuse(std::string(name) + " is " + json(numbers).dump() + "; available is " + std::to_string(count) + " times the same number");
     return 1;
   }
   json window_of(NodeReader& reader, const std::vector<int64_t>& kernel) {
-    const std::vector<int64_t> ones(kernel.size(), 1), zeros(2 * kernel.size(), 0);
-    json window = {{"kernel", same(reader, "kernel_shape", kernel)}, {"stride", same(reader, "strides", reader.integers("strides", ones))}, {"pad", same(reader, "pads", reader.integers("pads", zeros))}};
+    const std::vector<int64_t> ones(2, 1), zeros(4, 0);
+    json window = {{"kernel", same(reader, "kernel_shape", kernel, 2)},
+                   {"stride", same(reader, "strides", reader.integers("strides", ones), 2)},
+                   {"pad", same(reader, "pads", reader.integers("pads", zeros), 4)}};
     if (const std::string pad = reader.text("auto_pad", "NOTSET"); pad != "NOTSET") reader.refuse("auto_pad is " + json_shown(pad) + "; available are pads");
-    if (same(reader, "dilations", reader.integers("dilations", ones)) != 1) reader.refuse("dilations are not available (yet)");
+    if (same(reader, "dilations", reader.integers("dilations", ones), 2) != 1) reader.refuse("dilations are not available (yet)");
     return window;
   }
 

@@ -26,7 +26,7 @@ struct ImportedTensor {
 struct ImportedNet {
   nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
-  std::string head;                    // the name of the last layer
+  std::string head;                    // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias
   size_t left_out = 0;                 // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;    // one line each; where there is one, the rest is not whole
 };

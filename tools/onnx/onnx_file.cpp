@@ -1,4 +1,5 @@
-// See onnx_file.h. A message is a run of fields: a varint (number << 3 | wire type), then a varint, eight bytes, a length and so many bytes, or four bytes.
+// See onnx_file.h. A message is a run of fields: a varint (number << 3 | wire type), then a varint, eight bytes, a length and so many bytes, or
+// four bytes.
 #include "tools/onnx/onnx_file.h"
 
 #include <algorithm>
