@@ -50,12 +50,6 @@ class Session : public BoundRecipe {
     EXPECT_EQ(measure(trainer), plan().arena_bytes);
     return losses;
   }
-  double loss() {
-    const auto data = open_dataset(recipe(), Split::kTraining);
-    EvaluationReport evaluation;
-    EXPECT_TRUE(evaluate(trainer, source_of(*data), 1, evaluation).ok());
-    return evaluation.loss;
-  }
   // The bytes of every tensor in the state by its name.
   std::map<std::string, std::vector<unsigned char>> values() const {
     std::map<std::string, std::vector<unsigned char>> all;

@@ -129,12 +129,6 @@ class Training : public BoundRecipe {
     }
     return losses;
   }
-  double loss() {
-    const auto data = open_dataset(recipe(), Split::kTraining);
-    EvaluationReport evaluation;
-    EXPECT_TRUE(evaluate(trainer, source_of(*data), 1, evaluation).ok());
-    return evaluation.loss;
-  }
   std::vector<unsigned char> state_bytes() const { return bytes_at(trainer, trainer.state_tensor(kFirstTrained), plan().state_bytes - plan().state[kFirstTrained].tensor.offset); }
   std::vector<float> row(const std::string& name, uint32_t row) const {
     const auto all = floats_of(trainer, static_cast<uint32_t>(&state(name) - plan().state.begin()));

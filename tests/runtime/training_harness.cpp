@@ -239,6 +239,14 @@ const StateTensor& BoundRecipe::state(const std::string& name) const {
   throw std::runtime_error("no state tensor " + name);
 }
 
+double BoundRecipe::loss() {
+  const auto data = open_dataset(recipe_, Split::kTraining);
+  EvaluationReport evaluation;
+  const Status status = evaluate(trainer, source_of(*data), 1, evaluation);
+  if (!status.ok()) throw std::runtime_error(std::string("evaluate: ") + status.message);
+  return evaluation.loss;
+}
+
 namespace {
 
 void reverse_holding(const Chain& chain, int first, int last, std::vector<Action>& actions) {

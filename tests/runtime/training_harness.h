@@ -91,6 +91,8 @@ class BoundRecipe {
   const Plan& plan() const { return view_; }
   // Throws where there is none of that name.
   const StateTensor& state(const std::string& name) const;
+  // Of an evaluation over a micro-batch of the training data.
+  double loss();
 
   Trainer trainer;
 
