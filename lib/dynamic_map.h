@@ -17,8 +17,8 @@ constexpr float power_of_ten(uint32_t decade) {
   return b2 ? b1 ? 1.0f : b0 ? 1e-1f : 1e-2f : b1 ? b0 ? 1e-3f : 1e-4f : b0 ? 1e-5f : 1e-6f;
 }
 
-// Bound `at` of 2^log_parts equal parts of [0.1, 1], as torch.linspace has it: from the nearer end, and rounded once, because it multiplies and
-// adds in one step. 0.1f is kTenth / 2^27, and the span kSpan / 2^24; a bound is a whole number of the last of these bits, so integers say it exactly.
+// Bound `at` of 2^log_parts equal parts of [0.1, 1], as torch.linspace has it: from the nearer end, and rounded once, because torch multiplies
+// and adds in one step. 0.1f is kTenth / 2^27 and the span of the parts kSpan / 2^24: over 2^(27 + log_parts) a bound is an integer, and exact.
 constexpr float linspace_bound(uint32_t at, uint32_t parts, uint32_t log_parts) {
   constexpr uint64_t kTenth = 0xcccccd, kSpan = 0xe66666;
   const uint64_t from_below = (kTenth << log_parts) + 8 * kSpan * at, from_above = (uint64_t{1} << (27 + log_parts)) - 8 * kSpan * (parts - at);
@@ -26,8 +26,8 @@ constexpr float linspace_bound(uint32_t at, uint32_t parts, uint32_t log_parts) 
   return static_cast<float>(at < (parts + 1) / 2 ? from_below : from_above) * unit;
 }
 
-// Number `place`, from 0, of the map's positive numbers below 1. Decade d, from 1e-7 on, has 2^(first + d) numbers, the middles of as many equal parts
-// of its upper nine tenths.
+// Number `place`, from 0, of the map's positive numbers below 1. Decade d, from 1e-7 on, has 2^(first + d) numbers, the middles of as many
+// equal parts of its upper nine tenths.
 constexpr float dynamic_positive(uint32_t place, uint32_t first) {
   uint32_t decade = 0, log_parts = first;
   while (place >= 1u << log_parts) place -= 1u << log_parts, ++log_parts, ++decade;

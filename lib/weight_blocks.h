@@ -196,7 +196,8 @@ struct NF4Double {
   static constexpr uint32_t kGroup = NF4::kGroup;
   static constexpr bool kHasOffset = false;
   static constexpr const uint8_t* places(const uint8_t* block, uint32_t group) { return block + 16 + group * (kGroup / 2); }
-  // The product is rounded before the sum. Cards' code and the tools' are compiled so that nothing is fused; lib/cpu/weight_format.cpp sees to it itself.
+  // The product is rounded before the sum. Cards' code and the tools' are compiled so that nothing is fused; lib/cpu has a way of its own
+  // (weight_format.cpp).
   static constexpr BlockLine line(const uint8_t* block, uint32_t group) {
     const float product = dynamic_number(block[8 + group], true) * float_at(block);
     return {product + float_at(block + 4), 0};

@@ -212,8 +212,8 @@ constexpr auto kMiddlesOfCodes = [] {
 }();
 Byte nearest_code(float share) { return static_cast<Byte>(std::lower_bound(kMiddlesOfCodes.begin(), kMiddlesOfCodes.end(), share) - kMiddlesOfCodes.begin()); }
 
-// The offset lies half way between the largest and the least magnitude, so that the scale is as small as can be and no decoded magnitude is negative.
-// A group of zeros has the place of zero throughout, because its magnitude is not decoded as zero.
+// The offset lies half way between the largest and the least magnitude, so that the scale is as small as can be and no decoded magnitude is
+// negative. A group of zeros has the place of zero throughout, because its magnitude is not decoded as zero.
 void encode_nf4_double(const float* values, Byte* to) {
   constexpr int kGroups = 8;
   float largest[kGroups];

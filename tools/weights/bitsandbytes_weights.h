@@ -15,7 +15,8 @@ namespace reprise {
 bool has_bitsandbytes_weights(const WeightSource& source);
 
 // The same source with each such matrix under its own name, F32 as bitsandbytes dequantises it. One in blocks of 64 may be
-// kept as NF4, or as NF4_DOUBLE where its scales are quantised and its rows are whole blocks of that; both are exact. Throws UserError with file and tensor for what is not NF4, or does not fit together.
+// kept as NF4, or as NF4_DOUBLE where its scales are quantised and its rows are whole blocks of that; both are exact. Throws UserError with
+// file and tensor for what is not NF4, or does not fit together.
 std::unique_ptr<WeightSource> open_bitsandbytes_weights(std::unique_ptr<WeightSource> source);
 
 }  // namespace reprise
