@@ -79,6 +79,10 @@ Status cuda_geglu_backward(const KernelContext& context, const GatedBackwardArgs
 template <typename Stored>
 Status cuda_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_unary_forward(const KernelContext& context, const UnaryForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_unary_backward(const KernelContext& context, const UnaryBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
@@ -163,6 +167,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<GegluForward, Stored, cuda_geglu_forward<Stored>>();
   table.set<GegluBackward, Stored, cuda_geglu_backward<Stored>>();
   table.set<CapForward, Stored, cuda_cap_forward<Stored>>();
+  table.set<UnaryForward, Stored, cuda_unary_forward<Stored>>();
+  table.set<UnaryBackward, Stored, cuda_unary_backward<Stored>>();
   table.set<ColumnsForward, Stored, cuda_columns_forward<Stored>>();
   table.set<ColumnsBackward, Stored, cuda_columns_backward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();

@@ -92,6 +92,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(GegluKernels{});
   rules.have(ColumnsKernels{});
   rules.have(CapKernels{});
+  rules.have(UnaryKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

@@ -35,6 +35,32 @@ __device__ inline float device_exp(float x) {
   return x < -87.33f ? 0.0f : scaled;
 }
 
+// e^x - 1 for x of at most 0, within 2 ulp; NaN stays NaN.
+__device__ inline float device_exp_minus_one(float x) {
+  constexpr float kRound = 0x1.8p23f;
+  const float clamped = x < -88.0f ? -88.0f : x;
+  const float shifted = fmaf(clamped, 0x1.715476p+0f, kRound);
+  const float n = shifted - kRound;
+  const float r = fmaf(-n, 0x1.7f7d1cp-20f, fmaf(-n, 0x1.62e4p-1f, clamped));
+  float p = 1.3926199051e-3f;
+  p = fmaf(p, r, 8.3631914315e-3f);
+  p = fmaf(p, r, 4.1666554524e-2f);
+  p = fmaf(p, r, 1.6666576915e-1f);
+  p = fmaf(p, r, 0.5f);
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127u) << 23);  // 2^n
+  return fmaf(power, fmaf(r * r, p, r), power - 1.0f);
+}
+
+// log(1 + e) for e in [0, 1] within 2 ulp.
+__device__ inline float device_log_one_plus(float e) {
+  const float s = e / (2.0f + e), square = s * s, twice = s + s;
+  float p = 1.342574901e-1f;
+  p = fmaf(p, square, 1.411830990e-1f);
+  p = fmaf(p, square, 2.000378032e-1f);
+  p = fmaf(p, square, 3.333332017e-1f);
+  return fmaf(twice, square * p, twice);
+}
+
 // tanh(x) within 2 ulp.
 __device__ inline float device_tanh(float x) {
   const float magnitude = x < 0.0f ? -x : x, square = x * x;

@@ -146,6 +146,40 @@ struct ColumnsAttribute {
   constexpr bool makes_sense() const { return true; }  // the contract compares it with the columns that there are
 };
 
+// The functions of one number that lib/ops/unary.h computes. Plans hold their numbers: a new one stands last.
+enum class UnaryFunction : uint32_t {
+  kSilu, kHardswish, kHardsigmoid, kSigmoid, kRelu6, kLeakyRelu, kElu, kTanh, kSoftplus, kMish, kQuickGelu, kExp,
+};
+struct UnaryFunctionInfo {
+  const char* word;
+  const char* parameter;  // its word; null for a function without one, whose attribute holds 0
+  float absent;           // the parameter where nobody gives one
+};
+// In the order of UnaryFunction.
+inline constexpr UnaryFunctionInfo kUnaryFunctions[] = {
+    {"silu", nullptr, 0}, {"hardswish", nullptr, 0}, {"hardsigmoid", nullptr, 0}, {"sigmoid", nullptr, 0},
+    {"relu6", nullptr, 0}, {"leaky_relu", "slope", 0.01f}, {"elu", "alpha", 1}, {"tanh", nullptr, 0},
+    {"softplus", nullptr, 0}, {"mish", nullptr, 0}, {"quick_gelu", nullptr, 0}, {"exp", nullptr, 0},
+};
+constexpr uint32_t kUnaryFunctionCount = sizeof(kUnaryFunctions) / sizeof(kUnaryFunctions[0]);
+static_assert(static_cast<uint32_t>(UnaryFunction::kExp) + 1 == kUnaryFunctionCount);
+
+struct UnaryAttribute {
+  static constexpr const char* kName = "Unary";
+  uint32_t function;    // a UnaryFunction
+  float parameter = 0;
+  constexpr bool operator==(const UnaryAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("function", function), visit("parameter", parameter);
+  }
+  constexpr bool makes_sense() const {
+    if (function >= kUnaryFunctionCount) return false;
+    if (kUnaryFunctions[function].parameter == nullptr) return parameter == 0;
+    return sense::within(static_cast<double>(parameter), -sense::kMostFactor, sense::kMostFactor);
+  }
+};
+
 // A cap that large numbers approach.
 struct CapAttribute {
   static constexpr const char* kName = "Cap";
@@ -297,7 +331,7 @@ struct TypeList {
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
-                                EmbeddingAttribute, ColumnsAttribute, CapAttribute>;
+                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

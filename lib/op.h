@@ -21,6 +21,7 @@
 #include "lib/ops/preference.h"
 #include "lib/ops/rope.h"
 #include "lib/ops/transfer.h"
+#include "lib/ops/unary.h"
 
 namespace reprise {
 
@@ -40,7 +41,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
-                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels>::List;
+                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

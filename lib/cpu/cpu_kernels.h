@@ -56,6 +56,10 @@ Status cpu_geglu_backward(const KernelContext& context, const GatedBackwardArgsO
 template <typename Stored>
 Status cpu_cap_forward(const KernelContext& context, const CapArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_unary_forward(const KernelContext& context, const UnaryForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_unary_backward(const KernelContext& context, const UnaryBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
@@ -162,6 +166,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<GegluForward, Stored, cpu_geglu_forward<Stored>>();
   table.template set<GegluBackward, Stored, cpu_geglu_backward<Stored>>();
   table.template set<CapForward, Stored, cpu_cap_forward<Stored>>();
+  table.template set<UnaryForward, Stored, cpu_unary_forward<Stored>>();
+  table.template set<UnaryBackward, Stored, cpu_unary_backward<Stored>>();
   table.template set<ColumnsForward, Stored, cpu_columns_forward<Stored>>();
   table.template set<ColumnsBackward, Stored, cpu_columns_backward<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();

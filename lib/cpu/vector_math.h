@@ -10,11 +10,11 @@
 
 namespace reprise {
 
-// e^x = 2^n power within 1 ulp, 2^n still to be multiplied in: n is what shifted's bits are above those of kExpRound.
+// e^x = 2^n (1 + above) within 1 ulp, 2^n still to be multiplied in: n is what shifted's bits are above those of kExpRound.
 // x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 p(r), p a Chebyshev fit of degree 4 (error below 1e-8).
 constexpr float kExpRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
 struct ExpParts {
-  float power, shifted;
+  float above, shifted;
 };
 REPRISE_INLINE ExpParts exp_parts(float x) {
   const float shifted = x * 0x1.715476p+0f + kExpRound;
@@ -25,7 +25,7 @@ REPRISE_INLINE ExpParts exp_parts(float x) {
   p = p * r + 4.1666554524e-2f;
   p = p * r + 1.6666576915e-1f;
   p = p * r + 0.5f;
-  return {1.0f + (r + r * r * p), shifted};
+  return {r + r * r * p, shifted};
 }
 
 // e^x within 1 ulp. Above 88.72 infinity; below -87.33, where the result would be denormal, 0; NaN stays NaN.
@@ -34,15 +34,33 @@ REPRISE_INLINE float vector_exp(float x) {
   // 2^n in two factors, since n reaches 128.
   const uint32_t n = std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kExpRound) + 256u;
   const uint32_t half = n >> 1, rest = n - half;
-  const float scaled = e.power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
+  const float scaled = (1.0f + e.above) * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
   return x < -87.33f ? 0.0f : scaled;
 }
 
 // The same bits for x of at most 88, in two thirds of the instructions: n goes straight to the exponent, into which the bits of kExpRound do not reach.
 REPRISE_INLINE float vector_exp_at_most_88(float x) {
   const ExpParts e = exp_parts(x < -88.0f ? -88.0f : x);
-  const float scaled = std::bit_cast<float>(std::bit_cast<uint32_t>(e.power) + (std::bit_cast<uint32_t>(e.shifted) << 23));
-  return x >= -87.33f ? scaled : e.power - e.power;  // 0 or NaN
+  const float power = 1.0f + e.above;
+  const float scaled = std::bit_cast<float>(std::bit_cast<uint32_t>(power) + (std::bit_cast<uint32_t>(e.shifted) << 23));
+  return x >= -87.33f ? scaled : power - power;  // 0 or NaN
+}
+
+// e^x - 1 for x of at most 0, within 2 ulp; NaN stays NaN. The difference 2^n - 1 is taken apart from what e^r is above 1, which cancels nothing.
+REPRISE_INLINE float vector_exp_minus_one(float x) {
+  const ExpParts e = exp_parts(x < -88.0f ? -88.0f : x);
+  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kExpRound) + 127u) << 23);  // 2^n
+  return power * e.above + (power - 1.0f);
+}
+
+// log(1 + e) for e in [0, 1] within 2 ulp: 2 artanh s = 2s + 2s s^2 p(s^2), s = e / (2 + e), p a Chebyshev fit of degree 3 (error below 2e-8).
+REPRISE_INLINE float vector_log_one_plus(float e) {
+  const float s = e / (2.0f + e), square = s * s, twice = s + s;
+  float p = 1.342574901e-1f;
+  p = p * square + 1.411830990e-1f;
+  p = p * square + 2.000378032e-1f;
+  p = p * square + 3.333332017e-1f;
+  return twice + twice * (square * p);
 }
 
 // tanh(x) within 2 ulp. Up to 0.625 an odd polynomial, a Chebyshev fit in x^2 of degree 4 (relative error below 2e-8); beyond by e^2x.

@@ -134,6 +134,8 @@ class DirectedMutantMaker {
     attribute<EmbeddingAttribute>("scale NaN", [](EmbeddingAttribute& a) { a.scale = kNan; });
     attribute<CapAttribute>("cap negative", [](CapAttribute& a) { a.softcap = -30; });
     attribute<CapAttribute>("cap NaN", [](CapAttribute& a) { a.softcap = kNan; });
+    attribute<UnaryAttribute>("no function", [](UnaryAttribute& a) { a.function = kUnaryFunctionCount; });
+    attribute<UnaryAttribute>("parameter NaN", [](UnaryAttribute& a) { a.parameter = kNan; });
     attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
     attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
     attribute<AttentionAttribute>("cap negative", [](AttentionAttribute& a) { a.softcap = -50; });

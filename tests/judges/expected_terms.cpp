@@ -223,6 +223,7 @@ class Derivation {
       case Op::kRelu:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:
+      case Op::kUnary:
         return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
       case Op::kSwiglu:
       case Op::kGeglu:

@@ -281,6 +281,7 @@ class SemanticMutantMaker {
     change("another cap of the logits", of({Op::kLossHead}), [](CapAttribute& a) { a.softcap = a.softcap * 2 + 1; });
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change("another function", of({Op::kUnary}), [](UnaryAttribute& a) { a = {a.function == 0 ? 1u : 0u, 0}; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
     change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });
     change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });

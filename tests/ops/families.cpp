@@ -7,13 +7,14 @@ namespace reprise::test {
 
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kColumnsFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
-    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily;
+    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily,
+    kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily,
+    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

@@ -57,6 +57,31 @@ TEST(VectorTanh, WithinTwoUnitsInTheLastPlace) {
   EXPECT_TRUE(std::isnan(vector_tanh(__builtin_nanf(""))));
 }
 
+TEST(VectorExpMinusOne, WithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  for_floats(-0x1p-60f, -90.0f, [&](float x) {
+    const double right = std::expm1(static_cast<double>(x)), ulp = std::ldexp(0x1p-23, std::ilogb(right));
+    worst = std::max(worst, std::abs(static_cast<double>(vector_exp_minus_one(x)) - right) / ulp);
+  });
+  EXPECT_LT(worst, 2);
+  EXPECT_GT(worst, 0.25);
+  EXPECT_EQ(vector_exp_minus_one(0.0f), 0.0f);
+  EXPECT_EQ(vector_exp_minus_one(-__builtin_inff()), -1.0f);
+  EXPECT_TRUE(std::isnan(vector_exp_minus_one(__builtin_nanf(""))));
+}
+
+TEST(VectorLogOnePlus, WithinTwoUnitsInTheLastPlace) {
+  double worst = 0;
+  for_floats(0x1p-120f, 1.0f, [&](float e) {
+    const double right = std::log1p(static_cast<double>(e)), ulp = std::ldexp(0x1p-23, std::ilogb(right));
+    worst = std::max(worst, std::abs(static_cast<double>(vector_log_one_plus(e)) - right) / ulp);
+  });
+  EXPECT_LT(worst, 2);
+  EXPECT_GT(worst, 0.25);
+  EXPECT_EQ(vector_log_one_plus(0.0f), 0.0f);
+  EXPECT_TRUE(std::isnan(vector_log_one_plus(__builtin_nanf(""))));
+}
+
 TEST(VectorExp, Ends) {
   EXPECT_EQ(vector_exp(-__builtin_inff()), 0.0f);
   EXPECT_EQ(vector_exp_at_most_88(-__builtin_inff()), 0.0f);

@@ -254,6 +254,15 @@ TEST(Cost, SwigluReadsTwoColumnsForEachThatItWrites) {
               4 * 5 * M * F);
 }
 
+TEST(Cost, AFunctionReadsWhatItWrites) {
+  const uint32_t M = 10, F = 6;
+  const UnaryAttribute silu{};
+  using A = UnaryForward;
+  expect_cost(one_call<A>({{A::kY, {M, F}}, {A::kX, {M, F}}}).attribute(silu), 0, 4 * 2 * M * F);
+  using Back = UnaryBackward;
+  expect_cost(one_call<Back>({{Back::kDx, {M, F}}, {Back::kX, {M, F}}, {Back::kDy, {M, F}}}).attribute(silu), 0, 4 * 3 * M * F);
+}
+
 TEST(Cost, ColumnsReadWhatTheyWrite) {
   const uint32_t M = 10, K = 12, C = 5;
   using A = ColumnsForward;

@@ -72,6 +72,10 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.group_norm(v.image, "n", 2, 0.0f); }, {"n (group_norm): is given epsilon 0", "NormAttribute"}},
       {[](Values& v) { v.graph.relu(v.tokens, "r"); }, {"r (relu): x is tokens [2,3] of i32; must be of f32"}},
       {[](Values& v) { v.graph.gelu(v.tokens, "g", true); }, {"g (gelu): x is tokens"}},
+      {[](Values& v) { v.graph.unary(v.tokens, "u", {}); }, {"u (unary): x is tokens"}},
+      {[](Values& v) { v.graph.unary(v.rows, "u", {kUnaryFunctionCount}); }, {"u (unary): is given function 12, parameter 0", "UnaryAttribute"}},
+      {[](Values& v) { v.graph.unary(v.rows, "u", {static_cast<uint32_t>(UnaryFunction::kTanh), 1}); }, {"u (unary): is given function 7, parameter 1"}},
+      {[nan](Values& v) { v.graph.unary(v.rows, "u", {static_cast<uint32_t>(UnaryFunction::kElu), nan}); }, {"u (unary): is given", "parameter nan"}},
       {[](Values& v) { v.graph.add(v.rows, v.sequence, "a"); }, {"a (add): b is sequence [2,3,12] of f32; must be [6,12]"}},
       {[](Values& v) { v.graph.swiglu(v.rows, v.sequence, "s"); }, {"s (swiglu): up is sequence [2,3,12] of f32; must be [6,12]"}},
       {[](Values& v) { v.graph.max_pool(v.rows, "p", kThree); }, {"p (max_pool): x is rows"}},
@@ -230,7 +234,7 @@ class RandomNode {
     const WindowAttribute window = {small(), small(), small(), small()};
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(18)) {
+    switch (below(19)) {
       case 0: graph_.conv(any(), name, below(4), window); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -252,6 +256,7 @@ class RandomNode {
       case 14: graph_.group_norm(any(), name, below(5)); break;
       case 15: graph_.geglu(any(), any(), name); break;
       case 16: graph_.columns(any(), name, below(3), below(5)); break;
+      case 17: graph_.unary(any(), name, {below(14), below(2) == 0 ? 0.0f : 1.0f}); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -289,7 +294,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 17u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 18u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----

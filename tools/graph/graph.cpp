@@ -396,6 +396,17 @@ ValueId Graph::gelu(ValueId x, const std::string& name, bool tanh_form) {
   return y;
 }
 
+ValueId Graph::unary(ValueId x, const std::string& name, UnaryAttribute unary) {
+  const NodeRules rules(*this, Op::kUnary, name);
+  const Tensor in = rules.activation(x, "x");
+  rules.require_sense(unary);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
+  Node& n = node(Op::kUnary, name, {x});
+  n.attribute = attributes.intern(unary);
+  n.outputs = {y};
+  return y;
+}
+
 ValueId Graph::swiglu(ValueId gate, ValueId up, const std::string& name) { return gated(Op::kSwiglu, gate, up, name); }
 ValueId Graph::geglu(ValueId gate, ValueId up, const std::string& name) { return gated(Op::kGeglu, gate, up, name); }
 

@@ -190,6 +190,7 @@ class Graph {
   // `offset`: what is added to the parameter before rows are multiplied with it, 0 or 1; the parameter starts as 1 - offset.
   ValueId rms_norm(ValueId x, const std::string& name, float epsilon, uint32_t columns = 0, float offset = 0);
   ValueId gelu(ValueId x, const std::string& name, bool tanh_form);
+  ValueId unary(ValueId x, const std::string& name, UnaryAttribute unary);  // kUnaryFunctions (lib/attributes.h) has the functions' words
   ValueId swiglu(ValueId gate, ValueId up, const std::string& name);
   ValueId geglu(ValueId gate, ValueId up, const std::string& name);  // in the tanh form
   // `count` columns of each row, from the first on.

@@ -98,6 +98,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kDora: return dora_calls(n);
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
+    case Op::kUnary: return {unary_call<UnaryForward>(n)};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
     case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
@@ -382,6 +383,10 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
     case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
+    case Op::kUnary: {
+      using A = UnaryBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kX, x}, {A::kDy, dy}}, n.attribute), A::kDx, false);
+    }
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
       return pass_on(n.inputs[1], dy);
