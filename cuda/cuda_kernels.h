@@ -83,6 +83,12 @@ Status cuda_unary_forward(const KernelContext& context, const UnaryForwardArgsOf
 template <typename Stored>
 Status cuda_unary_backward(const KernelContext& context, const UnaryBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_multiply(const KernelContext& context, const BroadcastArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_broadcast_add(const KernelContext& context, const BroadcastArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
@@ -169,6 +175,11 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<CapForward, Stored, cuda_cap_forward<Stored>>();
   table.set<UnaryForward, Stored, cuda_unary_forward<Stored>>();
   table.set<UnaryBackward, Stored, cuda_unary_backward<Stored>>();
+  table.set<MultiplyForward, Stored, cuda_multiply<Stored>>();
+  table.set<MultiplyBackwardData, Stored, cuda_multiply<Stored>>();
+  table.set<MultiplyBackwardWeight, Stored, cuda_broadcast_sum<Stored>>();
+  table.set<BroadcastAddForward, Stored, cuda_broadcast_add<Stored>>();
+  table.set<BroadcastAddBackward, Stored, cuda_broadcast_sum<Stored>>();
   table.set<ColumnsForward, Stored, cuda_columns_forward<Stored>>();
   table.set<ColumnsBackward, Stored, cuda_columns_backward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();

@@ -3,6 +3,7 @@
 
 #include "cuda/attention_rules.h"
 #include "cuda/batch_norm_rules.h"
+#include "cuda/broadcast_rules.h"
 #include "cuda/conv_rules.h"
 #include "cuda/dora_rules.h"
 #include "cuda/host_share.h"
@@ -80,6 +81,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_conv_rules<kCard>(rules);
   add_cuda_attention_rules(rules);
   add_cuda_batch_norm_rules(rules);
+  add_cuda_broadcast_rules(rules);
   add_cuda_dora_rules<kCard>(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);

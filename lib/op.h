@@ -4,6 +4,7 @@
 
 #include "lib/ops/attention.h"
 #include "lib/ops/batch_norm.h"
+#include "lib/ops/broadcast.h"
 #include "lib/ops/columns.h"
 #include "lib/ops/conv.h"
 #include "lib/ops/dora.h"
@@ -41,7 +42,7 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
-                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels>::List;
+                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -16,7 +16,7 @@ enum class Op : uint8_t {
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
   kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
   kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference, kGeglu, kColumns, kCap,
-  kUnary,
+  kUnary, kMultiply, kBroadcastAdd,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

@@ -60,6 +60,12 @@ Status cpu_unary_forward(const KernelContext& context, const UnaryForwardArgsOf<
 template <typename Stored>
 Status cpu_unary_backward(const KernelContext& context, const UnaryBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_multiply(const KernelContext& context, const BroadcastArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_broadcast_add(const KernelContext& context, const BroadcastArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
@@ -168,6 +174,11 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<CapForward, Stored, cpu_cap_forward<Stored>>();
   table.template set<UnaryForward, Stored, cpu_unary_forward<Stored>>();
   table.template set<UnaryBackward, Stored, cpu_unary_backward<Stored>>();
+  table.template set<MultiplyForward, Stored, cpu_multiply<Stored>>();
+  table.template set<MultiplyBackwardData, Stored, cpu_multiply<Stored>>();
+  table.template set<MultiplyBackwardWeight, Stored, cpu_broadcast_sum<Stored>>();
+  table.template set<BroadcastAddForward, Stored, cpu_broadcast_add<Stored>>();
+  table.template set<BroadcastAddBackward, Stored, cpu_broadcast_sum<Stored>>();
   table.template set<ColumnsForward, Stored, cpu_columns_forward<Stored>>();
   table.template set<ColumnsBackward, Stored, cpu_columns_backward<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();

@@ -3,6 +3,7 @@
 
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/batch_norm_rules.h"
+#include "lib/cpu/broadcast_rules.h"
 #include "lib/cpu/conv_rules.h"
 #include "lib/cpu/dora_rules.h"
 #include "lib/cpu/layer_norm_rules.h"
@@ -51,6 +52,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   }
   add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
+  add_broadcast_rules(rules);
   add_conv_rules<kSize>(rules);
   add_dora_rules(rules);
   add_layer_norm_rules(rules);

@@ -231,6 +231,12 @@ class Derivation {
       case Op::kAdd:
         hand_on(x, dy);
         return hand_on(n.inputs[1], dy);
+      case Op::kMultiply:  // d(ab) = b da + a db
+        contribute(n.inputs[1], application(n, Pass::kBackwardWeight, {dy, value(x)}), 0);
+        return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.inputs[1])}), 0);
+      case Op::kBroadcastAdd:
+        hand_on(x, dy);
+        return contribute(n.inputs[1], application(n, Pass::kBackward, {dy}), 0);
       case Op::kMaxPool:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
       case Op::kGlobalPool:

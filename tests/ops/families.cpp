@@ -6,7 +6,7 @@
 namespace reprise::test {
 
 // Each family's file defines one.
-extern const OpFamily kAttentionFamily, kBatchNormFamily, kColumnsFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
+extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
     kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily,
     kUnaryFamily;
 
@@ -14,7 +14,7 @@ namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily,
+    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

@@ -58,6 +58,10 @@ class NodeRules {
   void require_shape(ValueId v, const std::string& what, const Shape& right) const {
     require(shape_of(graph_.tensor(v)) == right, what + " is " + text(v) + "; must be " + shape_text(right));
   }
+  void require_broadcast(ValueId v, const std::string& what, const Tensor& to) const {
+    require(contract::is_broadcast(to, graph_.tensor(v)), what + " is " + text(v) + "; must be " + shape_text(shape_of(to)) +
+                                                              ", or its last dimensions, each as there or 1");
+  }
   // An absent one is right.
   void require_table(ValueId v, const std::string& what, const Shape& right) const {
     if (v == kNoValue) return;
@@ -231,12 +235,19 @@ ValueId Graph::relu(ValueId x, const std::string& name) {
 }
 
 ValueId Graph::add(ValueId a, ValueId b, const std::string& name) {
-  const NodeRules rules(*this, Op::kAdd, name);
-  const Shape shape = shape_of(rules.activation(a, "a"));
-  rules.activation(b, "b");
-  rules.require_shape(b, "b", shape);
-  const ValueId y = add_value(name, ValueKind::kActivation, shape);
-  node(Op::kAdd, name, {a, b}).outputs = {y};
+  const bool alike = a < values.size() && b < values.size() && same_shape(tensor(a), tensor(b));
+  return broadcast(alike ? Op::kAdd : Op::kBroadcastAdd, a, b, name);
+}
+ValueId Graph::multiply(ValueId a, ValueId b, const std::string& name) { return broadcast(Op::kMultiply, a, b, name); }
+
+// The node's first input has the shape of its output: both orders are one sum and one product.
+ValueId Graph::broadcast(Op op, ValueId a, ValueId b, const std::string& name) {
+  const NodeRules rules(*this, op == Op::kBroadcastAdd ? Op::kAdd : op, name);
+  const Tensor first = rules.activation(a, "a"), second = rules.activation(b, "b");
+  const bool swapped = !contract::is_broadcast(first, second) && contract::is_broadcast(second, first);
+  if (!swapped) rules.require_broadcast(b, "b", first);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(swapped ? second : first));
+  node(op, name, swapped ? std::vector{b, a} : std::vector{a, b}).outputs = {y};
   return y;
 }
 

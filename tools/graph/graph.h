@@ -171,7 +171,9 @@ class Graph {
   // `groups`: of neighbouring channels, which must divide into them; 1 normalises a whole image, as many as there are channels each by itself.
   ValueId group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon = 1e-5f);
   ValueId relu(ValueId x, const std::string& name);
+  // Of equal shapes, or of one that is broadcast to the other: each of its dimensions, from the last one on, is the other's or 1.
   ValueId add(ValueId a, ValueId b, const std::string& name);
+  ValueId multiply(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
   // Where `adapters` gives the layer a rank, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
@@ -215,6 +217,7 @@ class Graph {
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
   uint32_t next_stream_ = 1;

@@ -84,6 +84,11 @@ Call gated_backward_call(const Node& n, ValueId dy) {
   return call<A>({{A::kDgate, kNoValue}, {A::kDup, kNoValue}, {A::kGate, n.inputs[0]}, {A::kUp, n.inputs[1]}, {A::kDy, dy}});
 }
 
+template <typename A>
+Call broadcast_call(const Node& n) {
+  return call<A>({{A::kY, n.outputs[0]}, {A::kA, n.inputs[0]}, {A::kB, n.inputs[1]}});
+}
+
 Call copy_call(ValueId y, ValueId x) { return call<CopyForward>({{CopyForward::kY, y}, {CopyForward::kX, x}}); }
 
 }  // namespace
@@ -104,6 +109,8 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
     case Op::kColumns: return {unary_call<ColumnsForward>(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
+    case Op::kMultiply: return {broadcast_call<MultiplyForward>(n)};
+    case Op::kBroadcastAdd: return {broadcast_call<BroadcastAddForward>(n)};
     case Op::kMaxPool: {
       using A = MaxPoolForward;
       return {call<A>({{A::kY, out[0]}, {A::kIndex, out[1]}, {A::kX, in[0]}}, n.attribute)};
@@ -390,6 +397,13 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
       return pass_on(n.inputs[1], dy);
+    case Op::kMultiply: return multiply(n, dy);
+    case Op::kBroadcastAdd: {
+      using A = BroadcastAddBackward;
+      pass_on(x, dy);
+      if (needs_gradient_[n.inputs[1]]) write(n.inputs[1], call<A>({{A::kDb, kNoValue}, {A::kDy, dy}}), A::kDb, true);
+      return;
+    }
     case Op::kMaxPool: {
       using A = MaxPoolBackward;
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kIndex, n.outputs[1]}, {A::kDy, dy}}, n.attribute), A::kDx, true);
@@ -442,6 +456,15 @@ void BackwardBuilder::convolution(const Node& n, ValueId dy) {
   if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
   using D = ConvBackwardData;
   if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, n.attribute), D::kDx, true);
+}
+
+// As of a convolution whose weight is b: its gradient first, because it is the last to read a, and that of a may take the place of dy.
+void BackwardBuilder::multiply(const Node& n, ValueId dy) {
+  const ValueId a = n.inputs[0], b = n.inputs[1];
+  using W = MultiplyBackwardWeight;
+  if (needs_gradient_[b]) write(b, call<W>({{W::kDb, kNoValue}, {W::kDy, dy}, {W::kA, a}}), W::kDb, true);
+  using D = MultiplyBackwardData;
+  if (needs_gradient_[a]) write(a, call<D>({{D::kDa, kNoValue}, {D::kDy, dy}, {D::kB, b}}), D::kDa, true);
 }
 
 // As a convolution; then the gradient of the bias. A scale counts in forward alone: dy of such a layer, the first of an adapter, holds it already,

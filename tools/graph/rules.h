@@ -50,6 +50,7 @@ class BackwardBuilder {
  private:
   void differentiate(const Node& node, ValueId dy);
   void convolution(const Node& node, ValueId dy);
+  void multiply(const Node& node, ValueId dy);
   void linear(const Node& node, ValueId dy);
   void adapter(const Node& node, ValueId dy);
   void dora(const Node& node, ValueId dy);

@@ -1,0 +1,36 @@
+// How the gradient of a repeated factor or term is summed on a card, and the scratch that the split takes.
+// Here because planner and kernel must agree on it, and the planner has no device.
+#pragma once
+
+#include "cuda/row_chunks.h"
+#include "lib/backend_rules.h"
+
+namespace reprise {
+
+constexpr uint32_t kCudaBroadcastColumns = 128;  // of a segment, that a block takes together
+constexpr uint64_t cuda_broadcast_tiles(const Broadcast& shape) { return (shape.columns + kCudaBroadcastColumns - 1) / kCudaBroadcastColumns; }
+
+// Of a segment's uses: chunks, tiles and segments together fill the largest device.
+constexpr CudaRowChunks cuda_broadcast_chunks(const Broadcast& shape) {
+  constexpr uint64_t kBlocks = 512;
+  const uint64_t units = shape.segments() * cuda_broadcast_tiles(shape);
+  return cuda_row_chunks(shape.repeated(), units < kBlocks ? kBlocks / units : 1, shape.columns == 1 ? 4096 : 64);
+}
+
+// partials[chunk][elements of b], f64, where there is more than one chunk.
+constexpr uint64_t cuda_broadcast_scratch_bytes(const Broadcast& shape) {
+  const uint64_t chunks = cuda_broadcast_chunks(shape).count();
+  return chunks == 1 ? 0 : chunks * shape.segments() * shape.columns * sizeof(double);
+}
+
+template <typename K>
+constexpr uint64_t cuda_broadcast_scratch(const ShapedCall& c) {
+  return cuda_broadcast_scratch_bytes(contract::broadcast_of(c[K::kDy], c[K::kDb]));
+}
+constexpr void add_cuda_broadcast_rules(BackendRules& rules) {
+  rules.have(BroadcastKernels{});
+  rules.of<MultiplyBackwardWeight>().scratch_bytes = cuda_broadcast_scratch<MultiplyBackwardWeight>;
+  rules.of<BroadcastAddBackward>().scratch_bytes = cuda_broadcast_scratch<BroadcastAddBackward>;
+}
+
+}  // namespace reprise
