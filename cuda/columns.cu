@@ -1,5 +1,5 @@
-// A run of neighbouring columns of rows, and its gradient: the twin of lib/cpu/columns.cpp. Memory bounds both: a thread takes 16 bytes at a
-// time where rows and the run are whole packs.
+// A box taken out of a tensor, and one put into it: the twin of lib/cpu/columns.cpp. Memory bounds both: a thread takes 16 bytes at a time where
+// runs begin and end at whole packs.
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
@@ -8,38 +8,54 @@ namespace reprise {
 namespace {
 
 template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) take_columns(const ColumnsForwardArgsOf<Stored> args) {
-  const uint32_t packs = args.C / kWidth;
-  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
-    const uint64_t row = i / packs, c = i % packs * kWidth;
-    store_pack(args.y + row * args.C + c, load_pack<kWidth>(args.x + row * args.K + args.first + c));
-  }
+__device__ void add_pack(Stored* to, const Stored* from) {
+  Pack<kWidth> sum = load_pack<kWidth>(to);
+  const Pack<kWidth> x = load_pack<kWidth>(from);
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] += x.at[k];
+  store_pack(to, sum);
 }
 
-// dx's columns of the run, or all of them where they are not added to.
 template <uint32_t kWidth, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads) put_columns(const ColumnsBackwardArgsOf<Stored> args) {
-  const uint32_t begin = args.accumulate_dx ? args.first : 0, packs = (args.accumulate_dx ? args.C : args.K) / kWidth;
-  for (uint64_t i = grid_thread(); i < args.M * packs; i += grid_threads()) {
-    const uint64_t row = i / packs;
-    const uint32_t column = begin + static_cast<uint32_t>(i % packs) * kWidth;
-    Stored* to = args.dx + row * args.K + column;
-    Pack<kWidth> dx = {};
-    if (args.accumulate_dx) dx = load_pack<kWidth>(to);
-    if (column >= args.first && column < args.first + args.C) {
-      const Pack<kWidth> dy = load_pack<kWidth>(args.dy + row * args.C + (column - args.first));
-      REPRISE_UNROLL
-      for (uint32_t k = 0; k < kWidth; ++k) dx.at[k] += dy.at[k];
+__global__ void __launch_bounds__(kBlockThreads) take_box(const TakeBoxArgsOf<Stored> args) {
+  const uint64_t packs = args.box.part[3] / kWidth, all = args.box.part_elements() / kWidth;
+  for (uint64_t i = grid_thread(); i < all; i += grid_threads()) {
+    const Stored* from = args.whole + args.box.place_of_run(i / packs) + i % packs * kWidth;
+    if (args.accumulate_part) {
+      add_pack<kWidth>(args.part + i * kWidth, from);
+    } else {
+      store_pack(args.part + i * kWidth, load_pack<kWidth>(from));
     }
-    store_pack(to, dx);
   }
 }
 
-// A thread for each pack of so many elements where rows and the run are whole packs, else one for each element.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) add_box(const PutBoxArgsOf<Stored> args) {
+  const uint64_t packs = args.box.part[3] / kWidth, all = args.box.part_elements() / kWidth;
+  for (uint64_t i = grid_thread(); i < all; i += grid_threads()) {
+    add_pack<kWidth>(args.whole + args.box.place_of_run(i / packs) + i % packs * kWidth, args.part + i * kWidth);
+  }
+}
+
+// Every pack of the tensor: from the box, or zeros.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) overwrite_box(const PutBoxArgsOf<Stored> args) {
+  const Box& box = args.box;
+  const uint64_t packs = box.whole[3] / kWidth, all = box.whole_elements() / kWidth;
+  for (uint64_t i = grid_thread(); i < all; i += grid_threads()) {
+    const uint64_t run = box.run_in(i / packs), place = i % packs * kWidth - box.first[3];  // wraps before the box, and is then none of its places
+    const bool inside = run != Box::kNoRun && place < box.part[3];
+    Pack<kWidth> pack = {};
+    if (inside) pack = load_pack<kWidth>(args.part + run * box.part[3] + place);
+    store_pack(args.whole + i * kWidth, pack);
+  }
+}
+
+// A thread for each pack of so many elements where all runs are whole packs, else one for each element.
 template <typename Stored, typename Args>
 Status launch_packs(const KernelContext& context, void (*of_packs)(Args), void (*of_elements)(Args), uint64_t elements, const Args& args) {
   constexpr uint32_t kWide = kPackWidth<Stored>;
-  const bool wide = args.C % kWide == 0 && args.K % kWide == 0 && args.first % kWide == 0;
+  const bool wide = args.box.part[3] % kWide == 0 && args.box.whole[3] % kWide == 0 && args.box.first[3] % kWide == 0;
   const auto kernel = wide ? of_packs : of_elements;
   REPRISE_LAUNCH(kernel, blocks_for(elements / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
   return launch_status();
@@ -48,16 +64,18 @@ Status launch_packs(const KernelContext& context, void (*of_packs)(Args), void (
 }  // namespace
 
 template <typename Stored>
-Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args) {
-  return launch_packs<Stored>(context, take_columns<kPackWidth<Stored>, Stored>, take_columns<1, Stored>, args.M * args.C, args);
+Status cuda_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args) {
+  return launch_packs<Stored>(context, take_box<kPackWidth<Stored>, Stored>, take_box<1, Stored>, args.box.part_elements(), args);
 }
 
 template <typename Stored>
-Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args) {
-  return launch_packs<Stored>(context, put_columns<kPackWidth<Stored>, Stored>, put_columns<1, Stored>, args.M * args.K, args);
+Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args) {
+  constexpr uint32_t kWide = kPackWidth<Stored>;
+  if (args.accumulate_whole) return launch_packs<Stored>(context, add_box<kWide, Stored>, add_box<1, Stored>, args.box.part_elements(), args);
+  return launch_packs<Stored>(context, overwrite_box<kWide, Stored>, overwrite_box<1, Stored>, args.box.whole_elements(), args);
 }
 
-REPRISE_CUDA_INSTANTIATE(cuda_columns_forward, ColumnsForwardArgs)
-REPRISE_CUDA_INSTANTIATE(cuda_columns_backward, ColumnsBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_take_box, TakeBoxArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_put_box, PutBoxArgs)
 
 }  // namespace reprise

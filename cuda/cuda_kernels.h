@@ -89,9 +89,11 @@ Status cuda_broadcast_add(const KernelContext& context, const BroadcastArgsOf<St
 template <typename Stored>
 Status cuda_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
+Status cuda_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
-Status cuda_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
+Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
@@ -180,8 +182,11 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<MultiplyBackwardWeight, Stored, cuda_broadcast_sum<Stored>>();
   table.set<BroadcastAddForward, Stored, cuda_broadcast_add<Stored>>();
   table.set<BroadcastAddBackward, Stored, cuda_broadcast_sum<Stored>>();
-  table.set<ColumnsForward, Stored, cuda_columns_forward<Stored>>();
-  table.set<ColumnsBackward, Stored, cuda_columns_backward<Stored>>();
+  table.set<ColumnsForward, Stored, cuda_take_box<Stored>>();
+  table.set<ColumnsBackward, Stored, cuda_put_box<Stored>>();
+  table.set<PadForward, Stored, cuda_put_box<Stored>>();
+  table.set<PadBackward, Stored, cuda_take_box<Stored>>();
+  table.set<ConcatForward, Stored, cuda_concat_forward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();
   table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cuda_max_pool_backward<Stored>>();

@@ -95,6 +95,8 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(ColumnsKernels{});
   rules.have(CapKernels{});
   rules.have(UnaryKernels{});
+  rules.have(PadKernels{});
+  rules.have(ConcatKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

@@ -134,16 +134,18 @@ struct EmbeddingAttribute {
   constexpr bool makes_sense() const { return sense::is_factor(static_cast<double>(scale)); }
 };
 
-// A run of neighbouring columns.
+// Where a box begins in a tensor: along its last dimension, the one before that, and the one before these two. Along the first dimension of
+// several, which counts samples, a box holds all.
 struct ColumnsAttribute {
   static constexpr const char* kName = "Columns";
   uint32_t first;
+  uint32_t second_last = 0, third_last = 0;
   constexpr bool operator==(const ColumnsAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("first", first);
+    visit("first", first), visit("second_last", second_last), visit("third_last", third_last);
   }
-  constexpr bool makes_sense() const { return true; }  // the contract compares it with the columns that there are
+  constexpr bool makes_sense() const { return true; }  // the contract compares it with the places that there are
 };
 
 // The functions of one number that lib/ops/unary.h computes. Plans hold their numbers: a new one stands last.

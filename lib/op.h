@@ -6,6 +6,7 @@
 #include "lib/ops/batch_norm.h"
 #include "lib/ops/broadcast.h"
 #include "lib/ops/columns.h"
+#include "lib/ops/concat.h"
 #include "lib/ops/conv.h"
 #include "lib/ops/dora.h"
 #include "lib/ops/dropout.h"
@@ -42,7 +43,8 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
-                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels>::List;
+                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
+                                 PadKernels, ConcatKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -66,9 +66,11 @@ Status cpu_broadcast_add(const KernelContext& context, const BroadcastArgsOf<Sto
 template <typename Stored>
 Status cpu_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_columns_forward(const KernelContext& context, const ColumnsForwardArgsOf<Stored>& args);
+Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
-Status cpu_columns_backward(const KernelContext& context, const ColumnsBackwardArgsOf<Stored>& args);
+Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
 
@@ -179,8 +181,11 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<MultiplyBackwardWeight, Stored, cpu_broadcast_sum<Stored>>();
   table.template set<BroadcastAddForward, Stored, cpu_broadcast_add<Stored>>();
   table.template set<BroadcastAddBackward, Stored, cpu_broadcast_sum<Stored>>();
-  table.template set<ColumnsForward, Stored, cpu_columns_forward<Stored>>();
-  table.template set<ColumnsBackward, Stored, cpu_columns_backward<Stored>>();
+  table.template set<ColumnsForward, Stored, cpu_take_box<Stored>>();
+  table.template set<ColumnsBackward, Stored, cpu_put_box<Stored>>();
+  table.template set<PadForward, Stored, cpu_put_box<Stored>>();
+  table.template set<PadBackward, Stored, cpu_take_box<Stored>>();
+  table.template set<ConcatForward, Stored, cpu_concat_forward<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();
   table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.template set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();

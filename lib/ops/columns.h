@@ -1,64 +1,150 @@
-// A run of neighbouring columns of rows: what takes the parts of one wide linear layer apart, as Phi-3's q, k and v or gate and up.
+// A box of a tensor, and a box within zeros: neighbouring places along each dimension but that of the samples.
+// Here because one walk serves all that takes parts out of a tensor or puts them in: the columns of a wide linear layer (Phi-3's q, k and v),
+// a class token, the channels that a split gives, what an image has inside its padding, and the gradients of what was put side by side.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// y[m,c] = x[m,first + c].
-template <typename Stored>
-struct ColumnsForwardArgsOf {
-  Stored* y;        // [M,C]
-  const Stored* x;  // [M,K]
-  uint64_t M;
-  uint32_t C, K, first;
+// A box of a tensor, by four dimensions of which the last is as long as may be: dimensions that the box holds whole are joined with the one
+// before. So the box is runs of part[3] elements, part[0] * part[1] * part[2] of them, and so is the tensor by `whole`.
+struct Box {
+  uint64_t whole[4], part[4], first[4];
+
+  constexpr uint64_t whole_elements() const { return whole[0] * whole[1] * whole[2] * whole[3]; }
+  constexpr uint64_t part_elements() const { return part[0] * part[1] * part[2] * part[3]; }
+  // In the tensor, the first element of the box's run of that number.
+  constexpr uint64_t place_of_run(uint64_t run) const {
+    const uint64_t column = run % part[2], row = run / part[2] % part[1], sample = run / part[2] / part[1];
+    return (((sample + first[0]) * whole[1] + row + first[1]) * whole[2] + column + first[2]) * whole[3] + first[3];
+  }
+  // In the box, the number of the run that lies in the tensor's run of that number; kNoRun where none does.
+  static constexpr uint64_t kNoRun = ~uint64_t{0};
+  constexpr uint64_t run_in(uint64_t whole_run) const {
+    const uint64_t column = whole_run % whole[2] - first[2], row = whole_run / whole[2] % whole[1] - first[1],
+                   sample = whole_run / whole[2] / whole[1] - first[0];  // below 0 they wrap, and are none of the box's
+    if (column >= part[2] || row >= part[1] || sample >= part[0]) return kNoRun;
+    return (sample * part[1] + row) * part[2] + column;
+  }
 };
-// dx[m,first + c] (+)= dy[m,c]. The other columns are cleared where dx is not added to, else they stay.
+
+// part[...] = whole[the box].
 template <typename Stored>
-struct ColumnsBackwardArgsOf {
-  Stored* dx;        // [M,K]
-  const Stored* dy;  // [M,C]
-  uint64_t M;
-  uint32_t C, K, first;
-  bool accumulate_dx;
+struct TakeBoxArgsOf {
+  Stored* part;
+  const Stored* whole;
+  Box box;
+  bool accumulate_part;
+};
+// whole[the box] (+)= part. What is not of the box is cleared where `whole` is not added to, else it stays.
+template <typename Stored>
+struct PutBoxArgsOf {
+  Stored* whole;
+  const Stored* part;
+  Box box;
+  bool accumulate_whole;
 };
 
 namespace contract {
-constexpr Fault columns_fault(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
-  const uint64_t end = uint64_t{c.attribute<ColumnsAttribute>().first} + part.last_dimension();
-  if (end > whole.last_dimension()) return Fault::kAttribute;
-  return shape::require(part.rank == whole.rank && part.leading_elements() == whole.leading_elements());
+constexpr uint32_t box_begin(const ColumnsAttribute& a, uint32_t dimensions_behind) {
+  return dimensions_behind == 0 ? a.first : dimensions_behind == 1 ? a.second_last : dimensions_behind == 2 ? a.third_last : 0;
+}
+
+constexpr Fault box_fault(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
+  const ColumnsAttribute& a = c.attribute<ColumnsAttribute>();
+  if (part.rank != whole.rank) return Fault::kShape;
+  for (uint32_t behind = 0; behind < kMaxRank; ++behind) {
+    const uint32_t begin = box_begin(a, behind);
+    if (behind >= whole.rank) {
+      if (begin != 0) return Fault::kAttribute;
+      continue;
+    }
+    const uint32_t d = whole.rank - 1 - behind;
+    if (uint64_t{begin} + part.shape[d] > whole.shape[d]) return Fault::kAttribute;
+  }
+  return shape::require(whole.rank < 2 || part.shape[0] == whole.shape[0]);
+}
+
+constexpr Box box_of(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
+  Box box{{1, 1, 1, 1}, {1, 1, 1, 1}, {0, 0, 0, 0}};
+  for (uint32_t behind = 0; behind < whole.rank; ++behind) {
+    const uint32_t d = whole.rank - 1 - behind, at = kMaxRank - 1 - behind;
+    box.whole[at] = whole.shape[d], box.part[at] = part.shape[d], box.first[at] = box_begin(c.attribute<ColumnsAttribute>(), behind);
+  }
+  for (uint32_t joined = 0; joined + 1 < kMaxRank && box.part[3] == box.whole[3]; ++joined) {
+    const uint64_t run = box.whole[3];
+    for (uint32_t d = 3; d > 0; --d) box.whole[d] = box.whole[d - 1], box.part[d] = box.part[d - 1], box.first[d] = box.first[d - 1];
+    box.whole[0] = box.part[0] = 1, box.first[0] = 0;
+    box.whole[3] *= run, box.part[3] *= run, box.first[3] *= run;
+  }
+  return box;
+}
+
+template <typename Stored>
+TakeBoxArgsOf<Stored> take_box_arguments(const RowCall& c) {
+  return {.part = c.pointer<Stored>(0), .whole = c.pointer<Stored>(1), .box = box_of(c, c[0], c[1]), .accumulate_part = c.adds(0)};
+}
+template <typename Stored>
+PutBoxArgsOf<Stored> put_box_arguments(const RowCall& c) {
+  return {.whole = c.pointer<Stored>(0), .part = c.pointer<Stored>(1), .box = box_of(c, c[1], c[0]), .accumulate_whole = c.adds(0)};
 }
 }  // namespace contract
 
 struct ColumnsForward {
   enum : uint32_t { kY, kX, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return contract::columns_fault(c, c[kY], c[kX]); }
-  static constexpr const char* kSynopsis = "y = columns of x from attribute.first on";
+  static constexpr Fault fault(const ShapedCall& c) { return contract::box_fault(c, c[kY], c[kX]); }
+  static constexpr const char* kSynopsis = "y = box of x from [attribute.third_last, attribute.second_last, attribute.first] on";
   static constexpr KernelInfo kInfo = {
       .op = Op::kColumns, .pass = Pass::kForward, .name = "columns.forward", .attribute = kAttributeKind<ColumnsAttribute>,
-      .arguments = {contract::act_out("y[M,C]"), contract::act_in("x[M,K]")}, .shape_fault = fault};
+      .arguments = {contract::act_sum("y[M,C]"), contract::act_in("x[M,K]")}, .shape_fault = fault};
   template <typename Stored>
-  static ColumnsForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .M = c.leading(kX), .C = c.last(kY), .K = c.last(kX),
-            .first = c.attribute<ColumnsAttribute>().first};
+  static TakeBoxArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::take_box_arguments<Stored>(c);
   }
 };
 
 struct ColumnsBackward {
   enum : uint32_t { kDx, kDy, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return contract::columns_fault(c, c[kDy], c[kDx]); }
-  static constexpr const char* kSynopsis = "dx = dy in columns from attribute.first on";
+  static constexpr Fault fault(const ShapedCall& c) { return contract::box_fault(c, c[kDy], c[kDx]); }
+  static constexpr const char* kSynopsis = "dx = dy in box from [attribute.third_last, attribute.second_last, attribute.first] on";
   static constexpr KernelInfo kInfo = {
       .op = Op::kColumns, .pass = Pass::kBackward, .name = "columns.backward", .attribute = kAttributeKind<ColumnsAttribute>,
       .arguments = {contract::act_sum("dx[M,K]"), contract::act_in("dy[M,C]")}, .shape_fault = fault};
   template <typename Stored>
-  static ColumnsBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .M = c.leading(kDx), .C = c.last(kDy), .K = c.last(kDx),
-            .first = c.attribute<ColumnsAttribute>().first, .accumulate_dx = c.adds(kDx)};
+  static PutBoxArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::put_box_arguments<Stored>(c);
+  }
+};
+
+// Zeros around x: what columns does to a gradient, and its gradient what columns does to x.
+struct PadForward {
+  enum : uint32_t { kY, kX, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::box_fault(c, c[kX], c[kY]); }
+  static constexpr const char* kSynopsis = "y = x in box from [attribute.third_last, attribute.second_last, attribute.first] on";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kPad, .pass = Pass::kForward, .name = "pad.forward", .attribute = kAttributeKind<ColumnsAttribute>,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static PutBoxArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::put_box_arguments<Stored>(c);
+  }
+};
+
+struct PadBackward {
+  enum : uint32_t { kDx, kDy, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::box_fault(c, c[kDx], c[kDy]); }
+  static constexpr const char* kSynopsis = "dx = box of dy from [attribute.third_last, attribute.second_last, attribute.first] on";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kPad, .pass = Pass::kBackward, .name = "pad.backward", .attribute = kAttributeKind<ColumnsAttribute>,
+      .arguments = {contract::act_sum("dx[...]"), contract::act_in("dy[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static TakeBoxArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::take_box_arguments<Stored>(c);
   }
 };
 
 using ColumnsKernels = TypeList<ColumnsForward, ColumnsBackward>;
+using PadKernels = TypeList<PadForward, PadBackward>;
 
 }  // namespace reprise

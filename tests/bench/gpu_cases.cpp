@@ -49,7 +49,8 @@ std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {
 }
 
 bool has_the_bits_of_the_cpu(const KernelCase& c) {
-  constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool};
+  constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool, Op::kColumns,
+                            Op::kPad,  Op::kConcat};
   return std::find(std::begin(kOpsAlike), std::end(kOpsAlike), c.op) != std::end(kOpsAlike) && !c.expects_bad_index();
 }
 

@@ -121,6 +121,7 @@ class Derivation {
     if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
     if (n.op == Op::kRope) inputs = {inputs[0], inputs[1], inputs[2], document_start(n)};
     if (n.op == Op::kLinear) inputs = {inputs[0]};
+    if (n.op == Op::kConcat) inputs.resize(ConcatForward::kArity - 1, kNoTerm);
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
     if (n.op == Op::kLinear && n.inputs.size() == 2) inputs.insert(inputs.end() - 1, value(n.inputs[1]));  // before the adapter's weight
     if (n.op == Op::kLinear && n.inputs.size() == 1) inputs.insert(inputs.end(), {kNoTerm, kNoTerm});
@@ -241,8 +242,11 @@ class Derivation {
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
       case Op::kGlobalPool:
       case Op::kColumns:
+      case Op::kPad:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
+      case Op::kConcat:
+        return concat(n, dy);
       case Op::kRope:
         return contribute_each({x, n.inputs[1], n.inputs[2]}, application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}));
       case Op::kAttention:
@@ -256,6 +260,18 @@ class Derivation {
       }
       default:
         throw std::logic_error("expected_terms: no chain rule for " + n.name);
+    }
+  }
+
+  // Along the one dimension that the parts do not share with y each gets what of dy has its place.
+  void concat(const Node& n, Term dy) {
+    const Form whole = form(n.outputs[0]);
+    const uint32_t rank = graph_.tensor(n.outputs[0]).rank;
+    uint32_t begin[kMaxRank] = {};
+    for (const ValueId part : n.inputs) {
+      const ColumnsAttribute box = {begin[rank - 1], begin[rank - 2], rank > 2 ? begin[rank - 3] : 0};
+      contribute(part, {Op::kColumns, Pass::kForward, attribute_words(kKernelIndex<ColumnsForward>, box), {dy}}, ColumnsForward::kY);
+      for (uint32_t d = 0; d < rank; ++d) begin[d] += form(part).shape[d] == whole.shape[d] ? 0 : form(part).shape[d];
     }
   }
 

@@ -6,15 +6,15 @@
 namespace reprise::test {
 
 // Each family's file defines one.
-extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily,
-    kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily,
-    kUnaryFamily;
+extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
+    kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily,
+    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily, kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily,      &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily,
+    &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

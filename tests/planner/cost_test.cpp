@@ -270,6 +270,20 @@ TEST(Cost, ColumnsReadWhatTheyWrite) {
   using Back = ColumnsBackward;
   expect_cost(one_call<Back>({{Back::kDx, {M, K}}, {Back::kDy, {M, C}}}), 0, 4 * (M * K + M * C));
   expect_cost(one_call<Back>({{Back::kDx, {M, K}}, {Back::kDy, {M, C}}}).accumulate(1u << Back::kDx), 0, 4 * 3 * M * C);
+  expect_cost(one_call<A>({{A::kY, {M, C}}, {A::kX, {M, K}}}).accumulate(1u << A::kY), 0, 4 * 3 * M * C);
+}
+
+TEST(Cost, PaddingWritesItsZerosAndReadsNoneBack) {
+  const uint32_t N = 2, small = 3 * 4 * 5, large = 6 * 5 * 5;
+  using A = PadForward;
+  expect_cost(one_call<A>({{A::kY, {N, 6, 5, 5}}, {A::kX, {N, 3, 4, 5}}}), 0, 4 * N * (small + large));
+  using Back = PadBackward;
+  expect_cost(one_call<Back>({{Back::kDx, {N, 3, 4, 5}}, {Back::kDy, {N, 6, 5, 5}}}), 0, 4 * N * 2 * small);
+}
+
+TEST(Cost, ConcatMovesEachOfItsPartsOnce) {
+  using A = ConcatForward;
+  expect_cost(one_call<A>({{A::kY, {2, 9}}, {A::kA, {2, 3}}, {A::kB, {2, 4}}, {A::kD, {2, 2}}}), 0, 4 * 2 * 18);
 }
 
 TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {

@@ -159,6 +159,20 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
        {"huge: a tensor of [2147483648,1024]; must have at most 2^40 elements"}},
       {[](Values& v) { v.graph.columns(v.rows, "c", 10, 3); }, {"c (columns): takes 3 columns from 10 on; x has 12"}},
       {[](Values& v) { v.graph.columns(v.rows, "c", 0, 0); }, {"c (columns): takes 0 columns"}},
+      {[](Values& v) { v.graph.slice(v.sequence, "s", 0, 0, 1); }, {"s (columns): works along dimension 0; must be 1 to 2 (dimension 0 counts samples)"}},
+      {[](Values& v) { v.graph.slice(v.sequence, "s", 3, 0, 1); }, {"s (columns): works along dimension 3; must be 1 to 2"}},
+      {[](Values& v) { v.graph.slice(v.sequence, "s", 1, 2, 2); }, {"s (columns): takes 2 places from 2 on along dimension 1; x has 3"}},
+      {[](Values& v) { v.graph.slice(v.sequence, "s", {0, 0}, {2, 3}); }, {"s (columns): begins at [0,0] and takes [2,3]; must have a number for each dimension of x, [2,3,12]"}},
+      {[](Values& v) { v.graph.slice(v.sequence, "s", {1, 0, 0}, {1, 3, 12}); }, {"s (columns): takes 1 samples from 1 on; must take all 2, dimension 0 of x"}},
+      {[](Values& v) { v.graph.slice(v.bias, "s", 1, 0, 1); }, {"s (columns): x is table.bias [7] of f32; must be what a node writes"}},
+      {[](Values& v) { v.graph.pad(v.image, "p", {0, 1}, {0, 1}); }, {"p (pad): is padded by [0,1] before and [0,1] behind; must have a number for each dimension"}},
+      {[](Values& v) { v.graph.pad(v.image, "p", {1, 1, 1, 0}, {0, 0, 0, 0}); }, {"p (pad): pads dimension 0, which counts samples"}},
+      {[](Values& v) { v.graph.pad(v.rows, "p", {0, 0xffffffffu}, {0, 1}); }, {"p (pad): pads dimension 1 to more than 2^32 places"}},
+      {[](Values& v) { v.graph.concat({v.rows}, "c", 1); }, {"c (concat): joins 1 values; must join at least two"}},
+      {[](Values& v) { v.graph.concat({v.rows, v.rows}, "c", 0); }, {"c (concat): works along dimension 0; must be 1 to 1"}},
+      {[](Values& v) { v.graph.concat({v.image, v.sequence}, "c", 1); }, {"c (concat): part 1 is sequence [2,3,12] of f32; must be [2,3,8,4]"}},
+      {[](Values& v) { v.graph.concat({v.sequence, v.wide}, "c", 1); }, {"c (concat): part 1 is wide [1,2,1000] of f32; must be [2,2,12]"}},
+      {[](Values& v) { v.graph.concat({v.sequence, v.tokens}, "c", 1); }, {"c (concat): part 1 is tokens [2,3] of i32; must be of f32"}},
       {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
       {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
       {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
@@ -234,7 +248,7 @@ class RandomNode {
     const WindowAttribute window = {small(), small(), small(), small()};
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(19)) {
+    switch (below(23)) {
       case 0: graph_.conv(any(), name, below(4), window); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -257,6 +271,14 @@ class RandomNode {
       case 15: graph_.geglu(any(), any(), name); break;
       case 16: graph_.columns(any(), name, below(3), below(5)); break;
       case 17: graph_.unary(any(), name, {below(14), below(2) == 0 ? 0.0f : 1.0f}); break;
+      case 18: graph_.slice(any(), name, below(4), below(3), below(4)); break;
+      case 19: graph_.pad(any(), name, {0, below(3), below(2)}, {0, below(2), below(3)}); break;
+      case 20: {
+        std::vector<ValueId> parts(1 + below(10), any());
+        if (below(2) == 0) parts.push_back(any());
+        graph_.concat(parts, name, below(4));
+        break;
+      }
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -294,7 +316,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 18u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 20u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----

@@ -89,7 +89,8 @@ TEST(CudaBackend, HasEveryKernel) {
 // Dropout's mask is the CPU's; and where both round once, or sum in the same order, all bits are.
 class CudaAsCpu : public CudaKernel {};
 bool has_the_bits_of_the_cpu(const KernelCase& c) {
-  constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool};
+  constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool, Op::kColumns,
+                            Op::kPad,  Op::kConcat};
   return std::find(std::begin(kOpsAlike), std::end(kOpsAlike), c.op) != std::end(kOpsAlike) && !c.expects_bad_index();
 }
 TEST_P(CudaAsCpu, GivesTheSameBits) {

@@ -82,12 +82,11 @@ double embedding_elements(const KernelCall& call, size_t argument) {
   return static_cast<double>(std::min<uint64_t>(rows, tensor->shape[0])) * tensor->shape[1];
 }
 
-// Forward reads the columns that it takes; backward adds to them, or writes all of dx.
-double columns_elements(const KernelCall& call, size_t argument) {
-  const bool forward = call.pass == Pass::kForward, overwrites = !forward && (call.accumulate & 1) == 0;
-  const uint32_t whole = forward ? uint32_t{ColumnsForward::kX} : uint32_t{ColumnsBackward::kDx};
-  const uint32_t columns = forward ? uint32_t{ColumnsForward::kY} : uint32_t{ColumnsBackward::kDy};
-  return elements(call.tensors[argument == whole && !overwrites ? columns : argument]);
+// Of the tensor that has the box: what is taken out of it, or added to; all of it where the rest is cleared.
+double box_elements(const KernelCall& call, size_t argument) {
+  const bool takes = (call.op == Op::kPad) == (call.pass == Pass::kBackward), clears = !takes && (call.accumulate & 1) == 0;
+  const size_t whole = takes ? 1 : 0, part = 1 - whole;
+  return elements(call.tensors[argument == whole && !clears ? part : argument]);
 }
 
 // Of one argument, those that the call must read or write.
@@ -100,7 +99,8 @@ double touched_elements(const KernelCall& call, size_t argument, const Attribute
     case Op::kConv:
     case Op::kNormConv: return conv_elements(call, argument, attributes);
     case Op::kEmbedding: return embedding_elements(call, argument);
-    case Op::kColumns: return columns_elements(call, argument);
+    case Op::kColumns:
+    case Op::kPad: return box_elements(call, argument);
     default: return elements(call.tensors[argument]);
   }
 }

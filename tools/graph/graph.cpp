@@ -62,6 +62,11 @@ class NodeRules {
     require(contract::is_broadcast(to, graph_.tensor(v)), what + " is " + text(v) + "; must be " + shape_text(shape_of(to)) +
                                                               ", or its last dimensions, each as there or 1");
   }
+  // A dimension that is not that of the samples.
+  void require_axis(uint32_t axis, const Shape& shape) const {
+    require(axis > 0 && axis < shape.size(), "works along dimension " + std::to_string(axis) + "; must be 1 to " + std::to_string(shape.size() - 1) +
+                                                 " (dimension 0 counts samples)");
+  }
   // An absent one is right.
   void require_table(ValueId v, const std::string& what, const Shape& right) const {
     if (v == kNoValue) return;
@@ -441,6 +446,91 @@ ValueId Graph::columns(ValueId x, const std::string& name, uint32_t first, uint3
   Node& n = node(Op::kColumns, name, {x});
   n.attribute = attributes.intern(ColumnsAttribute{first});
   n.outputs = {y};
+  return y;
+}
+
+namespace {
+
+// Of a box of a tensor of that rank.
+ColumnsAttribute box_at(const Shape& first) {
+  const auto from_behind = [&first](size_t behind) { return behind < first.size() ? first[first.size() - 1 - behind] : 0; };
+  return {from_behind(0), from_behind(1), from_behind(2)};
+}
+
+}  // namespace
+
+ValueId Graph::slice(ValueId x, const std::string& name, const Shape& first, const Shape& counts) {
+  const NodeRules rules(*this, Op::kColumns, name);
+  const Shape whole = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
+  rules.require(first.size() == whole.size() && counts.size() == whole.size(),
+                "begins at " + shape_text(first) + " and takes " + shape_text(counts) + "; must have a number for each dimension of x, " + shape_text(whole));
+  rules.require(first[0] == 0 && counts[0] == whole[0], "takes " + std::to_string(counts[0]) + " samples from " + std::to_string(first[0]) +
+                                                            " on; must take all " + std::to_string(whole[0]) + ", dimension 0 of x");
+  for (size_t d = 1; d < whole.size(); ++d) {
+    rules.require(counts[d] > 0 && uint64_t{first[d]} + counts[d] <= whole[d], "takes " + std::to_string(counts[d]) + " places from " +
+                                                                                  std::to_string(first[d]) + " on along dimension " + std::to_string(d) +
+                                                                                  "; x has " + std::to_string(whole[d]));
+  }
+  const ValueId y = add_value(name, ValueKind::kActivation, counts);
+  Node& n = node(Op::kColumns, name, {x});
+  n.attribute = attributes.intern(box_at(first));
+  n.outputs = {y};
+  return y;
+}
+
+ValueId Graph::slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count) {
+  const NodeRules rules(*this, Op::kColumns, name);
+  Shape counts = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
+  rules.require_axis(axis, counts);
+  Shape begin(counts.size(), 0);
+  begin[axis] = first, counts[axis] = count;
+  return slice(x, name, begin, counts);
+}
+
+ValueId Graph::pad(ValueId x, const std::string& name, const Shape& before, const Shape& behind) {
+  const NodeRules rules(*this, Op::kPad, name);
+  Shape shape = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
+  rules.require(before.size() == shape.size() && behind.size() == shape.size(), "is padded by " + shape_text(before) + " before and " + shape_text(behind) +
+                                                                                    " behind; must have a number for each dimension of x, " + shape_text(shape));
+  rules.require(before[0] == 0 && behind[0] == 0, "pads dimension 0, which counts samples; must be 0 there");
+  for (size_t d = 1; d < shape.size(); ++d) {
+    rules.require(uint64_t{before[d]} + behind[d] + shape[d] <= UINT32_MAX, "pads dimension " + std::to_string(d) + " to more than 2^32 places");
+    shape[d] += before[d] + behind[d];
+  }
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  Node& n = node(Op::kPad, name, {x});
+  n.attribute = attributes.intern(box_at(before));
+  n.outputs = {y};
+  return y;
+}
+
+ValueId Graph::concat(const std::vector<ValueId>& parts, const std::string& name, uint32_t axis) {
+  const NodeRules rules(*this, Op::kConcat, name);
+  rules.require(parts.size() > 1, "joins " + std::to_string(parts.size()) + " values; must join at least two");
+  Shape shape = shape_of(rules.activation(parts[0], "part 0", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
+  rules.require_axis(axis, shape);
+  uint64_t length = shape[axis];
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::string what = "part " + std::to_string(i);
+    const Tensor part = rules.activation(parts[i], what);
+    if (axis < part.rank) shape[axis] = part.shape[axis];
+    rules.require_shape(parts[i], what, shape);
+    length += part.shape[axis];
+  }
+  rules.require(length <= UINT32_MAX, "is longer than 2^32 places along dimension " + std::to_string(axis));
+  std::vector<ValueId> left = parts;
+  for (uint32_t joined = 0; left.size() > kMostConcatParts; ++joined) {  // neighbours first, so that few values are copied often
+    std::vector<ValueId> fewer;
+    for (size_t i = 0; i < left.size(); i += kMostConcatParts) {
+      const std::vector<ValueId> some(left.begin() + static_cast<ptrdiff_t>(i), left.begin() + static_cast<ptrdiff_t>(std::min(left.size(), i + kMostConcatParts)));
+      const std::string part = name + "." + std::to_string(joined) + "." + std::to_string(fewer.size());
+      fewer.push_back(some.size() == 1 ? some[0] : concat(some, part, axis));
+    }
+    left = fewer;
+  }
+  shape[axis] = static_cast<uint32_t>(length);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  node(Op::kConcat, name, left).outputs = {y};
   return y;
 }
 

@@ -197,6 +197,15 @@ class Graph {
   ValueId geglu(ValueId gate, ValueId up, const std::string& name);  // in the tanh form
   // `count` columns of each row, from the first on.
   ValueId columns(ValueId x, const std::string& name, uint32_t first, uint32_t count);
+  // The box of x that begins at `first` and has `counts` places, of each dimension one; of the first dimension, which counts samples, all.
+  ValueId slice(ValueId x, const std::string& name, const Shape& first, const Shape& counts);
+  // `count` places along one dimension, which is not that of the samples, from the first on.
+  ValueId slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count);
+  // Zeros around x: so many places before it and behind it along each dimension; none along the first.
+  ValueId pad(ValueId x, const std::string& name, const Shape& before, const Shape& behind);
+  // Two values or more side by side along a dimension, which is not that of the samples. More than one row of concat.forward takes are joined by
+  // several nodes, whose names begin with NAME and a point.
+  ValueId concat(const std::vector<ValueId>& parts, const std::string& name, uint32_t axis);
   // `scale`: what the table's rows are multiplied with.
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale = 1);
   // document_start: the graph's, or kNoValue where a sequence is one document.

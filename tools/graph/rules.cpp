@@ -89,6 +89,13 @@ Call broadcast_call(const Node& n) {
   return call<A>({{A::kY, n.outputs[0]}, {A::kA, n.inputs[0]}, {A::kB, n.inputs[1]}});
 }
 
+Call concat_call(const Node& n) {
+  using A = ConcatForward;
+  const auto part = [&n](size_t i) { return i < n.inputs.size() ? n.inputs[i] : kNoValue; };
+  return call<A>({{A::kY, n.outputs[0]}, {A::kA, part(0)}, {A::kB, part(1)}, {A::kC, part(2)}, {A::kD, part(3)}, {A::kE, part(4)}, {A::kF, part(5)},
+                  {A::kG, part(6)}, {A::kH, part(7)}});
+}
+
 Call copy_call(ValueId y, ValueId x) { return call<CopyForward>({{CopyForward::kY, y}, {CopyForward::kX, x}}); }
 
 }  // namespace
@@ -108,6 +115,8 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
     case Op::kColumns: return {unary_call<ColumnsForward>(n)};
+    case Op::kPad: return {unary_call<PadForward>(n)};
+    case Op::kConcat: return {concat_call(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
     case Op::kMultiply: return {broadcast_call<MultiplyForward>(n)};
     case Op::kBroadcastAdd: return {broadcast_call<BroadcastAddForward>(n)};
@@ -389,6 +398,11 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
       using A = ColumnsBackward;
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
+    case Op::kPad: {
+      using A = PadBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
+    }
+    case Op::kConcat: return concat(n, dy);
     case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
     case Op::kUnary: {
       using A = UnaryBackward;
@@ -492,6 +506,21 @@ void BackwardBuilder::adapter(const Node& n, ValueId dy) {
   const uint32_t scaled = graph_.nodes[n.low_rank].attribute;
   using D = LinearBackwardData;
   if (needs_gradient_[hidden]) write(hidden, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, up}}, scaled), D::kDx, true);
+}
+
+// Each part's gradient is the box of dy where the part lies.
+void BackwardBuilder::concat(const Node& n, ValueId dy) {
+  const Tensor y = graph_.tensor(n.outputs[0]);
+  uint32_t axis = 0;
+  while (graph_.tensor(n.inputs[0]).shape[axis] == y.shape[axis]) ++axis;
+  uint32_t begin = 0;
+  for (const ValueId part : n.inputs) {
+    const uint32_t behind = y.rank - 1 - axis;
+    const ColumnsAttribute box = {behind == 0 ? begin : 0, behind == 1 ? begin : 0, behind == 2 ? begin : 0};
+    using A = ColumnsForward;
+    if (needs_gradient_[part]) write(part, call<A>({{A::kY, kNoValue}, {A::kX, dy}}, graph_.attributes.intern(box)), A::kY, true);
+    begin += graph_.tensor(part).shape[axis];
+  }
 }
 
 // The bias's gradient first: dz may take the room of dy.

@@ -54,6 +54,7 @@ class BackwardBuilder {
   void linear(const Node& node, ValueId dy);
   void adapter(const Node& node, ValueId dy);
   void dora(const Node& node, ValueId dy);
+  void concat(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
   void loss(const Node& node);
   ValueId row_weights(const Node& node);
