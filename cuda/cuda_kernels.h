@@ -188,6 +188,7 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<PadBackward, Stored, cuda_take_box<Stored>>();
   table.set<ConcatForward, Stored, cuda_concat_forward<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();
+  table.set<ReshapeForward, Stored, cuda_move<Stored>>();
   table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cuda_max_pool_backward<Stored>>();
   table.set<GlobalPoolForward, Stored, cuda_global_pool_forward<Stored>>();

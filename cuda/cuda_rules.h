@@ -97,6 +97,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(UnaryKernels{});
   rules.have(PadKernels{});
   rules.have(ConcatKernels{});
+  rules.have(ReshapeKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

@@ -44,7 +44,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
-                                 PadKernels, ConcatKernels>::List;
+                                 PadKernels, ConcatKernels, ReshapeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -187,6 +187,7 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<PadBackward, Stored, cpu_take_box<Stored>>();
   table.template set<ConcatForward, Stored, cpu_concat_forward<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();
+  table.template set<ReshapeForward, Stored, cpu_move<Stored>>();
   table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.template set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
   table.template set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();

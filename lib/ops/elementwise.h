@@ -1,5 +1,5 @@
-// ReLU, GELU, SwiGLU, GeGLU, cap, addition and copy: one output element from the input elements at the same place; and the row that takes a
-// gradient to an overlapping place.
+// ReLU, GELU, SwiGLU, GeGLU, cap, addition, copy and reshape: one output element from the input elements at the same place; and the row that takes
+// a gradient to an overlapping place.
 #pragma once
 
 #include "lib/row_call.h"
@@ -7,8 +7,8 @@
 namespace reprise {
 
 template <typename Stored>
-struct UnaryArgsOf {  // relu, gelu, copy, move: y[n] from x[n]
-  Stored* y;         // may be x for relu and gelu; may overlap x for move (memmove semantics)
+struct UnaryArgsOf {  // relu, gelu, copy, move, reshape: y[n] from x[n]
+  Stored* y;         // may be x for relu and gelu; may overlap x for move and reshape (memmove semantics)
   const Stored* x;
   uint64_t n;
   bool accumulate_y;  // copy only
@@ -228,10 +228,25 @@ struct MoveForward {
   }
 };
 
+// The same elements by other dimensions. Where y is born in the place of an x that dies with the row, nothing moves.
+struct ReshapeForward {
+  enum : uint32_t { kY, kX, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
+  static constexpr const char* kSynopsis = "y = x, whose places may overlap";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kReshape, .pass = Pass::kForward, .name = "reshape.forward", .copies = true, .moves = true,
+      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  template <typename Stored>
+  static UnaryArgsOf<Stored> arguments(const RowCall& c) {
+    return contract::unary_arguments<Stored>(c, false);
+  }
+};
+
 using ElementwiseKernels = TypeList<ReluForward, ReluBackward, AddForward, CopyForward, GeluForward, GeluBackward, SwigluForward,
                                     SwigluBackward, MoveForward>;
 
 using GegluKernels = TypeList<GegluForward, GegluBackward>;
 using CapKernels = TypeList<CapForward>;
+using ReshapeKernels = TypeList<ReshapeForward>;
 
 }  // namespace reprise

@@ -116,6 +116,10 @@ class Derivation {
     if (n.op == Op::kLossHead) return;
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     if (n.op == Op::kDora) return dora(n);
+    if (n.op == Op::kReshape) {
+      value_[n.outputs[0]] = terms_.copy(value(n.inputs[0]), form(n.outputs[0]));
+      return;
+    }
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
     if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
@@ -238,6 +242,10 @@ class Derivation {
       case Op::kBroadcastAdd:
         hand_on(x, dy);
         return contribute(n.inputs[1], application(n, Pass::kBackward, {dy}), 0);
+      case Op::kReshape:
+        if (gradient_.count(x) != 0) return add_copy(x, dy);
+        gradient_[x] = terms_.copy(dy, form(x));
+        return;
       case Op::kMaxPool:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
       case Op::kGlobalPool:

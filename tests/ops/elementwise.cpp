@@ -63,6 +63,7 @@ void add_elementwise(CaseTable& table, uint32_t n) {
   table.add<Copy>(tag, {{Copy::kY, x}, {Copy::kX, x}});
   table.again_accumulating({Copy::kY});
   table.add<Move>(tag, {{Move::kY, x}, {Move::kX, x}});
+  table.add<ReshapeForward>(tag, {{ReshapeForward::kY, shaped({1, n, 1})}, {ReshapeForward::kX, x}});
   table.add<CapForward>(tag, {{CapForward::kY, x}, {CapForward::kX, x}}, CapAttribute{2.5f});
   for (const uint32_t tanh_form : {0u, 1u}) {
     using Gelu = GeluForward;
@@ -180,6 +181,7 @@ void expect(Oracle& o) {
     case Op::kGelu: return expect_gelu(o);
     case Op::kAdd: return o.expect(AddForward::kY, rounded(o.value(AddForward::kA) + o.value(AddForward::kB)));
     case Op::kCopy: return o.expect(CopyForward::kY, exact(o.value(CopyForward::kX)));
+    case Op::kReshape: return o.expect(ReshapeForward::kY, exact(o.value(ReshapeForward::kX)));
     default: return o.expect(MoveForward::kY, exact(o.value(MoveForward::kX)));
   }
 }
@@ -255,7 +257,7 @@ constexpr WrongKernel kWrongKernels[] = {
     }>("swiglu_overwrites_what_it_still_reads"),
 };
 
-constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kSwiglu, Op::kGeglu, Op::kCap, Op::kAdd, Op::kCopy, Op::kMove};
+constexpr Op kFamilyOps[] = {Op::kRelu, Op::kGelu, Op::kSwiglu, Op::kGeglu, Op::kCap, Op::kAdd, Op::kCopy, Op::kMove, Op::kReshape};
 
 }  // namespace
 

@@ -173,6 +173,9 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.concat({v.image, v.sequence}, "c", 1); }, {"c (concat): part 1 is sequence [2,3,12] of f32; must be [2,3,8,4]"}},
       {[](Values& v) { v.graph.concat({v.sequence, v.wide}, "c", 1); }, {"c (concat): part 1 is wide [1,2,1000] of f32; must be [2,2,12]"}},
       {[](Values& v) { v.graph.concat({v.sequence, v.tokens}, "c", 1); }, {"c (concat): part 1 is tokens [2,3] of i32; must be of f32"}},
+      {[](Values& v) { v.graph.reshape(v.sequence, "r", {2, 35}); }, {"r (reshape): becomes [2,35]; must have the 72 elements of x, [2,3,12]"}},
+      {[](Values& v) { v.graph.reshape(v.sequence, "r", {2, 3, 2, 3, 2}); }, {"r (reshape): becomes [2,3,2,3,2]; must have one to four dimensions"}},
+      {[](Values& v) { v.graph.reshape(v.sequence, "r", {}); }, {"r (reshape): becomes []; must have one to four dimensions"}},
       {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
       {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
       {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
@@ -279,6 +282,7 @@ class RandomNode {
         graph_.concat(parts, name, below(4));
         break;
       }
+      case 20: graph_.reshape(any(), name, {below(4) + 1, below(4) + 1, below(4) + 1}); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }

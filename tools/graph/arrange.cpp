@@ -51,6 +51,7 @@ class Arranger {
       const ValueId v = call.arguments[a];
       if (v == kNoValue || kernel.arguments[a].role != Role::kOutput) continue;
       if (static_cast<int>(a) == kernel.in_place_output) join_in_place(call, i, v, call.arguments[static_cast<size_t>(kernel.in_place_input)]);
+      if (kernel.moves) join_in_place(call, i, v, call.arguments[ReshapeForward::kX]);
       if (!is_local(v)) continue;
       if (buffer_of_.count(v) == 0) buffer_of_[v] = new_buffer(v, i);
       Buffer& buffer = result_.buffers[buffer_of_.at(v)];
@@ -58,12 +59,14 @@ class Arranger {
     }
   }
 
-  // Output y takes the buffer of x when x dies in this very call; when y is placed outside, x moves into y's place.
+  // Output y takes the buffer of x when x dies in this very call; when y is placed outside, x moves into y's place. What works in place has one
+  // slot for both, and so one shape; what moves has two slots that overlap, because y has another shape.
   void join_in_place(const Call& call, uint32_t i, ValueId y, ValueId x) {
     const auto found = buffer_of_.find(x);
     if (found == buffer_of_.end() || last_use_.at(x) != i) return;
     if (std::count(call.arguments.begin(), call.arguments.end(), x) != 1) return;
     if (graph_.tensor(x).bytes != graph_.tensor(y).bytes || buffer_of_.count(y) != 0) return;
+    if (kernel_info(call.op, call.pass).moves == same_dimensions(graph_.tensor(x), graph_.tensor(y))) return;
     Buffer& buffer = result_.buffers[found->second];
     if (is_local(y)) {
       buffer.values.push_back(y);

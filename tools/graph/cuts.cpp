@@ -22,6 +22,7 @@ bool works_in_place(const Graph& graph, const Node& node) {
   const std::vector<Call> calls = forward_calls(graph, node);
   return std::any_of(calls.begin(), calls.end(), [&node](const Call& call) {
     const KernelInfo& kernel = kernel_info(call.op, call.pass);
+    if (kernel.moves) return true;
     return kernel.in_place_output >= 0 && call.arguments[static_cast<size_t>(kernel.in_place_output)] == node.outputs[0] &&
            call.arguments[static_cast<size_t>(kernel.in_place_input)] == node.inputs[0];
   });

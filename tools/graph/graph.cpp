@@ -534,6 +534,19 @@ ValueId Graph::concat(const std::vector<ValueId>& parts, const std::string& name
   return y;
 }
 
+ValueId Graph::reshape(ValueId x, const std::string& name, const Shape& shape) {
+  const NodeRules rules(*this, Op::kReshape, name);
+  const Tensor in = rules.activation(x, "x");
+  rules.require(!shape.empty() && shape.size() <= kMaxRank, "becomes " + shape_text(shape) + "; must have one to four dimensions");
+  double elements = 1;
+  for (const uint32_t d : shape) elements *= d;
+  rules.require(elements == static_cast<double>(in.elements()), "becomes " + shape_text(shape) + "; must have the " + std::to_string(in.elements()) +
+                                                                    " elements of x, " + shape_text(shape_of(in)));
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  node(Op::kReshape, name, {x}).outputs = {y};
+  return y;
+}
+
 ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale) {
   const NodeRules rules(*this, Op::kEmbedding, name);
   rules.require_sense(EmbeddingAttribute{scale});

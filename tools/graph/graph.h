@@ -123,6 +123,7 @@ using AttributeTables = AttributeTablesOf<AttributeTypes>;
 
 using Shape = std::vector<uint32_t>;
 inline Shape shape_of(const Tensor& t) { return Shape(t.shape, t.shape + t.rank); }
+inline bool same_dimensions(const Tensor& a, const Tensor& b) { return a.rank == b.rank && same_shape(a, b); }
 
 // A tensor of more elements is refused: up to there every product of bytes stays below 2^64.
 constexpr double kMostElements = 1099511627776.0;  // 2^40
@@ -206,6 +207,8 @@ class Graph {
   // Two values or more side by side along a dimension, which is not that of the samples. More than one row of concat.forward takes are joined by
   // several nodes, whose names begin with NAME and a point.
   ValueId concat(const std::vector<ValueId>& parts, const std::string& name, uint32_t axis);
+  // The elements of x in their order, by other dimensions: all of them, the samples' too.
+  ValueId reshape(ValueId x, const std::string& name, const Shape& shape);
   // `scale`: what the table's rows are multiplied with.
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale = 1);
   // document_start: the graph's, or kNoValue where a sequence is one document.

@@ -117,6 +117,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kColumns: return {unary_call<ColumnsForward>(n)};
     case Op::kPad: return {unary_call<PadForward>(n)};
     case Op::kConcat: return {concat_call(n)};
+    case Op::kReshape: return {unary_call<ReshapeForward>(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
     case Op::kMultiply: return {broadcast_call<MultiplyForward>(n)};
     case Op::kBroadcastAdd: return {broadcast_call<BroadcastAddForward>(n)};
@@ -403,6 +404,9 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
     case Op::kConcat: return concat(n, dy);
+    case Op::kReshape:
+      if (gradient_.find(x) != gradient_.end()) return write(x, copy_call(kNoValue, dy), CopyForward::kY, true);
+      return write(x, call<ReshapeForward>({{ReshapeForward::kY, kNoValue}, {ReshapeForward::kX, dy}}), ReshapeForward::kY, false);
     case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
     case Op::kUnary: {
       using A = UnaryBackward;

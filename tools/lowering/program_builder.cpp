@@ -26,7 +26,7 @@ void ProgramBuilder::emit(const ArrangedCalls& arranged, uint64_t scratch_offset
   places_ = &places;
   scratch_offset_ = scratch_offset;
   created_.clear();
-  buffer_slot_.assign(arranged.buffers.size(), kNoSlot);
+  buffer_slot_.clear();
   buffer_of_.clear();
   for (size_t b = 0; b < arranged.buffers.size(); ++b) {
     for (const ValueId v : arranged.buffers[b].values) buffer_of_[v] = b;
@@ -126,28 +126,42 @@ Ref ProgramBuilder::reference(const ArrangedCalls& arranged, ValueId v, bool wri
   return make_ref(Region::kProgram, writes ? placed_slot(v) : current_.at(v));
 }
 
-// The slot of a scratch buffer; one without bytes of its own shares the place of the last value it holds.
+// Values that share a buffer have one slot as long as they have one shape; a value of another shape has a slot of its own in the same place.
 Ref ProgramBuilder::buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v) {
   const ArrangedCalls::Buffer& buffer = arranged.buffers[b];
-  if (buffer.bytes == 0) return make_ref(Region::kProgram, placed_slot(buffer.values.back()));
-  if (buffer_slot_[b] == kNoSlot) {
-    const uint64_t offset = buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset
-                                                    : program_.slots[current_.at(buffer.host)].tensor.offset;
-    if (v == kNoValue) {
-      Tensor bytes;
-      bytes.dtype = DType::kU8;
-      bytes.rank = 2;  // a single dimension holds at most 2^32 - 1
-      bytes.shape[0] = static_cast<uint32_t>(buffer.bytes / kAlignment);
-      bytes.shape[1] = kAlignment;
-      bytes.bytes = buffer.bytes;
-      buffer_slot_[b] = new_slot(bytes, "scratch", offset, SlotUse::kScratch);
-    } else {
-      const Value& value = in_.graph.values[v];
-      const SlotUse use = value.kind == ValueKind::kGradient ? SlotUse::kGradient : SlotUse::kTransient;
-      buffer_slot_[b] = new_slot(value.tensor, value.name, offset, use);
-    }
+  const ValueId alike = v == kNoValue ? kNoValue : first_alike(buffer, v);
+  const auto [slot, is_new] = buffer_slot_.try_emplace({b, alike}, kNoSlot);
+  if (is_new) slot->second = new_buffer_slot(buffer, v);
+  return make_ref(Region::kProgram, slot->second);
+}
+
+// The first of those values of the buffer, v among them, that follow one another in one shape.
+ValueId ProgramBuilder::first_alike(const ArrangedCalls::Buffer& buffer, ValueId v) const {
+  auto first = std::find(buffer.values.begin(), buffer.values.end(), v);
+  while (first != buffer.values.begin() && same_dimensions(in_.graph.tensor(first[-1]), in_.graph.tensor(v))) --first;
+  return *first;
+}
+
+// Of a buffer without bytes of its own the place is that of the last value it holds.
+uint32_t ProgramBuilder::new_buffer_slot(const ArrangedCalls::Buffer& buffer, ValueId v) {
+  if (buffer.bytes == 0) {
+    const uint32_t placed = placed_slot(buffer.values.back());
+    if (first_alike(buffer, v) == first_alike(buffer, buffer.values.back())) return placed;
+    return new_slot(in_.graph.tensor(v), in_.graph.values[v].name, program_.slots[placed].tensor.offset, program_.slots[placed].use);
   }
-  return make_ref(Region::kProgram, buffer_slot_[b]);
+  const uint64_t offset =
+      buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset : program_.slots[current_.at(buffer.host)].tensor.offset;
+  if (v != kNoValue) {
+    const Value& value = in_.graph.values[v];
+    return new_slot(value.tensor, value.name, offset, value.kind == ValueKind::kGradient ? SlotUse::kGradient : SlotUse::kTransient);
+  }
+  Tensor bytes;
+  bytes.dtype = DType::kU8;
+  bytes.rank = 2;  // a single dimension holds at most 2^32 - 1
+  bytes.shape[0] = static_cast<uint32_t>(buffer.bytes / kAlignment);
+  bytes.shape[1] = kAlignment;
+  bytes.bytes = buffer.bytes;
+  return new_slot(bytes, "scratch", offset, SlotUse::kScratch);
 }
 
 // Where an output outside the scratch block goes: to its new place, once an action; else where it already is.

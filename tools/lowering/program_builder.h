@@ -53,6 +53,8 @@ class ProgramBuilder {
   void emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link);
   Ref reference(const ArrangedCalls& arranged, ValueId v, bool writes);
   Ref buffer_reference(const ArrangedCalls& arranged, size_t b, ValueId v);
+  uint32_t new_buffer_slot(const ArrangedCalls::Buffer& buffer, ValueId v);
+  ValueId first_alike(const ArrangedCalls::Buffer& buffer, ValueId v) const;
   uint32_t placed_slot(ValueId v);
   uint32_t new_slot(const Tensor& tensor, const std::string& name, uint64_t offset, SlotUse use);
   void add_row(const Row& row);
@@ -96,7 +98,7 @@ class ProgramBuilder {
   const SlotPlaces* places_ = nullptr;
   uint64_t scratch_offset_ = 0;
   std::set<ValueId> created_;           // values that have got their new place
-  std::vector<uint32_t> buffer_slot_;
+  std::map<std::pair<size_t, ValueId>, uint32_t> buffer_slot_;  // of a buffer and the first of its values that have one shape
   std::map<ValueId, size_t> buffer_of_;
 };
 
