@@ -93,6 +93,8 @@ Status cuda_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& 
 template <typename Stored>
 Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -187,6 +189,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<PadForward, Stored, cuda_put_box<Stored>>();
   table.set<PadBackward, Stored, cuda_take_box<Stored>>();
   table.set<ConcatForward, Stored, cuda_concat_forward<Stored>>();
+  table.set<TransposeForward, Stored, cuda_transpose<Stored>>();
+  table.set<TransposeBackward, Stored, cuda_transpose<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();
   table.set<ReshapeForward, Stored, cuda_move<Stored>>();
   table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();

@@ -182,6 +182,22 @@ struct UnaryAttribute {
   }
 };
 
+// The order of a tensor's dimensions: dimension i is dimension axis_i of what is read. The first, which counts samples, stays; so does what is past
+// the rank.
+struct TransposeAttribute {
+  static constexpr const char* kName = "Transpose";
+  uint32_t axis_1, axis_2, axis_3;
+  constexpr bool operator==(const TransposeAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("axis_1", axis_1), visit("axis_2", axis_2), visit("axis_3", axis_3);
+  }
+  constexpr bool makes_sense() const {
+    const bool within = axis_1 - 1 < 3 && axis_2 - 1 < 3 && axis_3 - 1 < 3;  // 0 wraps
+    return within && axis_1 != axis_2 && axis_2 != axis_3 && axis_3 != axis_1;
+  }
+};
+
 // A cap that large numbers approach.
 struct CapAttribute {
   static constexpr const char* kName = "Cap";
@@ -333,7 +349,7 @@ struct TypeList {
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
-                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute>;
+                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

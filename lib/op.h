@@ -23,6 +23,7 @@
 #include "lib/ops/preference.h"
 #include "lib/ops/rope.h"
 #include "lib/ops/transfer.h"
+#include "lib/ops/transpose.h"
 #include "lib/ops/unary.h"
 
 namespace reprise {
@@ -44,7 +45,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
-                                 PadKernels, ConcatKernels, ReshapeKernels>::List;
+                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

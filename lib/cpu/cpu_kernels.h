@@ -70,6 +70,8 @@ Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& a
 template <typename Stored>
 Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -186,6 +188,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<PadForward, Stored, cpu_put_box<Stored>>();
   table.template set<PadBackward, Stored, cpu_take_box<Stored>>();
   table.template set<ConcatForward, Stored, cpu_concat_forward<Stored>>();
+  table.template set<TransposeForward, Stored, cpu_transpose<Stored>>();
+  table.template set<TransposeBackward, Stored, cpu_transpose<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();
   table.template set<ReshapeForward, Stored, cpu_move<Stored>>();
   table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();

@@ -251,6 +251,7 @@ class Derivation {
       case Op::kGlobalPool:
       case Op::kColumns:
       case Op::kPad:
+      case Op::kTranspose:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kConcat:

@@ -176,6 +176,9 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.reshape(v.sequence, "r", {2, 35}); }, {"r (reshape): becomes [2,35]; must have the 72 elements of x, [2,3,12]"}},
       {[](Values& v) { v.graph.reshape(v.sequence, "r", {2, 3, 2, 3, 2}); }, {"r (reshape): becomes [2,3,2,3,2]; must have one to four dimensions"}},
       {[](Values& v) { v.graph.reshape(v.sequence, "r", {}); }, {"r (reshape): becomes []; must have one to four dimensions"}},
+      {[](Values& v) { v.graph.transpose(v.sequence, "t", {1, 0, 2}); }, {"t (transpose): has the order [1,0,2]; must begin with 0"}},
+      {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1, 1}); }, {"t (transpose): has the order [0,1,1]", "each of the 3 dimensions of x once"}},
+      {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1}); }, {"t (transpose): has the order [0,1]", "each of the 3 dimensions of x once"}},
       {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
       {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
       {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
@@ -251,7 +254,7 @@ class RandomNode {
     const WindowAttribute window = {small(), small(), small(), small()};
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(23)) {
+    switch (below(24)) {
       case 0: graph_.conv(any(), name, below(4), window); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -283,6 +286,7 @@ class RandomNode {
         break;
       }
       case 20: graph_.reshape(any(), name, {below(4) + 1, below(4) + 1, below(4) + 1}); break;
+      case 21: graph_.transpose(any(), name, {0, 1 + below(3), 1 + below(3)}); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -320,7 +324,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 20u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 21u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----

@@ -90,7 +90,7 @@ TEST(CudaBackend, HasEveryKernel) {
 class CudaAsCpu : public CudaKernel {};
 bool has_the_bits_of_the_cpu(const KernelCase& c) {
   constexpr Op kOpsAlike[] = {Op::kRelu, Op::kAdd, Op::kCopy, Op::kMove, Op::kDropout, Op::kEmbedding, Op::kMaxPool, Op::kColumns,
-                            Op::kPad,  Op::kConcat, Op::kReshape};
+                            Op::kPad,  Op::kConcat, Op::kReshape, Op::kTranspose};
   return std::find(std::begin(kOpsAlike), std::end(kOpsAlike), c.op) != std::end(kOpsAlike) && !c.expects_bad_index();
 }
 TEST_P(CudaAsCpu, GivesTheSameBits) {

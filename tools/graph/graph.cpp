@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "tools/formats/error.h"
 
@@ -544,6 +545,24 @@ ValueId Graph::reshape(ValueId x, const std::string& name, const Shape& shape) {
                                                                     " elements of x, " + shape_text(shape_of(in)));
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   node(Op::kReshape, name, {x}).outputs = {y};
+  return y;
+}
+
+ValueId Graph::transpose(ValueId x, const std::string& name, const std::vector<uint32_t>& axes) {
+  const NodeRules rules(*this, Op::kTranspose, name);
+  const Shape in = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
+  Shape sorted = axes, every(in.size());
+  std::sort(sorted.begin(), sorted.end());
+  std::iota(every.begin(), every.end(), 0u);
+  rules.require(sorted == every && axes[0] == 0, "has the order " + shape_text(axes) + "; must begin with 0, which counts samples, and have each of the " +
+                                                     std::to_string(in.size()) + " dimensions of x once");
+  Shape shape;
+  for (const uint32_t axis : axes) shape.push_back(in[axis]);
+  const auto axis_at = [&axes](uint32_t d) { return d < axes.size() ? axes[d] : d; };
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  Node& n = node(Op::kTranspose, name, {x});
+  n.attribute = attributes.intern(TransposeAttribute{axis_at(1), axis_at(2), axis_at(3)});
+  n.outputs = {y};
   return y;
 }
 

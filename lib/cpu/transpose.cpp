@@ -1,0 +1,99 @@
+// Two dimensions of a tensor change places. Here as squares that are transposed in registers (transpose.h), so that both sides are read and
+// written by whole cache lines; where a run of elements stays whole, it is copied.
+#include "lib/cpu/transpose.h"
+
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint32_t kSide = 16;  // of a square: of f32 a cache line
+
+template <typename Stored>
+REPRISE_INLINE void store_line(Stored* y, const float* line, uint64_t n, bool adds) {
+  if (adds) {
+    for (uint64_t i = 0; i < n; ++i) y[i] = float{y[i]} + line[i];
+  } else {
+    for (uint64_t i = 0; i < n; ++i) y[i] = line[i];
+  }
+}
+
+// y[c, r] of `columns` and `rows`, at most kSide of each, from x[r, c].
+template <int kLanes, typename Stored>
+REPRISE_INLINE void transpose_tile(Stored* y, uint64_t y_stride, const Stored* x, uint64_t x_stride, uint64_t rows, uint64_t columns, bool adds) {
+  float read[kSide * kSide], turned[kSide * kSide];
+  const float* lines[kSide];
+  for (uint32_t r = 0; r < kSide; ++r) lines[r] = read + r * kSide;
+  if (rows == kSide && columns == kSide) {  // constants, so that the loops become straight vectors
+    for (uint32_t r = 0; r < kSide; ++r) {
+      for (uint32_t c = 0; c < kSide; ++c) read[r * kSide + c] = x[r * x_stride + c];
+    }
+    transpose_lines<kLanes>(turned, kSide, lines, kSide);
+    for (uint32_t c = 0; c < kSide; ++c) store_line(y + c * y_stride, turned + c * kSide, kSide, adds);
+    return;
+  }
+  for (uint64_t r = 0; r < rows; ++r) {
+    for (uint64_t c = 0; c < columns; ++c) turned[c * kSide + r] = x[r * x_stride + c];
+  }
+  for (uint64_t c = 0; c < columns; ++c) store_line(y + c * y_stride, turned + c * kSide, rows, adds);
+}
+
+// Columns [c, c + kSide) of x, as far as there are any, of one m and b.
+template <int kLanes, typename Stored>
+REPRISE_INLINE void transpose_strip_body(const TransposeArgsOf<Stored>& a, uint64_t m, uint64_t b, uint64_t c) {
+  const uint64_t columns = smaller(kSide, a.C - c);
+  for (uint64_t r = 0; r < a.R; r += kSide) {
+    transpose_tile<kLanes>(a.y + ((m * a.C + c) * a.B + b) * a.R + r, a.B * a.R, a.x + ((m * a.R + r) * a.B + b) * a.C + c, a.B * a.C,
+                           smaller(kSide, a.R - r), columns, a.accumulate_y);
+  }
+}
+REPRISE_STORAGE_LEVELS(transpose_strip, transpose_strip_body<kLanes>, (const TransposeArgsOf<Stored>& a, uint64_t m, uint64_t b, uint64_t c), (a, m, b, c))
+
+template <typename Stored>
+REPRISE_INLINE void add_run_body(Stored* y, const Stored* x, uint64_t n) {
+  REPRISE_INDEPENDENT
+  for (uint64_t i = 0; i < n; ++i) y[i] = float{y[i]} + float{x[i]};
+}
+REPRISE_STORAGE_LEVELS(add_run, add_run_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
+
+template <typename Stored>
+void exchange_runs(const KernelContext& context, const TransposeArgsOf<Stored>& a) {
+  const VectorLevel level = cpu_machine(context).level;
+  const uint64_t runs = a.M * a.C * a.B * a.R;
+  for_each_piece(*context.workers, split_rows(runs, a.E), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t run = begin; run < end; ++run) {
+      const uint64_t r = run % a.R, b = run / a.R % a.B, c = run / a.R / a.B % a.C, m = run / a.R / a.B / a.C;
+      const Stored* x = a.x + (((m * a.R + r) * a.B + b) * a.C + c) * a.E;
+      if (a.accumulate_y) {
+        add_run(level, a.y + run * a.E, x, a.E);
+      } else {
+        std::memcpy(a.y + run * a.E, x, a.E * sizeof(Stored));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args) {
+  if (args.E > 1) {
+    exchange_runs(context, args);
+    return ok_status();
+  }
+  const VectorLevel level = cpu_machine(context).level;
+  const uint64_t strips = divide_up(args.C, kSide);
+  for_each_piece(*context.workers, split_rows(args.M * args.B * strips, args.R * smaller(kSide, args.C)), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin; i < end; ++i) transpose_strip(level, args, i / strips / args.B, i / strips % args.B, i % strips * kSide);
+  });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_transpose, TransposeArgs)
+
+}  // namespace reprise
