@@ -95,6 +95,10 @@ Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& ar
 template <typename Stored>
 Status cuda_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_resize_backward(const KernelContext& context, const ResizeBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -189,6 +193,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<PadForward, Stored, cuda_put_box<Stored>>();
   table.set<PadBackward, Stored, cuda_take_box<Stored>>();
   table.set<ConcatForward, Stored, cuda_concat_forward<Stored>>();
+  table.set<ResizeForward, Stored, cuda_resize_forward<Stored>>();
+  table.set<ResizeBackward, Stored, cuda_resize_backward<Stored>>();
   table.set<TransposeForward, Stored, cuda_transpose<Stored>>();
   table.set<TransposeBackward, Stored, cuda_transpose<Stored>>();
   table.set<MoveForward, Stored, cuda_move<Stored>>();

@@ -198,6 +198,20 @@ struct TransposeAttribute {
   }
 };
 
+// How images get another height and width (lib/ops/resize.h). By the nearest pixel, place p of a side takes the pixel at p in / out, rounded down;
+// else it lies between pixels, with pixels as squares (PyTorch's align_corners false) or as points whose corners stay (align_corners true).
+enum class ResizeKind : uint32_t { kNearest, kBilinear, kBilinearCorners };
+struct ResizeAttribute {
+  static constexpr const char* kName = "Resize";
+  uint32_t kind;  // a ResizeKind
+  constexpr bool operator==(const ResizeAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("kind", kind);
+  }
+  constexpr bool makes_sense() const { return kind <= static_cast<uint32_t>(ResizeKind::kBilinearCorners); }
+};
+
 // A cap that large numbers approach.
 struct CapAttribute {
   static constexpr const char* kName = "Cap";
@@ -349,7 +363,7 @@ struct TypeList {
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
-                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute>;
+                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

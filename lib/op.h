@@ -21,6 +21,7 @@
 #include "lib/ops/optimizer.h"
 #include "lib/ops/pool.h"
 #include "lib/ops/preference.h"
+#include "lib/ops/resize.h"
 #include "lib/ops/rope.h"
 #include "lib/ops/transfer.h"
 #include "lib/ops/transpose.h"
@@ -45,7 +46,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
-                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels>::List;
+                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

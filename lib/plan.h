@@ -17,7 +17,7 @@ enum class Op : uint8_t {
   kNormConv, kNormRelu, kNormAddRelu, kRmsNorm, kSwiglu, kRope, kLion, kGroupNorm,
   kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference, kGeglu, kColumns, kCap,
   kUnary, kMultiply, kBroadcastAdd,
-  kPad, kConcat, kReshape, kTranspose,
+  kPad, kConcat, kReshape, kTranspose, kResize,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

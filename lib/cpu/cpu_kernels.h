@@ -72,6 +72,10 @@ Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& arg
 template <typename Stored>
 Status cpu_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_resize_backward(const KernelContext& context, const ResizeBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_concat_forward(const KernelContext& context, const ConcatArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_move(const KernelContext& context, const UnaryArgsOf<Stored>& args);
@@ -188,6 +192,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<PadForward, Stored, cpu_put_box<Stored>>();
   table.template set<PadBackward, Stored, cpu_take_box<Stored>>();
   table.template set<ConcatForward, Stored, cpu_concat_forward<Stored>>();
+  table.template set<ResizeForward, Stored, cpu_resize_forward<Stored>>();
+  table.template set<ResizeBackward, Stored, cpu_resize_backward<Stored>>();
   table.template set<TransposeForward, Stored, cpu_transpose<Stored>>();
   table.template set<TransposeBackward, Stored, cpu_transpose<Stored>>();
   table.template set<MoveForward, Stored, cpu_move<Stored>>();

@@ -252,6 +252,7 @@ class Derivation {
       case Op::kColumns:
       case Op::kPad:
       case Op::kTranspose:
+      case Op::kResize:
       case Op::kDropout:
         return contribute(x, application(n, Pass::kBackward, {dy}), 0);
       case Op::kConcat:

@@ -8,14 +8,14 @@ namespace reprise::test {
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
     kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily,
-    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kRopeFamily, kTransposeFamily, kUnaryFamily;
+    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kResizeFamily, kRopeFamily, kTransposeFamily, kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
     &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
-    &kTransposeFamily,
+    &kTransposeFamily, &kResizeFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

@@ -179,6 +179,9 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {1, 0, 2}); }, {"t (transpose): has the order [1,0,2]; must begin with 0"}},
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1, 1}); }, {"t (transpose): has the order [0,1,1]", "each of the 3 dimensions of x once"}},
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1}); }, {"t (transpose): has the order [0,1]", "each of the 3 dimensions of x once"}},
+      {[](Values& v) { v.graph.resize(v.sequence, "z", 4, 4, ResizeKind::kNearest); }, {"z (resize): x is sequence [2,3,12] of f32; must be images"}},
+      {[](Values& v) { v.graph.resize(v.image, "z", 0, 4, ResizeKind::kNearest); }, {"z (resize): makes 0 x 4 of 8 x 8; each must be 1 to 1048576"}},
+      {[](Values& v) { v.graph.resize(v.image, "z", 4, 4, static_cast<ResizeKind>(3)); }, {"z (resize): is given kind 3", "ResizeAttribute"}},
       {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
       {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
       {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
@@ -254,7 +257,7 @@ class RandomNode {
     const WindowAttribute window = {small(), small(), small(), small()};
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(24)) {
+    switch (below(25)) {
       case 0: graph_.conv(any(), name, below(4), window); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -287,6 +290,7 @@ class RandomNode {
       }
       case 20: graph_.reshape(any(), name, {below(4) + 1, below(4) + 1, below(4) + 1}); break;
       case 21: graph_.transpose(any(), name, {0, 1 + below(3), 1 + below(3)}); break;
+      case 22: graph_.resize(any(), name, below(4), below(4), static_cast<ResizeKind>(below(4))); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -324,7 +328,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 21u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 22u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----

@@ -566,6 +566,22 @@ ValueId Graph::transpose(ValueId x, const std::string& name, const std::vector<u
   return y;
 }
 
+ValueId Graph::resize(ValueId x, const std::string& name, uint32_t height, uint32_t width, ResizeKind kind) {
+  const NodeRules rules(*this, Op::kResize, name);
+  const Tensor in = rules.image(x);
+  const ResizeAttribute resize = {static_cast<uint32_t>(kind)};
+  rules.require_sense(resize);
+  for (const uint32_t side : {in.shape[1], in.shape[2], height, width}) {
+    rules.require(side > 0 && side <= ResizeSide::kMost, "makes " + std::to_string(height) + " x " + std::to_string(width) + " of " + std::to_string(in.shape[1]) +
+                                                             " x " + std::to_string(in.shape[2]) + "; each must be 1 to " + std::to_string(ResizeSide::kMost));
+  }
+  const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], height, width, in.shape[3]});
+  Node& n = node(Op::kResize, name, {x});
+  n.attribute = attributes.intern(resize);
+  n.outputs = {y};
+  return y;
+}
+
 ValueId Graph::embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale) {
   const NodeRules rules(*this, Op::kEmbedding, name);
   rules.require_sense(EmbeddingAttribute{scale});

@@ -211,6 +211,8 @@ class Graph {
   ValueId reshape(ValueId x, const std::string& name, const Shape& shape);
   // Dimension i of y is dimension axes[i] of x: an order of all of them, of which the first, that of the samples, stays.
   ValueId transpose(ValueId x, const std::string& name, const std::vector<uint32_t>& axes);
+  // Images of another height and width.
+  ValueId resize(ValueId x, const std::string& name, uint32_t height, uint32_t width, ResizeKind kind);
   // `scale`: what the table's rows are multiplied with.
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale = 1);
   // document_start: the graph's, or kNoValue where a sequence is one document.

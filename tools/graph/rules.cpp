@@ -119,6 +119,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kConcat: return {concat_call(n)};
     case Op::kReshape: return {unary_call<ReshapeForward>(n)};
     case Op::kTranspose: return {unary_call<TransposeForward>(n)};
+    case Op::kResize: return {unary_call<ResizeForward>(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
     case Op::kMultiply: return {broadcast_call<MultiplyForward>(n)};
     case Op::kBroadcastAdd: return {broadcast_call<BroadcastAddForward>(n)};
@@ -406,6 +407,10 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     }
     case Op::kTranspose: {
       using A = TransposeBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
+    }
+    case Op::kResize: {
+      using A = ResizeBackward;
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
     case Op::kConcat: return concat(n, dy);

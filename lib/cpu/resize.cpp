@@ -1,0 +1,125 @@
+// Images of another size, channels last. Here as rows of pixels whose channels are vectors; the gradient is gathered, so that each of its pixels
+// is written once and sums in one order.
+#include <cstring>
+
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/partition.h"
+#include "lib/cpu/vector_level.h"
+
+namespace reprise {
+namespace {
+
+constexpr uint64_t kHeldChannels = 64;  // of one pixel, summed at once
+constexpr int64_t kHeldRows = 16;       // whose shares are found at once
+
+// Row p of the output of image n, by the nearest pixel.
+template <typename Stored>
+void copy_row(const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p) {
+  const ResizeShape& s = args.shape;
+  const uint64_t C = s.C, H = static_cast<uint64_t>(s.height.in), W = static_cast<uint64_t>(s.width.in), Q = static_cast<uint64_t>(s.width.out);
+  const Stored* x = args.x + (n * H + static_cast<uint64_t>(s.height.sources(p).near)) * W * C;
+  Stored* y = args.y + (n * static_cast<uint64_t>(s.height.out) + static_cast<uint64_t>(p)) * Q * C;
+  for (uint64_t q = 0; q < Q; ++q) std::memcpy(y + q * C, x + static_cast<uint64_t>(s.width.sources(static_cast<int64_t>(q)).near) * C, C * sizeof(Stored));
+}
+
+// The same between four pixels.
+template <typename Stored>
+REPRISE_INLINE void blend_row_body(const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p) {
+  const ResizeShape& s = args.shape;
+  const uint64_t C = s.C, H = static_cast<uint64_t>(s.height.in), W = static_cast<uint64_t>(s.width.in), Q = static_cast<uint64_t>(s.width.out);
+  const ResizeSide::Sources rows = s.height.sources(p);
+  const Stored *near = args.x + (n * H + static_cast<uint64_t>(rows.near)) * W * C, *far = args.x + (n * H + static_cast<uint64_t>(rows.far)) * W * C;
+  Stored* y = args.y + (n * static_cast<uint64_t>(s.height.out) + static_cast<uint64_t>(p)) * Q * C;
+  const float down = rows.share;
+  for (uint64_t q = 0; q < Q; ++q, y += C) {
+    const ResizeSide::Sources columns = s.width.sources(static_cast<int64_t>(q));
+    const uint64_t a = static_cast<uint64_t>(columns.near) * C, b = static_cast<uint64_t>(columns.far) * C;
+    const float across = columns.share;
+    REPRISE_INDEPENDENT
+    for (uint64_t c = 0; c < C; ++c) {
+      const float near_a = near[a + c], near_b = near[b + c], far_a = far[a + c], far_b = far[b + c];
+      const float of_near = near_a + across * (near_b - near_a), of_far = far_a + across * (far_b - far_a);
+      y[c] = of_near + down * (of_far - of_near);
+    }
+  }
+}
+REPRISE_STORAGE_LEVELS(blend_row, blend_row_body, (const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p), (args, n, p))
+
+// Adds to `sums` what `channels` of pixel (i, j) of the old image give: dy[p, q] by their shares, for rows of dy within [p, p_end), at most
+// kHeldRows. `dy` begins with the image's channel of the first sum.
+template <typename Stored>
+REPRISE_INLINE void gather_pixel(float* sums, uint64_t channels, const Stored* dy, const ResizeShape& s, int64_t i, int64_t j, int64_t p, int64_t p_end) {
+  float shares[kHeldRows];
+  for (int64_t r = p; r < p_end; ++r) shares[r - p] = s.height.interpolates ? ResizeSide::share_of(i, s.height.sources(r)) : 1.0f;
+  for (int64_t q = s.width.first_reader(j), end = s.width.end_reader(j); q < end; ++q) {
+    const float across = s.width.interpolates ? ResizeSide::share_of(j, s.width.sources(q)) : 1.0f;
+    if (across == 0.0f) continue;
+    for (int64_t r = p; r < p_end; ++r) {
+      const float share = across * shares[r - p];
+      if (share == 0.0f) continue;  // of a pixel that does not read this one
+      const Stored* from = dy + static_cast<uint64_t>(r * s.width.out + q) * s.C;
+      for (uint64_t c = 0; c < channels; ++c) sums[c] += share * float{from[c]};
+    }
+  }
+}
+
+// Row i of the gradient of image n.
+template <typename Stored>
+REPRISE_INLINE void gather_row_body(const ResizeBackwardArgsOf<Stored>& args, uint64_t n, int64_t i) {
+  const ResizeShape& s = args.shape;
+  const Stored* dy = args.dy + n * static_cast<uint64_t>(s.height.out * s.width.out) * s.C;
+  Stored* dx = args.dx + (n * static_cast<uint64_t>(s.height.in) + static_cast<uint64_t>(i)) * static_cast<uint64_t>(s.width.in) * s.C;
+  const int64_t first = s.height.first_reader(i), end = s.height.end_reader(i);
+  for (int64_t j = 0; j < s.width.in; ++j, dx += s.C) {
+    for (uint64_t c = 0; c < s.C; c += kHeldChannels) {
+      const uint64_t channels = smaller(kHeldChannels, s.C - c);
+      float sums[kHeldChannels] = {};
+      for (int64_t p = first; p < end; p += kHeldRows) {
+        const int64_t p_end = p + kHeldRows < end ? p + kHeldRows : end;
+        if (channels == kHeldChannels) {  // a constant, so that the loop becomes straight vectors
+          gather_pixel(sums, kHeldChannels, dy + c, s, i, j, p, p_end);
+        } else {
+          gather_pixel(sums, channels, dy + c, s, i, j, p, p_end);
+        }
+      }
+      for (uint64_t k = 0; k < channels; ++k) dx[c + k] = args.accumulate_dx ? float{dx[c + k]} + sums[k] : sums[k];
+    }
+  }
+}
+REPRISE_STORAGE_LEVELS(gather_row, gather_row_body, (const ResizeBackwardArgsOf<Stored>& args, uint64_t n, int64_t i), (args, n, i))
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const ResizeShape& s = args.shape;
+  const uint64_t P = static_cast<uint64_t>(s.height.out), Q = static_cast<uint64_t>(s.width.out);
+  for_each_piece(*context.workers, split_rows(s.N * P, Q * s.C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t row = begin; row < end; ++row) {
+      if (s.height.interpolates) {
+        blend_row(level, args, row / P, static_cast<int64_t>(row % P));
+      } else {
+        copy_row(args, row / P, static_cast<int64_t>(row % P));
+      }
+    }
+  });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_resize_backward(const KernelContext& context, const ResizeBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const ResizeShape& s = args.shape;
+  const uint64_t H = static_cast<uint64_t>(s.height.in), read = static_cast<uint64_t>(s.height.out * s.width.out) * s.C / H;  // by a row of dx, about
+  for_each_piece(*context.workers, split_rows(s.N * H, larger(read, static_cast<uint64_t>(s.width.in) * s.C)), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t row = begin; row < end; ++row) gather_row(level, args, row / H, static_cast<int64_t>(row % H));
+  });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_resize_forward, ResizeForwardArgs)
+REPRISE_INSTANTIATE(cpu_resize_backward, ResizeBackwardArgs)
+
+}  // namespace reprise
