@@ -806,6 +806,54 @@ TEST(Check, ShapeContractsOfALlama) {
   refused(Fault::kShape, "an adapter of another width", [](OwnedPlan& p) { p.state[6].tensor.shape[0] = 11; });
 }
 
+// part <- a box of x; wide <- part in zeros; both <- part beside wide; turned <- both in another order; grown <- turned enlarged; rows <- grown in
+// another shape. Slots x, part, wide, both, turned, grown, rows are 0 to 6.
+OwnedPlan moving_rows_plan() {
+  PlanBuilder b;
+  b.plan.attributes.of<ColumnsAttribute>() = {{1, 2, 1}, {0, 0, 2}};
+  b.plan.attributes.of<TransposeAttribute>() = {{3, 1, 2}};
+  b.plan.attributes.of<ResizeAttribute>() = {{1}};
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({2, 4, 6, 5}), part = b.slot({2, 3, 4, 3}), wide = b.slot({2, 5, 4, 3}), both = b.slot({2, 8, 4, 3}), turned = b.slot({2, 3, 8, 4}),
+            grown = b.slot({2, 6, 9, 4}), rows = b.slot({12, 36});
+  b.row(Op::kColumns, Pass::kForward, {part, x});
+  b.row(Op::kPad, Pass::kForward, {wide, part}, 1);
+  b.row(Op::kConcat, Pass::kForward, {both, part, wide, kNoRef, kNoRef, kNoRef, kNoRef, kNoRef, kNoRef});
+  b.row(Op::kTranspose, Pass::kForward, {turned, both});
+  b.row(Op::kResize, Pass::kForward, {grown, turned});
+  b.row(Op::kReshape, Pass::kForward, {rows, grown});
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, ShapeContractsOfWhatOnlyMoves) {
+  EXPECT_SAFE(moving_rows_plan());
+  const auto refused = [](Fault fault, const char* what, auto change) {
+    OwnedPlan plan = moving_rows_plan();
+    change(plan);
+    EXPECT_EQ(judge(plan).fault, fault) << what << ": " << shown(judge(plan));
+  };
+  const auto slot = [](OwnedPlan& p, uint32_t i) -> Tensor& { return p.programs[0].slots[i].tensor; };
+  const auto box = [](OwnedPlan& p, uint32_t i) -> ColumnsAttribute& { return p.attributes.of<ColumnsAttribute>()[i]; };
+  refused(Fault::kAttribute, "a box past the channels", [&](OwnedPlan& p) { box(p, 0).first = 3; });
+  refused(Fault::kAttribute, "a box past the columns", [&](OwnedPlan& p) { box(p, 0).second_last = 3; });
+  refused(Fault::kAttribute, "a box past the rows", [&](OwnedPlan& p) { box(p, 0).third_last = 2; });
+  refused(Fault::kAttribute, "a box that wraps", [&](OwnedPlan& p) { box(p, 0).first = 0xffffffffu; });
+  refused(Fault::kShape, "a box of some samples", [&](OwnedPlan& p) { slot(p, 0).shape[0] = 3; });
+  refused(Fault::kShape, "a box of another rank", [&](OwnedPlan& p) { slot(p, 0) = {slot(p, 0).offset, slot(p, 0).bytes, DType::kF32, 3, {2, 24, 5, 1}}; });
+  refused(Fault::kAttribute, "zeros that are too few", [&](OwnedPlan& p) { box(p, 1).third_last = 3; });
+  refused(Fault::kShape, "parts that are longer than what they make", [&](OwnedPlan& p) { slot(p, 3).shape[1] = 7; });
+  refused(Fault::kShape, "parts that differ along two dimensions", [&](OwnedPlan& p) { slot(p, 3).shape[2] = 3; });
+  refused(Fault::kShape, "samples side by side", [&](OwnedPlan& p) { slot(p, 3).shape[0] = 4, slot(p, 3).shape[1] = 4; });
+  refused(Fault::kMissingArgument, "one part alone", [](OwnedPlan& p) { p.programs[0].arguments[p.programs[0].rows[2].first_argument + ConcatForward::kB] = kNoRef; });
+  refused(Fault::kAttribute, "a dimension twice", [](OwnedPlan& p) { p.attributes.of<TransposeAttribute>()[0].axis_2 = 3; });
+  refused(Fault::kAttribute, "a dimension that is none", [](OwnedPlan& p) { p.attributes.of<TransposeAttribute>()[0].axis_1 = 4; });
+  refused(Fault::kShape, "another order", [](OwnedPlan& p) { p.attributes.of<TransposeAttribute>()[0] = {1, 3, 2}; });
+  refused(Fault::kAttribute, "a way to resize that is none", [](OwnedPlan& p) { p.attributes.of<ResizeAttribute>()[0].kind = 3; });
+  refused(Fault::kShape, "other channels of another size", [&](OwnedPlan& p) { slot(p, 5).shape[3] = 3; });
+  refused(Fault::kShape, "elements lost on the way to another shape", [&](OwnedPlan& p) { slot(p, 6).shape[1] = 35; });
+}
+
 // ---- generation ----
 
 // n <- x, decode y <- n with caches, z <- y. Slots tokens' rows x, starts, keys, values, n, y, z are 0 to 6; z is the output.

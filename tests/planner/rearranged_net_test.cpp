@@ -1,0 +1,299 @@
+// A network of the ops that only move numbers: slices, padding, values side by side, other shapes, other orders of dimensions, other sizes.
+// Here because each op's own cases see one call, and these see what is done with gradients that several of them add to, and with values that take
+// another's place.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/judges/replay.h"
+#include "tests/runtime/expect_same.h"
+#include "tools/graph/graph.h"
+
+namespace reprise {
+namespace {
+
+using Numbers = std::vector<double>;
+
+constexpr uint32_t kN = 3, kH = 4, kW = 6, kIn = 3, kC = 4, kJoined = 6, kTokens = kH * kW, kClasses = 4;
+constexpr WindowAttribute kPointwise = {1, 1, 1, 0};
+
+Graph rearranged_net(DType stored) {
+  Graph g(stored);
+  g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
+  g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
+  const ValueId stem = g.conv(g.input, "stem", kC, kPointwise);
+  g.cut(stem);
+  const ValueId left = g.slice(stem, "left", 3, 0, 2), right = g.slice(stem, "right", 3, 2, 2);
+  const ValueId joined = g.concat({left, g.conv(right, "mix", 2, kPointwise), right}, "joined", 3);
+  const ValueId many = g.conv(g.concat({left, right, left, left, right, left, right, right, left, left}, "many", 3), "few", kJoined, kPointwise);
+  const ValueId padded = g.pad(joined, "padded", {0, 1, 0, 0}, {0, 0, 2, 0});
+  const ValueId cropped = g.slice(padded, "cropped", {0, 0, 1, 0}, {kN, kH, kW, kJoined});
+  const ValueId large = g.resize(joined, "large", 7, 9, ResizeKind::kBilinear);
+  const ValueId small = g.resize(g.resize(large, "smaller", 5, 5, ResizeKind::kBilinearCorners), "small", kH, kW, ResizeKind::kNearest);
+  const ValueId images = g.add(g.add(cropped, small, "sum"), many, "images.sum");
+  const ValueId tokens = g.reshape(images, "tokens", {kN, kTokens, kJoined});
+  g.cut(tokens);
+  const ValueId turned = g.transpose(tokens, "turned", {0, 2, 1});
+  const ValueId mixed = g.transpose(g.linear(turned, "mixer", kTokens, false, true, 0.3f), "mixed", {0, 2, 1});
+  const ValueId sum = g.add(g.concat({g.slice(mixed, "first", 1, 0, 1), g.slice(mixed, "others", 1, 1, kTokens - 1)}, "again", 1), tokens, "tokens.sum");
+  g.cut(sum);
+  const ValueId shuffled = g.transpose(g.reshape(sum, "groups", {kN, kTokens, 2, 3}), "shuffled", {0, 1, 3, 2});
+  const ValueId back = g.reshape(g.relu(g.reshape(shuffled, "rows", {kN, kH, kW, kJoined}), "relu"), "flat", {kN, kTokens * kJoined});
+  g.loss_head(back, "head", g.parameter("head.weight", {kClasses, kTokens * kJoined}, InitKind::kNormal, 0.2f), kNoValue);
+  return g;
+}
+
+std::vector<float> images() {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> pixels(size_t{kN} * kH * kW * kIn);
+  for (float& pixel : pixels) pixel = uniform(random);
+  return pixels;
+}
+constexpr int32_t kLabels[kN] = {2, 0, 3};
+BatchSource source() {
+  return {nullptr, [](void*, uint64_t, uint32_t, BatchSink& sink) {
+            const std::vector<float> pixels = images();
+            const std::vector<Bf16> rounded(pixels.begin(), pixels.end());
+            const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
+            sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), kLabels, kN);
+            return ok_status();
+          }};
+}
+
+// ---- the same network in double ----
+
+using Index = std::vector<size_t>;
+
+struct Array {
+  Index shape;
+  Numbers data;
+
+  explicit Array(Index its) : shape(std::move(its)), data(count(shape)) {}
+  static size_t count(const Index& shape) {
+    size_t all = 1;
+    for (const size_t d : shape) all *= d;
+    return all;
+  }
+  double& operator[](const Index& at) { return data[place(at)]; }
+  double operator[](const Index& at) const { return data[place(at)]; }
+  size_t place(const Index& at) const {
+    size_t p = 0;
+    for (size_t d = 0; d < shape.size(); ++d) p = p * shape[d] + at[d];
+    return p;
+  }
+};
+
+// Made element by element from its own place.
+Array made(const Index& shape, const std::function<double(const Index&)>& element) {
+  Array y(shape);
+  for (size_t i = 0; i < y.data.size(); ++i) {
+    Index at(shape.size());
+    for (size_t d = shape.size(), rest = i; d-- > 0; rest /= shape[d]) at[d] = rest % shape[d];
+    y.data[i] = element(at);
+  }
+  return y;
+}
+
+Array box(const Array& x, const Index& first, const Index& counts) {
+  return made(counts, [&](Index at) {
+    for (size_t d = 0; d < at.size(); ++d) at[d] += first[d];
+    return x[at];
+  });
+}
+Array padded(const Array& x, const Index& before, const Index& behind) {
+  Index shape = x.shape;
+  for (size_t d = 0; d < shape.size(); ++d) shape[d] += before[d] + behind[d];
+  return made(shape, [&](Index at) {
+    for (size_t d = 0; d < at.size(); ++d) {
+      if (at[d] < before[d] || at[d] >= before[d] + x.shape[d]) return 0.0;
+      at[d] -= before[d];
+    }
+    return x[at];
+  });
+}
+Array joined(const std::vector<Array>& parts, size_t axis) {
+  Index shape = parts[0].shape;
+  shape[axis] = 0;
+  for (const Array& part : parts) shape[axis] += part.shape[axis];
+  return made(shape, [&](Index at) {
+    size_t i = 0;
+    for (; at[axis] >= parts[i].shape[axis]; ++i) at[axis] -= parts[i].shape[axis];
+    return parts[i][at];
+  });
+}
+Array in_order(const Array& x, const Index& axes) {
+  Index shape;
+  for (const size_t axis : axes) shape.push_back(x.shape[axis]);
+  return made(shape, [&](const Index& at) {
+    Index from(at.size());
+    for (size_t d = 0; d < at.size(); ++d) from[axes[d]] = at[d];
+    return x[from];
+  });
+}
+Array as(Array x, const Index& shape) {
+  x.shape = shape;
+  return x;
+}
+Array sum(Array a, const Array& b) {
+  for (size_t i = 0; i < a.data.size(); ++i) a.data[i] += b.data[i];
+  return a;
+}
+// `place` of a new pixel's place along a side, by the old and the new length.
+using PlaceOf = double (*)(double p, double in, double out);
+double nearest(double p, double in, double out) { return std::floor((p * in + 0.25) / out); }
+double squares(double p, double in, double out) { return std::max(0.0, (p + 0.5) * in / out - 0.5); }
+double corners(double p, double in, double out) { return p * (in - 1) / (out - 1); }
+Array resized(const Array& x, size_t height, size_t width, PlaceOf place) {
+  return made({x.shape[0], height, width, x.shape[3]}, [&](const Index& at) {
+    const double h = place(static_cast<double>(at[1]), static_cast<double>(x.shape[1]), static_cast<double>(height));
+    const double w = place(static_cast<double>(at[2]), static_cast<double>(x.shape[2]), static_cast<double>(width));
+    double y = 0;
+    for (size_t i = 0; i < x.shape[1]; ++i) {
+      for (size_t j = 0; j < x.shape[2]; ++j) {
+        // Hats around the old pixels; beyond the last one it goes on.
+        const double down = 1 - std::abs(std::min(h, static_cast<double>(x.shape[1] - 1)) - static_cast<double>(i));
+        const double across = 1 - std::abs(std::min(w, static_cast<double>(x.shape[2] - 1)) - static_cast<double>(j));
+        if (down > 0 && across > 0) y += down * across * x[{at[0], i, j, at[3]}];
+      }
+    }
+    return y;
+  });
+}
+
+using Parameters = std::map<std::string, Numbers>;
+
+// Along the last dimension.
+Array product(const Array& x, const Numbers& w) {
+  const size_t in = x.shape.back(), out = w.size() / in;
+  Index shape = x.shape;
+  shape.back() = out;
+  return made(shape, [&](Index at) {
+    const size_t k = at.back();
+    double y = 0;
+    for (at.back() = 0; at.back() < in; ++at.back()) y += x[at] * w[k * in + at.back()];
+    return y;
+  });
+}
+
+double loss(const Parameters& parameters) {
+  const auto weight = [&](const std::string& name) { return parameters.at(name + ".weight"); };
+  const std::vector<float> pixels = images();
+  Array x({kN, kH, kW, kIn});
+  x.data.assign(pixels.begin(), pixels.end());
+  const Array stem = product(x, weight("stem"));
+  const Array left = box(stem, {0, 0, 0, 0}, {kN, kH, kW, 2}), right = box(stem, {0, 0, 0, 2}, {kN, kH, kW, 2});
+  const Array side = joined({left, product(right, weight("mix")), right}, 3);
+  const Array many = product(joined({left, right, left, left, right, left, right, right, left, left}, 3), weight("few"));
+  const Array cropped = box(padded(side, {0, 1, 0, 0}, {0, 0, 2, 0}), {0, 0, 1, 0}, {kN, kH, kW, kJoined});
+  const Array small = resized(resized(resized(side, 7, 9, squares), 5, 5, corners), kH, kW, nearest);
+  const Array tokens = as(sum(sum(cropped, small), many), {kN, kTokens, kJoined});
+  Array mixed = product(in_order(tokens, {0, 2, 1}), weight("mixer"));
+  for (size_t i = 0; i < mixed.data.size(); ++i) mixed.data[i] += parameters.at("mixer.bias")[i % kTokens];
+  const Array all = sum(in_order(mixed, {0, 2, 1}), tokens);
+  Array flat = as(in_order(as(all, {kN, kTokens, 2, 3}), {0, 1, 3, 2}), {kN, kTokens * kJoined});
+  for (double& y : flat.data) y = std::max(y, 0.0);
+  const Array logits = product(flat, weight("head"));
+  double total = 0;
+  for (size_t n = 0; n < kN; ++n) {
+    double exponentials = 0;
+    for (size_t k = 0; k < kClasses; ++k) exponentials += std::exp(logits[{n, k}]);
+    total += std::log(exponentials) - logits[{n, static_cast<size_t>(kLabels[n])}];
+  }
+  return total / kN;
+}
+
+Recipe recipe_of(DType stored) {
+  Recipe recipe;
+  recipe.name = "rearranged";
+  recipe.accumulate = 2;
+  recipe.clip_norm = 100;
+  recipe.seed = 5;
+  recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
+  recipe.optimizer.update = Op::kAdamW;
+  recipe.optimizer.lr = 0.01;
+  return recipe;
+}
+
+// As the group-norm's of graph_test.cpp: a difference in double is off by some 1e-8 of the largest slope, a gradient in f32 has passed through a
+// dozen kernels that each round sums of up to 144 terms: 2^-24 * sqrt(12 * 144) is 2.5e-6.
+TEST(RearrangedNet, GradientsAreThoseOfTheWholeNetwork) {
+  const PlannedRun run = plan_run(recipe_of(DType::kF32), rearranged_net(DType::kF32), "optimal", 0);
+  const OwnedPlan& plan = run.planned.plan;
+  constexpr int kSteps = 3;
+  const RunResult before = train_plan(plan, source(), {.steps = kSteps}), after = train_plan(plan, source(), {.steps = kSteps + 1});
+  Parameters parameters;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind != StateKind::kParameter) continue;
+    const std::vector<float> values = state_values(plan, before, state.name);
+    parameters[state.name] = Numbers(values.begin(), values.end());
+  }
+  EXPECT_EQ(parameters.size(), 6u);
+  EXPECT_NEAR(after.losses.back(), loss(parameters), 1e-6 * loss(parameters));
+  for (auto& [name, values] : parameters) {
+    const std::vector<float> gradient = gradient_values(plan, after, name);
+    constexpr double kStep = 1e-6;
+    double largest = 0, worst = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double value = values[i];
+      values[i] = value + kStep;
+      const double above = loss(parameters);
+      values[i] = value - kStep;
+      const double slope = (above - loss(parameters)) / (2 * kStep);
+      values[i] = value;
+      largest = std::max(largest, std::abs(slope));
+      worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[i])));
+    }
+    EXPECT_GT(largest, 1e-4) << name << " hardly matters: nothing is compared";
+    EXPECT_LE(worst, 5e-6 * largest) << name;
+  }
+}
+
+// And the replay finds in each plan what the network says.
+TEST(RearrangedNet, TrainsWithTheSameBitsUnderEverySchedule) {
+  for (const DType stored : {DType::kF32, DType::kBf16}) {
+    const Recipe recipe = recipe_of(stored);
+    const Graph network = rearranged_net(stored);
+    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source(), {.steps = 12});
+    EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front());
+    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
+    for (const auto& [strategy, share] : schedules) {
+      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
+      const PlannedRun run = plan_run(recipe, network, strategy, share);
+      expect_same(expected, train_plan(run.planned.plan, source(), {.steps = 12, .workers = 3, .poison = true}), what);
+      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
+      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
+    }
+  }
+}
+
+// Of a row's value and of what it is made: whether both have one place.
+size_t reshapes_in_place(const OwnedProgram& program, size_t& all) {
+  size_t in_place = 0;
+  for (const Row& row : program.rows) {
+    if (row.op != Op::kReshape) continue;
+    const Ref* refs = &program.arguments[row.first_argument];
+    const Slot &y = program.slots[ref_index(refs[ReshapeForward::kY])], &x = program.slots[ref_index(refs[ReshapeForward::kX])];
+    ++all;
+    in_place += y.tensor.offset == x.tensor.offset ? 1 : 0;
+  }
+  return in_place;
+}
+
+// In evaluation nothing is kept, so that every one may.
+TEST(RearrangedNet, AReshapeTakesThePlaceOfWhatItReads) {
+  const PlannedRun run = plan_run(recipe_of(DType::kF32), rearranged_net(DType::kF32), "optimal", 0);
+  size_t all = 0;
+  EXPECT_EQ(reshapes_in_place(run.planned.plan.program(ProgramId::kEvaluate), all), 4u);
+  EXPECT_EQ(all, 4u);
+  size_t of_training = 0;
+  EXPECT_GT(reshapes_in_place(run.planned.plan.program(ProgramId::kMicroFirst), of_training), 4u) << "of " << of_training;
+}
+
+}  // namespace
+}  // namespace reprise
