@@ -4,25 +4,21 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
+#include "lib/cpu/runs.h"
 
 namespace reprise {
 namespace {
 
-template <typename Stored>
-REPRISE_INLINE void add_run_body(Stored* sum, const Stored* x, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t c = 0; c < n; ++c) sum[c] = float{sum[c]} + float{x[c]};
-}
-REPRISE_STORAGE_LEVELS(add_run, add_run_body, (Stored* sum, const Stored* x, uint64_t n), (sum, x, n))
-
-// Calls body(run, begin, end) for the elements [first, last), which lie in runs of so many: elements [begin, end) of each run.
+// Calls body(place in the box, place in the tensor, count) for the box's elements [first, last), run by run.
 template <typename F>
-void for_each_run(uint64_t first, uint64_t last, uint64_t length, const F& body) {
-  for (uint64_t run = first / length; first < last; ++run) {
-    const uint64_t begin = first - run * length, end = smaller(length, last - run * length);
-    body(run, begin, end);
-    first = run * length + end;
+void for_each_run(const Box& box, uint64_t first, uint64_t last, const F& body) {
+  const uint64_t length = box.part[3];
+  uint64_t run = first / length, column = run % box.part[2], place = box.place_of_run(run);
+  for (uint64_t begin = first % length; first < last; begin = 0) {
+    const uint64_t count = smaller(length - begin, last - first);
+    body(first, place + begin, count);
+    first += count, ++run, ++column, place += box.whole[3];
+    if (column == box.part[2]) column = 0, place = box.place_of_run(run);
   }
 }
 
@@ -36,21 +32,28 @@ void overwrite_run(Stored* whole, const Stored* part, const Box& box, uint64_t b
   std::memset(static_cast<void*>(whole + to), 0, (end - to) * sizeof(Stored));
 }
 
+// Elements [first, last) of the tensor: from the box, or zeros.
+template <typename Stored>
+void overwrite(const PutBoxArgsOf<Stored>& args, uint64_t first, uint64_t last) {
+  const Box& box = args.box;
+  const uint64_t length = box.whole[3];
+  uint64_t run = first / length, column = run % box.whole[2], row = box.row_in(run / box.whole[2]);
+  for (uint64_t begin = first % length; first < last; begin = 0) {
+    const uint64_t count = smaller(length - begin, last - first), inside = box.run_in(row, column);
+    overwrite_run(args.whole + run * length, inside == Box::kNoRun ? nullptr : args.part + inside * box.part[3], box, begin, begin + count);
+    first += count, ++run, ++column;
+    if (column == box.whole[2]) column = 0, row = box.row_in(run / box.whole[2]);
+  }
+}
+
 }  // namespace
 
 template <typename Stored>
 Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const Box& box = args.box;
-  for_each_piece(*context.workers, {box.part_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {
-    for_each_run(first, last, box.part[3], [&](uint64_t run, uint64_t begin, uint64_t end) {
-      Stored* to = args.part + run * box.part[3] + begin;
-      const Stored* from = args.whole + box.place_of_run(run) + begin;
-      if (args.accumulate_part) {
-        add_run(level, to, from, end - begin);
-      } else {
-        std::memcpy(to, from, (end - begin) * sizeof(Stored));
-      }
+  for_each_piece(*context.workers, {args.box.part_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {
+    for_each_run(args.box, first, last, [&](uint64_t here, uint64_t there, uint64_t count) {
+      store_run(level, args.part + here, args.whole + there, count, args.accumulate_part);
     });
   });
   return ok_status();
@@ -59,19 +62,13 @@ Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& a
 template <typename Stored>
 Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const Box& box = args.box;
-  if (args.accumulate_whole) {
-    for_each_piece(*context.workers, {box.part_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {
-      for_each_run(first, last, box.part[3], [&](uint64_t run, uint64_t begin, uint64_t end) {
-        add_run(level, args.whole + box.place_of_run(run) + begin, args.part + run * box.part[3] + begin, end - begin);
-      });
-    });
+  if (!args.accumulate_whole) {
+    for_each_piece(*context.workers, {args.box.whole_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) { overwrite(args, first, last); });
     return ok_status();
   }
-  for_each_piece(*context.workers, {box.whole_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {
-    for_each_run(first, last, box.whole[3], [&](uint64_t run, uint64_t begin, uint64_t end) {
-      const uint64_t inside = box.run_in(run);
-      overwrite_run(args.whole + run * box.whole[3], inside == Box::kNoRun ? nullptr : args.part + inside * box.part[3], box, begin, end);
+  for_each_piece(*context.workers, {args.box.part_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {
+    for_each_run(args.box, first, last, [&](uint64_t here, uint64_t there, uint64_t count) {
+      store_run(level, args.whole + there, args.part + here, count, true);
     });
   });
   return ok_status();

@@ -2,12 +2,10 @@
 // written by whole cache lines; where a run of elements stays whole, it is copied.
 #include "lib/cpu/transpose.h"
 
-#include <cstring>
-
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/vector_level.h"
+#include "lib/cpu/runs.h"
 
 namespace reprise {
 namespace {
@@ -55,25 +53,13 @@ REPRISE_INLINE void transpose_strip_body(const TransposeArgsOf<Stored>& a, uint6
 REPRISE_STORAGE_LEVELS(transpose_strip, transpose_strip_body<kLanes>, (const TransposeArgsOf<Stored>& a, uint64_t m, uint64_t b, uint64_t c), (a, m, b, c))
 
 template <typename Stored>
-REPRISE_INLINE void add_run_body(Stored* y, const Stored* x, uint64_t n) {
-  REPRISE_INDEPENDENT
-  for (uint64_t i = 0; i < n; ++i) y[i] = float{y[i]} + float{x[i]};
-}
-REPRISE_STORAGE_LEVELS(add_run, add_run_body, (Stored* y, const Stored* x, uint64_t n), (y, x, n))
-
-template <typename Stored>
 void exchange_runs(const KernelContext& context, const TransposeArgsOf<Stored>& a) {
   const VectorLevel level = cpu_machine(context).level;
   const uint64_t runs = a.M * a.C * a.B * a.R;
   for_each_piece(*context.workers, split_rows(runs, a.E), [&](uint64_t begin, uint64_t end) {
     for (uint64_t run = begin; run < end; ++run) {
       const uint64_t r = run % a.R, b = run / a.R % a.B, c = run / a.R / a.B % a.C, m = run / a.R / a.B / a.C;
-      const Stored* x = a.x + (((m * a.R + r) * a.B + b) * a.C + c) * a.E;
-      if (a.accumulate_y) {
-        add_run(level, a.y + run * a.E, x, a.E);
-      } else {
-        std::memcpy(a.y + run * a.E, x, a.E * sizeof(Stored));
-      }
+      store_run(level, a.y + run * a.E, a.x + (((m * a.R + r) * a.B + b) * a.C + c) * a.E, a.E, a.accumulate_y);
     }
   });
 }

@@ -7,8 +7,8 @@
 
 namespace reprise {
 
-// A box of a tensor, by four dimensions of which the last is as long as may be: dimensions that the box holds whole are joined with the one
-// before. So the box is runs of part[3] elements, part[0] * part[1] * part[2] of them, and so is the tensor by `whole`.
+// A box of a tensor, by as few dimensions as it takes, of which the last ones are the longest: a dimension that the box holds whole is joined with
+// the one before. So the box is runs of part[3] elements, of which part[2] make a row of it, and so is the tensor by `whole`.
 struct Box {
   uint64_t whole[4], part[4], first[4];
 
@@ -19,13 +19,15 @@ struct Box {
     const uint64_t column = run % part[2], row = run / part[2] % part[1], sample = run / part[2] / part[1];
     return (((sample + first[0]) * whole[1] + row + first[1]) * whole[2] + column + first[2]) * whole[3] + first[3];
   }
-  // In the box, the number of the run that lies in the tensor's run of that number; kNoRun where none does.
+  // In the box, the number of the run that begins the row which lies in the tensor's row of that number; kNoRun where none does.
   static constexpr uint64_t kNoRun = ~uint64_t{0};
-  constexpr uint64_t run_in(uint64_t whole_run) const {
-    const uint64_t column = whole_run % whole[2] - first[2], row = whole_run / whole[2] % whole[1] - first[1],
-                   sample = whole_run / whole[2] / whole[1] - first[0];  // below 0 they wrap, and are none of the box's
-    if (column >= part[2] || row >= part[1] || sample >= part[0]) return kNoRun;
-    return (sample * part[1] + row) * part[2] + column;
+  constexpr uint64_t row_in(uint64_t whole_row) const {
+    const uint64_t row = whole_row % whole[1] - first[1], sample = whole_row / whole[1] - first[0];  // below 0 they wrap, and are none of the box's
+    return row < part[1] && sample < part[0] ? (sample * part[1] + row) * part[2] : kNoRun;
+  }
+  // The same of the run in column `column` of that row.
+  constexpr uint64_t run_in(uint64_t row, uint64_t column) const {
+    return row != kNoRun && column - first[2] < part[2] ? row + (column - first[2]) : kNoRun;
   }
 };
 
@@ -53,7 +55,7 @@ constexpr uint32_t box_begin(const ColumnsAttribute& a, uint32_t dimensions_behi
 
 constexpr Fault box_fault(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
   const ColumnsAttribute& a = c.attribute<ColumnsAttribute>();
-  if (part.rank != whole.rank) return Fault::kShape;
+  if (part.rank != whole.rank || (whole.rank > 1 && part.shape[0] != whole.shape[0])) return Fault::kShape;
   for (uint32_t behind = 0; behind < kMaxRank; ++behind) {
     const uint32_t begin = box_begin(a, behind);
     if (behind >= whole.rank) {
@@ -63,7 +65,7 @@ constexpr Fault box_fault(const ShapedCall& c, const Tensor& part, const Tensor&
     const uint32_t d = whole.rank - 1 - behind;
     if (uint64_t{begin} + part.shape[d] > whole.shape[d]) return Fault::kAttribute;
   }
-  return shape::require(whole.rank < 2 || part.shape[0] == whole.shape[0]);
+  return Fault::kNone;
 }
 
 constexpr Box box_of(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
@@ -72,11 +74,16 @@ constexpr Box box_of(const ShapedCall& c, const Tensor& part, const Tensor& whol
     const uint32_t d = whole.rank - 1 - behind, at = kMaxRank - 1 - behind;
     box.whole[at] = whole.shape[d], box.part[at] = part.shape[d], box.first[at] = box_begin(c.attribute<ColumnsAttribute>(), behind);
   }
-  for (uint32_t joined = 0; joined + 1 < kMaxRank && box.part[3] == box.whole[3]; ++joined) {
-    const uint64_t run = box.whole[3];
-    for (uint32_t d = 3; d > 0; --d) box.whole[d] = box.whole[d - 1], box.part[d] = box.part[d - 1], box.first[d] = box.first[d - 1];
+  for (uint32_t d = kMaxRank - 1, joined = 0; d > 0 && joined + 1 < kMaxRank;) {
+    if (box.part[d] != box.whole[d]) {
+      --d;
+      continue;
+    }
+    const uint64_t length = box.whole[d];
+    for (uint32_t i = d; i > 0; --i) box.whole[i] = box.whole[i - 1], box.part[i] = box.part[i - 1], box.first[i] = box.first[i - 1];
     box.whole[0] = box.part[0] = 1, box.first[0] = 0;
-    box.whole[3] *= run, box.part[3] *= run, box.first[3] *= run;
+    box.whole[d] *= length, box.part[d] *= length, box.first[d] *= length;
+    ++joined;
   }
   return box;
 }

@@ -39,6 +39,12 @@ template <typename A>
   requires requires(const A& attribute) { attribute.group; }
 std::string work_text(const A& attribute) { return work_text(attribute.group); }
 std::string work_text(const ClipAttribute&) { return ""; }
+// A run of columns has the key that it had before there were other boxes.
+std::string work_text(const ColumnsAttribute& a) {
+  const std::string run = " first=" + std::to_string(a.first);
+  const bool is_run = a.second_last == 0 && a.third_last == 0;
+  return is_run ? run : run + " second_last=" + std::to_string(a.second_last) + " third_last=" + std::to_string(a.third_last);
+}
 // Any other: all its fields.
 template <typename A>
 std::string work_text(const A& attribute) {
