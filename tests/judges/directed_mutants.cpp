@@ -136,6 +136,10 @@ class DirectedMutantMaker {
     attribute<CapAttribute>("cap NaN", [](CapAttribute& a) { a.softcap = kNan; });
     attribute<UnaryAttribute>("no function", [](UnaryAttribute& a) { a.function = kUnaryFunctionCount; });
     attribute<UnaryAttribute>("parameter NaN", [](UnaryAttribute& a) { a.parameter = kNan; });
+    attribute<TransposeAttribute>("a dimension twice", [](TransposeAttribute& a) { a.axis_1 = a.axis_2; });
+    attribute<TransposeAttribute>("the samples' dimension", [](TransposeAttribute& a) { a.axis_3 = 0; });
+    attribute<TransposeAttribute>("dimension 4", [](TransposeAttribute& a) { a.axis_2 = 4; });
+    attribute<ResizeAttribute>("kind 3", [](ResizeAttribute& a) { a.kind = 3; });
     attribute<AttentionAttribute>("probability 1", [](AttentionAttribute& a) { a.dropout = 1; });
     attribute<AttentionAttribute>("probability negative", [](AttentionAttribute& a) { a.dropout = -0.1f; });
     attribute<AttentionAttribute>("cap negative", [](AttentionAttribute& a) { a.softcap = -50; });
