@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "tests/faces/expect_user_error.h"
-#include "tests/judges/replay.h"
-#include "tests/runtime/expect_same.h"
+#include "tests/runtime/expect_gradients.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
 
@@ -442,58 +441,14 @@ Recipe group_norm_recipe(DType stored) {
   return recipe;
 }
 
-// After some steps, so that no gamma is one and no beta zero. A difference in double is off by some 1e-8 of the largest slope; a gradient in
-// f32 has passed through a dozen kernels that each round sums of up to 60 terms: 2^-24 * sqrt(12 * 60) is 1.6e-6.
 TEST(GroupNorm, GradientsAreThoseOfTheWholeNetwork) {
-  const PlannedRun run = plan_run(group_norm_recipe(DType::kF32), GroupNormNetwork::build(DType::kF32), "optimal", 0);
-  const OwnedPlan& plan = run.planned.plan;
-  constexpr int kSteps = 5;
-  const BatchSource source = GroupNormNetwork::source();
-  const RunResult before = train_plan(plan, source, {.steps = kSteps}), after = train_plan(plan, source, {.steps = kSteps + 1});
-  std::map<std::string, Numbers> parameters;
-  for (const StateTensor& state : plan.state) {
-    if (state.kind != StateKind::kParameter) continue;
-    const std::vector<float> values = state_values(plan, before, state.name);
-    parameters[state.name] = Numbers(values.begin(), values.end());
-  }
-  EXPECT_EQ(parameters.size(), 7u);
-  const GroupNormReference reference(parameters);
-  EXPECT_NEAR(after.losses.back(), reference.loss(), 1e-6 * reference.loss());
-  for (auto& [name, values] : parameters) {
-    const std::vector<float> gradient = gradient_values(plan, after, name);
-    constexpr double kStep = 1e-5;
-    double largest = 0, worst = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const double value = values[i];
-      values[i] = value + kStep;
-      const double above = reference.loss();
-      values[i] = value - kStep;
-      const double slope = (above - reference.loss()) / (2 * kStep);
-      values[i] = value;
-      largest = std::max(largest, std::abs(slope));
-      worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[i])));
-    }
-    EXPECT_GT(largest, 1e-4) << name << " hardly matters: nothing is compared";
-    EXPECT_LE(worst, 3e-6 * largest) << name;
-  }
+  expect_gradients_of_the_loss(group_norm_recipe(DType::kF32), GroupNormNetwork::build(DType::kF32), GroupNormNetwork::source(),
+                               [](const ParametersInDouble& parameters) { return GroupNormReference(parameters).loss(); }, 7);
 }
 
-// And the replay finds in each plan what the network says.
 TEST(GroupNorm, TrainsWithTheSameBitsUnderEverySchedule) {
   for (const DType stored : {DType::kF32, DType::kBf16}) {
-    const Recipe recipe = group_norm_recipe(stored);
-    const Graph network = GroupNormNetwork::build(stored);
-    const BatchSource source = GroupNormNetwork::source();
-    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source, {.steps = 12});
-    EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front());
-    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
-    for (const auto& [strategy, share] : schedules) {
-      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
-      const PlannedRun run = plan_run(recipe, network, strategy, share);
-      expect_same(expected, train_plan(run.planned.plan, source, {.steps = 12, .workers = 3, .poison = true}), what);
-      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
-      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
-    }
+    expect_same_bits_under_every_schedule(group_norm_recipe(stored), GroupNormNetwork::build(stored), GroupNormNetwork::source());
   }
 }
 
