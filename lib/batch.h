@@ -11,19 +11,21 @@ namespace reprise {
 // cannot be copied decides `status`; later ones are dropped.
 class BatchSink {
  public:
-  // The slots and their sizes; `document_start` of a plan that has such a slot, as many as labels; `pairs` of one that judges pairs. `host` and
-  // `context` must outlive the sink.
+  // The slots and their sizes; `document_start` of a plan that has such a slot, `pairs` of one that judges pairs. `host` and `context` must
+  // outlive the sink.
   BatchSink(const HostAccess& host, const KernelContext& context, ArenaAddress input, uint64_t input_bytes, ArenaAddress labels,
-            uint64_t label_count, ArenaAddress document_start = {}, ArenaAddress pairs = {}, uint64_t pair_count = 0)
+            uint64_t label_count, ArenaAddress document_start = {}, uint64_t start_count = 0, ArenaAddress pairs = {}, uint64_t pair_count = 0)
       : host_(host), context_(context), input_(input), labels_(labels), document_start_(document_start), pairs_(pairs), input_bytes_(input_bytes),
-        label_count_(label_count), pair_count_(pair_count), wants_document_start_(document_start.for_kernels != nullptr),
+        label_count_(label_count), start_count_(start_count), pair_count_(pair_count), wants_document_start_(start_count > 0),
         wants_pairs_(pair_count > 0) {}
 
   // What the micro-batch still wants, the input as the plan's slot has it (Program::input); nothing once a piece has failed.
   uint64_t input_bytes() const { return input_bytes_; }
   uint64_t label_count() const { return label_count_; }
-  // Whether every label must come with the position, in its sequence, at which its document starts.
+  // Whether every position must come with the one, in its sequence, at which its document starts. They come with the labels, as many with each:
+  // one where every position has a label, a sample's positions where the sample has.
   bool wants_document_start() const { return wants_document_start_; }
+  uint64_t start_count() const { return start_count_; }
   // Whether answers are judged, and how many entries for pairs are left: every one must be given, a pair or zeros (JudgedPair::wish).
   bool wants_pairs() const { return wants_pairs_; }
   uint64_t pair_count() const { return pair_count_; }
@@ -62,8 +64,10 @@ class BatchSink {
     if (input_bytes > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, input_, input, input_bytes));
     if (label_count > 0) REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, labels_, labels, label_count * sizeof(int32_t)));
     if (label_count > 0 && wants_document_start_) {
-      REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, document_start_, document_start, label_count * sizeof(int32_t)));
-      document_start_ = document_start_ + label_count * sizeof(int32_t);
+      const uint64_t starts = start_count_ * label_count / label_count_;
+      REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, document_start_, document_start, starts * sizeof(int32_t)));
+      document_start_ = document_start_ + starts * sizeof(int32_t);
+      start_count_ -= starts;
     }
     for (uint64_t i = 0; !wants_pairs_ && i < label_count; ++i) labelled_ += labels[i] != kIgnoredLabel;
     input_ = input_ + input_bytes;
@@ -89,7 +93,7 @@ class BatchSink {
   const HostAccess& host_;
   const KernelContext& context_;
   ArenaAddress input_, labels_, document_start_, pairs_;  // where the next piece goes
-  uint64_t input_bytes_, label_count_, pair_count_;       // left
+  uint64_t input_bytes_, label_count_, start_count_, pair_count_;  // left
   bool wants_document_start_, wants_pairs_;
   uint64_t labelled_ = 0, tokens_ = 0;
   Status status_;

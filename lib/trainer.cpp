@@ -22,10 +22,11 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
   const ArenaAddress base = trainer.region(Region::kProgram);
   const bool has_documents = program.document_start != kNoSlot;
   const ArenaAddress starts = has_documents ? base + program.slots[program.document_start].tensor.offset : ArenaAddress{};
+  const uint64_t start_count = has_documents ? program.slots[program.document_start].tensor.elements() : 0;
   const bool has_pairs = program.pairs != kNoSlot;
   const ArenaAddress pairs = has_pairs ? base + program.slots[program.pairs].tensor.offset : ArenaAddress{};
   BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
-                 starts, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0);
+                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
   counts.labelled += sink.labelled();
   counts.tokens += sink.tokens();

@@ -255,6 +255,24 @@ TEST(BatchSink, WantsTheWholeMicroBatchAndNoMore) {
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 
+// Where a label is a sample's, the starts of all of the sample's positions come with it, in pieces as the source likes.
+TEST(BatchSink, TakesTheStartsOfASampleWithItsLabel) {
+  constexpr uint64_t kSamples = 3, kPositions = 4;
+  std::vector<int32_t> tokens(kSamples * kPositions), labels(kSamples), starts(kSamples * kPositions, -1), given;
+  for (int32_t i = 0; i < static_cast<int32_t>(starts.size()); ++i) given.push_back(i);
+  BatchSink sink = host_sink(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(), starts.data(), nullptr, 0, kPositions);
+  for (const uint64_t samples : {1, 2}) {
+    EXPECT_EQ(sink.start_count(), sink.label_count() * kPositions);
+    const uint64_t first = samples - 1;
+    sink.add(&given[first * kPositions], samples * kPositions * sizeof(int32_t), &given[first], samples, &given[first * kPositions]);
+  }
+  EXPECT_EQ(sink.start_count(), 0u);
+  EXPECT_TRUE(sink.status().ok());
+  EXPECT_EQ(starts, given);
+  EXPECT_EQ(tokens, given);
+  EXPECT_EQ(labels, (std::vector<int32_t>{0, 1, 2}));
+}
+
 TEST(Bind, WantsAWorkspaceForItsMarks) {
   const Recipe recipe = recipe_from(gpt_recipe());
   const PlannedRun run = plan_run(recipe, "none");
