@@ -1,4 +1,4 @@
-// Causal attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32. Heads of
+// Attention in tiles of 32 queries by 32 keys, forward with an online softmax, backward from its saved log-sums; in f32. Heads of
 // bf16 that tensor cores take go on to attention_mma.h.
 // Here as the twin of lib/cpu/attention.cpp: no T x T matrix exists (Rabe & Staats 2021; Dao 2023, "FlashAttention-2").
 //
@@ -157,21 +157,24 @@ struct TileRows {
 
 // ---- queries ----
 
-// What a thread knows of its four queries.
-struct Queries {
-  uint32_t t[4], start[4];
-  uint32_t T;
+// The first of a thread's four queries.
+__device__ inline uint32_t query_of(uint32_t first_query) { return first_query + 4 * down(); }
 
-  template <typename Stored>
-  __device__ Queries(const Head<Stored>& head, uint32_t first_query) : T(head.T) {
+// Bit 4 i + j: whether the thread's query i sees key s + j. One word, made in a loop, because registers are few around it.
+template <typename Stored>
+__device__ uint32_t seen_bits(const Head<Stored>& head, uint32_t first_query, uint32_t s) {
+  uint32_t bits = 0;
+  REPRISE_ROLLED
+  for (uint32_t i = 0; i < 4; ++i) {
+    const uint32_t t = query_of(first_query) + i;
+    if (t >= head.T) break;
+    const uint32_t start = head.start(t);
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 4; ++i) {
-      t[i] = first_query + 4 * down() + i;
-      start[i] = t[i] < T ? head.start(t[i]) : 0;
-    }
+    for (uint32_t j = 0; j < 4; ++j) bits |= uint32_t{head.first_seeing(s + j) <= t && start <= s + j} << (4 * i + j);
   }
-  __device__ bool sees(uint32_t i, uint32_t s) const { return t[i] < T && s <= t[i] && s >= start[i]; }
-};
+  return bits;
+}
+__device__ inline bool is_seen(uint32_t bits, uint32_t i, uint32_t j) { return (bits >> (4 * i + j) & 1) != 0; }
 
 // What is multiplied with products of q and k, and by how much a score is bent: scores that are capped have their scale already.
 struct ScoreScale {
@@ -253,25 +256,26 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
   const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * kTile;  // the longest walks first
   const Head<Stored> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   const WeightMask mask(args, head);
-  const Queries queries(head, first_query);
+  const uint32_t query = query_of(first_query);
   OnlineSoftmax softmax;
   TileRows<kSlabs> y;
-  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key <= first_query; first_key += kTile) {
+  const uint32_t end = end_of_keys(head, first_query, kTile);
+  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key < end; first_key += kTile) {
     Square scores = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
     if (args.attention.softcap > 0) cap_scores(left, scores, head.scale, args.attention.softcap);
     const float factor = ScoreScale(args, head.scale).factor;
-    const uint32_t s = first_key + 4 * across();
+    const uint32_t s = first_key + 4 * across(), seen = seen_bits(head, first_query, s);
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       REPRISE_UNROLL
-      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = queries.sees(i, s + j) ? scores.at[i][j] * factor : kMinusInfinity;
+      for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] = is_seen(seen, i, j) ? scores.at[i][j] * factor : kMinusInfinity;
     }
     float rescale[4];
     softmax.update(scores, rescale);
     y.scale(rescale);
     REPRISE_UNROLL
     for (uint32_t i = 0; mask.drops && i < 4; ++i) {
-      const uint32_t kept = mask.kept_bits(queries.t[i], s);
+      const uint32_t kept = mask.kept_bits(query + i, s);
       REPRISE_UNROLL
       for (uint32_t j = 0; j < 4; ++j) scores.at[i][j] *= mask.factor(kept, j);
     }
@@ -282,8 +286,8 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
     inverse[i] = 1.0f / softmax.sum[i];
-    if (across() == 0 && queries.t[i] < args.T) {
-      args.lse[head.lse + queries.t[i]] = softmax.largest[i] + static_cast<float>(device_log(softmax.sum[i]));
+    if (across() == 0 && query + i < args.T) {
+      args.lse[head.lse + query + i] = softmax.largest[i] + static_cast<float>(device_log(softmax.sum[i]));
     }
   }
   y.scale(inverse);
@@ -320,17 +324,17 @@ __device__ BackwardTile backward_tile(Shared& left, Shared& right, const Attenti
   tile.weights = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
   if (args.attention.softcap > 0) cap_scores(left, tile.weights, head.scale, args.attention.softcap);
   tile.gradients = multiply_rows(left, right, head.out_rows(args.dy, first_query), head.rows(args.qkv, head.v, first_key));
-  const Queries queries(head, first_query);  // here, because registers are few before
   const ScoreScale of_scores(args, head.scale);
-  const uint32_t s = first_key + 4 * across();
+  const uint32_t query = query_of(first_query), s = first_key + 4 * across(), seen = seen_bits(head, first_query, s);
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
-    const uint64_t at = head.lse + queries.t[i];
-    const float lse = queries.t[i] < head.T ? args.lse[at] : 0.0f, of_row = queries.t[i] < head.T ? delta[at] : 0.0f;
-    const uint32_t kept = mask.drops ? mask.kept_bits(queries.t[i], s) : 15;
+    const uint64_t at = head.lse + query + i;
+    const bool inside = query + i < head.T;
+    const float lse = inside ? args.lse[at] : 0.0f, of_row = inside ? delta[at] : 0.0f;
+    const uint32_t kept = mask.drops ? mask.kept_bits(query + i, s) : 15;
     REPRISE_UNROLL
     for (uint32_t j = 0; j < 4; ++j) {
-      const float p = queries.sees(i, s + j) ? device_exp(fmaf(tile.weights.at[i][j], of_scores.factor, -lse)) : 0.0f;
+      const float p = is_seen(seen, i, j) ? device_exp(fmaf(tile.weights.at[i][j], of_scores.factor, -lse)) : 0.0f;
       const float slope = of_scores.slope(tile.weights.at[i][j]);
       tile.weights.at[i][j] = p * mask.factor(kept, j);
       tile.gradients.at[i][j] = p * fmaf(tile.gradients.at[i][j], mask.factor(kept, j), -of_row) * (head.scale * slope);
@@ -348,7 +352,8 @@ __global__ void __launch_bounds__(kThreads) attention_backward_queries(const Att
   const Head<Stored> head(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   const WeightMask mask(args, head);
   TileRows<kSlabs> dq;
-  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key <= first_query; first_key += kTile) {
+  const uint32_t end = end_of_keys(head, first_query, kTile);
+  for (uint32_t first_key = StartRange(head, first_query, kTile).first / kTile * kTile; first_key < end; first_key += kTile) {
     const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
     store_by_column(left, tile.gradients);
     dq.add_weighed(left, right, head.rows(args.qkv, head.k, first_key));
@@ -370,7 +375,7 @@ __global__ void __launch_bounds__(kThreads, kSlabs == 2 ? 6 : 4) attention_backw
     const Head<Stored> head(args, b, h);
     const WeightMask mask(args, head);
     const uint32_t end = head.end_of_seeing(first_key + kTile);
-    for (uint32_t first_query = first_key; first_query < end; first_query += kTile) {
+    for (uint32_t first_query = first_tile_of_queries(head, first_key, kTile); first_query < end; first_query += kTile) {
       if (StartRange(head, first_query, kTile).first >= first_key + kTile) continue;
       const BackwardTile tile = backward_tile(left, right, args, delta, head, mask, first_query, first_key);
       if constexpr (kValues) {
@@ -392,13 +397,17 @@ __global__ void __launch_bounds__(kThreads, kSlabs == 2 ? 6 : 4) attention_backw
 
 constexpr uint32_t kSearchWarps = 8;
 
-// Notes the first position whose document does not start at or before it. One block.
+// Notes the first position whose document does not start at or before it, or starts inside of another where attention is not causal. One
+// block.
 static __global__ void __launch_bounds__(kSearchWarps * kWarpLanes)
-    note_bad_start(StepScalars* scalars, uint32_t row, const int32_t* starts, uint64_t n, uint32_t T) {
+    note_bad_start(StepScalars* scalars, uint32_t row, const int32_t* starts, uint64_t n, uint32_t T, uint32_t causal) {
   REPRISE_SHARED(uint64_t, shared, kSearchWarps);
   uint64_t first = n;
   for (uint64_t i = threadIdx.x; i < n && first == n; i += kSearchWarps * kWarpLanes) {
-    if (starts[i] < 0 || static_cast<uint64_t>(starts[i]) > i % T) first = i;
+    const uint64_t t = i % T;
+    const bool is_before = starts[i] >= 0 && static_cast<uint64_t>(starts[i]) <= t;
+    const bool is_right = is_before && (causal != 0 || static_cast<uint64_t>(starts[i]) == t || starts[i] == starts[i - 1]);
+    if (!is_right) first = i;
   }
   first = warp_min(first);
   if (lane_index() == 0) shared[warp_index()] = first;
@@ -413,7 +422,7 @@ template <typename Args>
 void check_documents(const KernelContext& context, const Args& args) {
   if (args.document_start == nullptr || context.scalars == nullptr) return;
   REPRISE_LAUNCH(note_bad_start, 1, kSearchWarps * kWarpLanes, context.queue, context.scalars, context.row, args.document_start,
-                 uint64_t{args.B} * args.T, args.T);
+                 uint64_t{args.B} * args.T, args.T, args.attention.causal);
 }
 
 // ---- launching ----

@@ -48,12 +48,14 @@ template <uint32_t kD>
 struct LaneQueries {
   using Shape = QueryShape<kD>;
   uint32_t first, end, last_start;  // of the warp; those before `end` exist
+  uint32_t common_end;              // of the keys that all see
   float minus_lse[Shape::kDown][2], delta[Shape::kDown][2];
 
   __device__ LaneQueries(const Head<Bf16>& head, uint32_t first_of_block, const float* lse, const float* deltas)
       : first(first_of_block + warp_index() * Shape::kOfWarp) {
     end = static_cast<uint32_t>(least(head.T, first + Shape::kOfWarp));
     last_start = first < end ? StartRange(head, first, Shape::kOfWarp).last : 0;
+    common_end = first < end ? end_of_common_keys(head, first) : 0;
     for_each([&](uint32_t i, uint32_t half) {
       const bool inside = t(i, half) < head.T;
       minus_lse[i][half] = inside ? -kLog2E * lse[head.lse + t(i, half)] : 0.0f;
@@ -76,7 +78,7 @@ struct LaneQueries {
       const uint32_t start = t(i, half) < head.T ? head.start(t(i, half)) : 0;
       REPRISE_UNROLL
       for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
-        if (key(first_key, n) > t(i, half) || key(first_key, n) < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
+        if (head.first_seeing(key(first_key, n)) > t(i, half) || key(first_key, n) < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
       }
     });
   }
@@ -127,7 +129,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   __syncthreads();
   const LaneQueries<kD> queries(head(), first_query, args.lse, delta);
-  const uint32_t end = static_cast<uint32_t>(least(args.T, first_query + Shape::kOfBlock));  // of the keys that the block sees
+  const uint32_t end = end_of_keys(head(), first_query, Shape::kOfBlock);  // of the keys that the block sees
   uint32_t first_key = StartRange(head(), first_query, Shape::kOfBlock).first / Shape::kWalked * Shape::kWalked;
 
   Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     REPRISE_ROLLED
     for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
       const uint32_t key = first_key + row;
-      if (key >= queries.end || queries.first >= queries.end) break;
+      if (key >= (args.attention.causal != 0 ? queries.end : end) || queries.first >= queries.end) break;
       uint32_t kept = 0;  // drawn here, while registers hold no scores
       if (args.attention.dropout > 0) kept = queries.kept(WeightMask(args, head()), key);
       typename LaneQueries<kD>::Scores scores, gradients;
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         scores.add_scores(q.at[depth / 16], shared, columns_first, stage, row, depth);
         gradients.add_scores(dy.at[depth / 16], shared, columns_first, stage + Shape::Keys::kBytes, row, depth);
       }
-      if (key + Shape::kStep > queries.first + 1 || key < queries.last_start) queries.hide(scores, head(), key);
+      if (key + Shape::kStep > queries.common_end || key < queries.last_start) queries.hide(scores, head(), key);
       if (args.attention.dropout > 0) queries.drop(gradients, kept, kept_factor(args.attention.dropout));
       queries.differentiate(scores, gradients, log2_scale);
       REPRISE_UNROLL
@@ -269,6 +271,14 @@ struct LaneKeys {
       if (static_cast<int32_t>(key(n)) < start.at[query]) scores.at[i][j][e] = kMinusInfinity;
     });
   }
+  // The same without causality. `of_keys`: the starts of the block's keys, whose first is first_key.
+  template <typename Shared>
+  __device__ void hide_documents(Scores& scores, const SharedBytes& shared, uint32_t starts, Shared& of_keys, uint32_t first_key) const {
+    const OfQueries<int32_t> start(shared, starts);
+    for_each([&](uint32_t query, uint32_t n, uint32_t i, uint32_t j, uint32_t e) {
+      if (start.at[query] != of_keys[key(n) - first_key]) scores.at[i][j][e] = kMinusInfinity;
+    });
+  }
   // Bit 4 query + key: what dropout keeps.
   __device__ uint32_t kept(const WeightMask& mask, uint32_t first_query) const {
     uint32_t bits = 0;
@@ -291,6 +301,11 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   if (threadIdx.x == 0) {
     head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / kv_heads, blockIdx.x / tiles % kv_heads * group);
     heads_left[0] = group;
+  }
+  REPRISE_SHARED(int32_t, key_starts, Shape::kOfBlock);  // where documents hide keys without causality
+  if (args.attention.causal == 0 && args.document_start != nullptr && threadIdx.x < Shape::kOfBlock) {
+    const uint64_t sequence = uint64_t{blockIdx.x / tiles / kv_heads} * args.T;
+    key_starts[threadIdx.x] = args.document_start[sequence + least(first_key + threadIdx.x, args.T - 1)];
   }
   __syncthreads();
   const LaneKeys<kD> keys{first_key + warp_index() * Shape::kOfWarp};
@@ -320,7 +335,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     };
     // What some queries of a stage add.
     const auto add = [&](uint32_t stage, uint32_t query) {
-      if (query + Shape::kStep <= keys.first) return;
+      if (args.attention.causal != 0 && query + Shape::kStep <= keys.first) return;
       const uint32_t row = query % Shape::kWalked;
       uint32_t kept = 0;  // drawn here, while registers hold no scores
       if (args.attention.dropout > 0) kept = keys.kept(WeightMask(args, head()), query);
@@ -332,7 +347,9 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
         gradients.add_scores(v.at[depth / 16], shared, columns_first, stage + Shape::Queries::kBytes, row, depth);
       }
       const bool documents = args.document_start != nullptr;
-      if (documents || args.attention.window != 0 || keys.first + Shape::kOfWarp > query + 1) {
+      if (args.attention.causal == 0) {
+        if (documents) keys.hide_documents(weights, shared, stage + Shape::kStart + 4 * row, key_starts, first_key);
+      } else if (documents || args.attention.window != 0 || keys.first + Shape::kOfWarp > query + 1) {
         keys.hide(weights, shared, stage + Shape::kStart + 4 * row, documents, args.attention.window, query);
       }
       if (args.attention.dropout > 0) {
@@ -357,7 +374,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
       dv.add_weighed(weights.as_left(0), shared, rows_first, stage + Shape::Queries::kBytes, row);
       dk.add_weighed(gradients.as_left(0), shared, rows_first, stage, row);
     };
-    uint32_t stage = Shape::kV, query = next_seeing(first_key);
+    uint32_t stage = Shape::kV, query = next_seeing(first_tile_of_queries(head(), first_key, Shape::kWalked));
     copy(stage, query);
     while (query < args.T) {
       wait_copies<0>();

@@ -3,6 +3,7 @@
 // read the same heads.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "cuda/cuda_kernels.h"
@@ -33,6 +34,7 @@ struct Head {
   uint64_t y, lse;        // where it begins in y and in lse
   const int32_t* starts;  // [T] or null
   uint32_t window;        // 0: none
+  uint32_t causal;
   float scale;
 
   Head() = default;
@@ -50,6 +52,7 @@ struct Head {
     lse = (uint64_t{b} * heads + h) * T;
     starts = args.document_start == nullptr ? nullptr : args.document_start + uint64_t{b} * T;
     window = args.attention.window;
+    causal = args.attention.causal;
     scale = device_attention_scale(args.attention, D);
   }
   // The next query head; it must have the same keys and values.
@@ -71,6 +74,9 @@ struct Head {
     const uint32_t of_document = start < 0 ? 0 : (static_cast<uint32_t>(start) > t ? t : static_cast<uint32_t>(start));
     return of_document > of_window ? of_document : of_window;
   }
+  // The first position that sees s, which need not exist: t sees s where start(t) <= s and first_seeing(s) <= t. Without causality a position
+  // sees those by which it is seen.
+  __device__ uint32_t first_seeing(uint32_t s) const { return causal != 0 || s >= T ? s : start(s); }
   // Behind the last query that sees a key before `end_of_keys`, as far as the window says.
   __device__ uint32_t end_of_seeing(uint32_t end_of_keys) const {
     return window == 0 ? T : static_cast<uint32_t>(least(T, uint64_t{end_of_keys} + window));
@@ -101,6 +107,34 @@ struct StartRange {
     }
   }
 };
+
+// Behind the last position of the document that holds position t; the same in every lane of a warp.
+template <typename Stored>
+__device__ uint32_t end_of_document(const Head<Stored>& head, uint32_t t) {
+  if (head.starts == nullptr) return head.T;
+  for (uint32_t first = t + 1; first < head.T; first += kWarpLanes) {
+    const uint32_t s = first + lane_index();
+    const uint32_t others = __ballot_sync(kAllLanes, s < head.T && head.starts[s] != head.starts[t]);
+    if (others != 0) return first + static_cast<uint32_t>(std::countr_zero(others));
+  }
+  return head.T;
+}
+// Behind the last key that some of `count` queries see, of which at least one is before T.
+template <typename Stored>
+__device__ uint32_t end_of_keys(const Head<Stored>& head, uint32_t first_query, uint32_t count) {
+  const uint32_t end = static_cast<uint32_t>(least(head.T, uint64_t{first_query} + count));
+  return head.causal != 0 ? end : end_of_document(head, end - 1);
+}
+// Behind the last key that all of some queries from first_query on may see, as far as their ends say.
+template <typename Stored>
+__device__ uint32_t end_of_common_keys(const Head<Stored>& head, uint32_t first_query) {
+  return head.causal != 0 ? first_query + 1 : end_of_document(head, first_query);
+}
+// The first query that may see some of the keys from first_key on, in whole `tile`s.
+template <typename Stored>
+__device__ uint32_t first_tile_of_queries(const Head<Stored>& head, uint32_t first_key, uint32_t tile) {
+  return head.causal != 0 ? first_key : head.start(first_key) / tile * tile;
+}
 
 // What a weight is multiplied with that dropout keeps.
 __device__ inline float kept_factor(float dropout) { return 1.0f / (1.0f - dropout); }

@@ -85,15 +85,17 @@ struct AttentionAttribute {
   uint32_t window = 0;  // a position sees at most so many, itself the last of them; 0: all before it (Mistral, Jiang et al. 2023)
   float softcap = 0;    // scores s become softcap tanh(s / softcap) (Gemma 2, 2408.00118); 0: they stay
   float scale = 0;      // of the scores q k^T; 0: 1 / sqrt(D)
+  uint32_t causal = 1;  // 1: a position sees none behind itself; 0: it sees all of its document, and has no window
   constexpr bool operator==(const AttentionAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
     visit("heads", heads), visit("kv_heads", kv_heads), visit("dropout", dropout), visit("stream", stream);
-    visit("window", window), visit("softcap", softcap), visit("scale", scale);
+    visit("window", window), visit("softcap", softcap), visit("scale", scale), visit("causal", causal);
   }
   constexpr bool makes_sense() const {
     return heads > 0 && kv_heads > 0 && heads % kv_heads == 0 && sense::is_probability(static_cast<double>(dropout)) &&
-           (softcap == 0 || sense::is_factor(static_cast<double>(softcap))) && (scale == 0 || sense::is_factor(static_cast<double>(scale)));
+           (softcap == 0 || sense::is_factor(static_cast<double>(softcap))) && (scale == 0 || sense::is_factor(static_cast<double>(scale))) &&
+           causal <= 1 && (causal == 1 || window == 0);
   }
   // The first position that position t sees, of those from `start` on.
   constexpr uint32_t first_seen(uint32_t t, uint32_t start) const {

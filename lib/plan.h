@@ -169,7 +169,7 @@ constexpr bool lies_in_arena(const Plan& plan, Ref ref) {
 enum class DataFault : uint32_t {
   kNone,
   kToken, kLabel,  // an index that its table does not have
-  kDocument,       // the start of a position's document is no position at or before it
+  kDocument,       // the start of a position's document is no position at or before it, or lies inside of another document
   kPair,           // rows of an answer that are none of the micro-batch's
 };
 struct StepFault {

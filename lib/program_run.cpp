@@ -50,7 +50,7 @@ Status fault_status(const StepFault& fault) {
     case DataFault::kToken: return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
     case DataFault::kLabel: return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
     case DataFault::kDocument:
-      return {Code::kIndexOutOfRange, "a document must start at or before each of its positions, and not before 0",
+      return {Code::kIndexOutOfRange, "a document must start at or before each of its positions, not before 0 and not inside of another document",
               fault.position};
     case DataFault::kPair: return {Code::kIndexOutOfRange, "the rows of a pair's answers must be rows of the micro-batch", fault.position};
   }

@@ -1,4 +1,4 @@
-// Causal attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
+// Attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
 // A tile of keys that no query of a tile sees, because all their documents or their windows start later, is skipped.
 #include <cmath>
@@ -34,10 +34,17 @@ struct AttentionHead {
   float scale;             // of the scores
   uint64_t first_element;  // of the weights' mask, (b * heads + h) * T * T
 
+  bool causal() const { return attention.causal != 0; }
   // Whether some query does not see all positions before it.
   bool hides() const { return starts != nullptr || (attention.window != 0 && attention.window < T); }
   // The first position that a query sees.
   uint32_t first_seen(uint32_t query) const { return attention.first_seen(query, starts == nullptr ? 0 : static_cast<uint32_t>(starts[query])); }
+  // Behind the last position of the document that holds `position`, where documents follow one another.
+  uint32_t end_of_document(uint32_t position) const {
+    uint32_t end = starts == nullptr ? T : position + 1;
+    while (end < T && starts[end] == starts[position]) ++end;
+    return end;
+  }
 };
 
 template <typename Stored, typename Args>
@@ -130,11 +137,23 @@ struct TiledAttention {
     for (uint32_t i = 1; i < queries && head.starts != nullptr; ++i) first = static_cast<uint32_t>(smaller(first, head.first_seen(first_query + i)));
     return first / kTile * kTile;
   }
-  // Behind the last query that sees a key of the tile from `first_key` on, as far as the window says.
+  // The positions of the tiles that a walk passes. Without causality a position sees those by which it is seen, so that queries and keys
+  // have the same walks.
+  struct Walk {
+    uint32_t begin, end;
+  };
+  // The keys that some of these queries see.
   template <typename Stored>
-  REPRISE_INLINE static uint32_t end_of_seeing(const AttentionHead<Stored>& head, uint32_t first_key) {
+  REPRISE_INLINE static Walk keys_of(const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries) {
+    const uint32_t end = first_query + queries;
+    return {first_tile(head, first_query, queries), head.causal() ? end : head.end_of_document(end - 1)};
+  }
+  // The queries that may see some of these keys, as far as the window says.
+  template <typename Stored>
+  REPRISE_INLINE static Walk queries_of(const AttentionHead<Stored>& head, uint32_t first_key, uint32_t keys) {
+    if (!head.causal()) return keys_of(head, first_key, keys);
     const uint32_t window = head.attention.window;
-    return window == 0 || window >= head.T ? head.T : static_cast<uint32_t>(smaller(head.T, uint64_t{first_key} + kTile + window));
+    return {first_key, window == 0 || window >= head.T ? head.T : static_cast<uint32_t>(smaller(head.T, uint64_t{first_key} + kTile + window))};
   }
   // Keys of the tile from `first_key` on that lie before the query's document or its window.
   template <typename Stored>
@@ -142,6 +161,12 @@ struct TiledAttention {
     const uint32_t start = head.first_seen(query);
     if (start <= first_key) return 0;
     return start - first_key < kTile ? start - first_key : kTile;
+  }
+  // Of so many keys of the tile from `first_key` on, those that lie before the end of the query's document.
+  template <typename Stored>
+  REPRISE_INLINE static uint32_t keys_before_end(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key, uint32_t keys) {
+    while (head.starts != nullptr && keys > 0 && static_cast<uint32_t>(head.starts[first_key + keys - 1]) > query) --keys;
+    return keys;
   }
 
   // Transposed rows: out[p][d][c] = rows[p * kPanelColumns + c][d] * factor, zero for rows from `count` on.
@@ -170,8 +195,8 @@ struct TiledAttention {
     transpose_lines<kLanes>(out, D, lines, count);
   }
 
-  // On the diagonal a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are worked, and
-  // the scores of keys behind a query count for nothing.
+  // On the diagonal of causal attention a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are
+  // worked, and the scores of keys behind a query count for nothing.
   template <int kLanes>
   static constexpr uint32_t end_of_seen(uint32_t query, uint32_t keys) {
     const uint32_t end = (query / kPanelColumns<kLanes> + 1) * kPanelColumns<kLanes>;
@@ -275,7 +300,19 @@ struct TiledAttention {
     }
   }
 
-  // Scores [key][query] of keys behind the query, and of those before its document or its window, become -infinity.
+  // Scores [key][query] of keys in other documents become -infinity.
+  template <typename Stored>
+  REPRISE_INLINE static void hide_documents(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries,
+                                     uint32_t first_key, uint32_t keys) {
+    const int32_t* of_queries = head.starts + first_query;
+    for (uint32_t s = 0; s < keys; ++s) {
+      float* row = scores + s * kTile;
+      const int32_t start = head.starts[first_key + s];
+      REPRISE_INDEPENDENT
+      for (uint32_t i = 0; i < queries; ++i) row[i] = of_queries[i] == start ? row[i] : -__builtin_inff();
+    }
+  }
+  // Causal: those of keys behind the query, and of keys before its document or its window.
   template <typename Stored>
   REPRISE_INLINE static void hide_scores(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries, uint32_t first_key,
                                   uint32_t keys) {
@@ -328,21 +365,25 @@ struct TiledAttention {
     pack_transposed<kLanes>(tiles.queries, tiles.k.data, tiles.k.stride, count, head.D, head.scale);
     for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
     for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
-    const uint32_t first_seen = first_tile(head, first_query, count);
-    for (uint32_t first_key = first_seen; first_key <= first_query; first_key += kTile) {
-      const bool diagonal = first_key == first_query;
-      const uint32_t keys = diagonal ? count : kTile;
+    const Walk walk = keys_of(head, first_query, count);
+    for (uint32_t first_key = walk.begin; first_key < walk.end; first_key += kTile) {
+      const bool diagonal = head.causal() && first_key == first_query;
+      const uint32_t keys = head.T - first_key < kTile ? head.T - first_key : kTile;
       tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
       tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
       forward_scores<kLanes>(tiles, keys, diagonal, head.D);
       if (args.attention.softcap > 0) cap_scores(tiles.scores, keys, args.attention.softcap);
-      hide_scores(tiles.scores, head, first_query, count, first_key, keys);
+      if (head.causal()) {
+        hide_scores(tiles.scores, head, first_query, count, first_key, keys);
+      } else if (head.starts != nullptr) {
+        hide_documents(tiles.scores, head, first_query, count, first_key, keys);
+      }
       update_softmax<kLanes>(state, tiles.scores, keys, diagonal);
       if (args.attention.dropout > 0) {
         drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
       }
-      if (first_key != first_seen) scale_sums(tiles.sums, state.rescale, head.D);
-      weigh_values<kLanes>(tiles, keys, diagonal, first_key != first_seen, head.D);
+      if (first_key != walk.begin) scale_sums(tiles.sums, state.rescale, head.D);
+      weigh_values<kLanes>(tiles, keys, diagonal, first_key != walk.begin, head.D);
     }
     transpose_sums<kLanes>(tiles.queries, tiles.sums, tiles.lines, count, head.D);
     Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
@@ -363,7 +404,7 @@ struct TiledAttention {
   };
   struct BackwardTile {
     uint32_t first_query, queries, first_key, keys;
-    bool diagonal;
+    bool diagonal;  // of causal attention
     bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
   };
   // On the worker's stack, as above.
@@ -432,8 +473,9 @@ struct TiledAttention {
       if (mask != nullptr) draw_factors<kLanes>(factors, *mask, g.head.first_element + uint64_t{query} * g.head.T + t.first_key);
       const float lse = g.lse[query], delta = g.delta[query], scale = g.head.scale;
       const uint32_t hidden = hidden_keys(g.head, query, t.first_key);
-      const uint32_t seen = (t.diagonal ? i + 1 : t.keys) - hidden;  // keys from `hidden` on; j - hidden is huge for those before
-      const uint32_t columns = t.diagonal ? end_of_seen<kLanes>(i, kTile) : kTile;
+      const uint32_t end = t.diagonal ? i + 1 : g.head.causal() ? t.keys : keys_before_end(g.head, query, t.first_key, t.keys);
+      const uint32_t seen = end - hidden;  // keys from `hidden` on; j - hidden is huge for those before
+      const uint32_t columns = end_of_seen<kLanes>(t.diagonal ? i : t.keys - 1, kTile);
       float *weights = tiles.weights + i * kTile, *dscores = tiles.dscores + i * kTile;
       if (softcap > 0) cap_with_slopes(weights, slopes, columns, softcap);
       REPRISE_INDEPENDENT
@@ -536,16 +578,18 @@ struct TiledAttention {
     for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
       const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
       open_keys<kLanes>(tiles, shared, first_key, keys);
+      const Walk walk = queries_of(shared, first_key, keys);
+      bool starts_dk = true;
       for (uint32_t h = 0; h < group; ++h) {
         const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
         const AttentionHead<Stored>& head = g.head;
-        const uint32_t end = end_of_seeing(head, first_key);
-        for (uint32_t first_query = first_key; first_query < end; first_query += kTile) {
+        for (uint32_t first_query = walk.begin; first_query < walk.end; first_query += kTile) {
           const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
           const uint32_t first_seen = first_tile(head, first_query, queries);
           if (first_seen > first_key) continue;
-          const bool diagonal = first_query == first_key;
-          const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, diagonal && h == 0};
+          const bool diagonal = head.causal() && first_query == first_key;
+          const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, starts_dk};
+          starts_dk = false;
           tiles.q.template read<kLanes>(head.q + first_query * head.row, head.row, queries, head.D);
           tiles.dy.template read<kLanes>(g.dy + first_query * head.out, head.out, queries, head.D);
           backward_scores<kLanes>(tiles, tile, head.D);
@@ -588,12 +632,16 @@ Status check_head(uint32_t C, uint32_t heads) {
   return {Code::kUnsupported, "attention on the CPU takes heads that divide C, of at most 256 channels each", heads};
 }
 
-// The first position whose document starts behind it, or before the sequence, is a fault.
+// The first position whose document starts behind it, or before the sequence, is a fault; where attention is not causal also one inside of
+// another document.
 template <typename Args>
 bool starts_are_right(const KernelContext& context, const Args& args) {
   if (args.document_start == nullptr) return true;
   for (uint64_t i = 0; i < uint64_t{args.B} * args.T; ++i) {
-    if (args.document_start[i] >= 0 && static_cast<uint32_t>(args.document_start[i]) <= i % args.T) continue;
+    const int32_t start = args.document_start[i];
+    const uint32_t t = static_cast<uint32_t>(i % args.T);
+    const bool is_before = start >= 0 && static_cast<uint32_t>(start) <= t;
+    if (is_before && (args.attention.causal != 0 || static_cast<uint32_t>(start) == t || start == args.document_start[i - 1])) continue;
     note_fault(context, DataFault::kDocument, i);
     return false;
   }

@@ -1,5 +1,5 @@
-// Causal attention in tiles, forward and backward, and for generation with caches: heads that each have keys and values of their own, or share
-// them in groups.
+// Attention in tiles, causal or of all positions, forward and backward, and causal for generation with caches: heads that each have keys and
+// values of their own, or share them in groups.
 #pragma once
 
 #include <cmath>
@@ -8,12 +8,16 @@
 
 namespace reprise {
 
-// Causal attention, softmax(z) v with z = scale q k^T, softly capped where the attribute says so, and D = C / heads, in tiles: no T x T matrix
+// Attention, softmax(z) v with z = scale q k^T, softly capped where the attribute says so, and D = C / heads, in tiles: no T x T matrix
 // (Dao et al. 2022; Rabe & Staats 2021).
 // The W = (heads + 2 kv_heads) D columns of qkv are the heads of q, then those of k, then those of v. Head h of q reads head
 // h / (heads / kv_heads) of k and v (Ainslie et al. 2023). lse is the log of the sum of exponentials of each row.
-// Position t attends to the positions from document_start[b,t] to t, or from 0 where that is null, and of those to the last `window` where
-// the attribute has one. A start outside [0,t] is a fault (DataFault::kDocument). Without a scale of its own the scores are divided by sqrt(D).
+// Causal: position t attends to the positions from document_start[b,t] to t, or from 0 where that is null, and of those to the last `window`
+// where the attribute has one. A start outside [0,t] is a fault (DataFault::kDocument).
+// Not causal: position t attends to the whole document that starts at document_start[b,t], or to the whole sequence where that is null. The
+// documents of a sequence follow one another: a start that is neither t nor the start of position t - 1 is a fault, too. Padding behind a
+// text is a document of its own, so that neither sees the other.
+// Without a scale of its own the scores are divided by sqrt(D).
 // Dropout of the weights: element ((b*heads + h)*T + t)*T + s of the node's mask (rng.h), kept weights scaled by 1/(1-p).
 template <typename Stored>
 struct AttentionForwardArgsOf {
@@ -43,7 +47,7 @@ struct AttentionBackwardArgsOf {
   AttentionAttribute attention;
 };
 
-// Attention for generation, of one sequence: the keys and values of up to P rows join caches of L positions, and each row attends to all
+// Causal attention for generation, of one sequence: the keys and values of up to P rows join caches of L positions, and each row attends to all
 // positions from 0 to its own, or to the last `window` of them. Row t stands at position t - document_start[t]; one whose document starts
 // behind it is padding: nothing of it is stored, and its y is 0. Rows follow one another, padding stands at the end, and a position at or
 // behind L is a fault (DataFault::kDocument), as is another order: then nothing is stored and y is 0. Of the caches only positions up to a
@@ -82,7 +86,7 @@ struct AttentionForward {
   enum : uint32_t { kY, kLse, kQkv, kDocumentStart, kScalars, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::attention_fault(c, c[kY], c[kLse], c[kQkv], kDocumentStart); }
   static constexpr const char* kSynopsis =
-      "y = softmax(z) v, causal in its window; lse = log(sum(exp(z))); "
+      "y = softmax(z) v, attribute.causal in its window; lse = log(sum(exp(z))); "
       "where z = q k^T attribute.scale, capped, and q, k, v = qkv by head";
   static constexpr KernelInfo kInfo = {
       .op = Op::kAttention, .pass = Pass::kForward, .name = "attention.forward", .attribute = kAttributeKind<AttentionAttribute>,
@@ -129,7 +133,7 @@ struct AttentionDecode {
     const AttentionAttribute& a = c.attribute<AttentionAttribute>();
     const Tensor &y = c[kY], &qkv = c[kQkv], &keys = c[kKeys];
     const uint64_t P = y.shape[1], C = y.shape[2], L = keys.shape[0];
-    if (C % a.heads != 0 || C / a.heads > kAttentionMaxHead || a.dropout != 0) return Fault::kAttribute;
+    if (C % a.heads != 0 || C / a.heads > kAttentionMaxHead || a.dropout != 0 || a.causal == 0) return Fault::kAttribute;
     const uint64_t D = C / a.heads, shared = a.kv_heads * D;
     return shape::require(y.rank == 3 && y.shape[0] == 1 && qkv.rank == 3 && shape::is_shape(qkv, 1, P, C + 2 * shared, 1) && P <= L &&
                           shape::is_matrix(c, kKeys, L, shared) && shape::is_matrix(c, kValues, L, shared) &&

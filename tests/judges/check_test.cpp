@@ -115,7 +115,7 @@ TEST(Check, RejectsEveryDirectedMutantWithItsFault) {
       kinds.insert(mutant.name);
     }
   }
-  EXPECT_EQ(kinds.size(), 74u) << "a kind of directed mutant found no place in any plan";
+  EXPECT_EQ(kinds.size(), 76u) << "a kind of directed mutant found no place in any plan";
 }
 
 // With gradient release a gradient's slot could be written once more: it must be whole when its norm is taken, and when it is applied.
@@ -906,6 +906,7 @@ TEST(Check, CachesAreHeldFromRunToRun) {
     for (uint32_t i = 0; i < 2; ++i) p.slots[slot_of(p, SlotUse::kCache, i)].tensor.shape[0] = 3;
   });
   refused(Fault::kAttribute, "dropout", [](OwnedPlan& plan, OwnedProgram&) { plan.attributes.of<AttentionAttribute>()[0].dropout = 0.5f; });
+  refused(Fault::kAttribute, "attention that sees ahead", [](OwnedPlan& plan, OwnedProgram&) { plan.attributes.of<AttentionAttribute>()[0].causal = 0; });
   refused(Fault::kAliasing, "one cache for both", [&](OwnedPlan&, OwnedProgram& p) {
     argument(p, 1, AttentionDecode::kValues) = argument(p, 1, AttentionDecode::kKeys);
   });

@@ -146,6 +146,8 @@ class DirectedMutantMaker {
     attribute<AttentionAttribute>("cap NaN", [](AttentionAttribute& a) { a.softcap = kNan; });
     attribute<AttentionAttribute>("scale negative", [](AttentionAttribute& a) { a.scale = -0.1f; });
     attribute<AttentionAttribute>("scale NaN", [](AttentionAttribute& a) { a.scale = kNan; });
+    attribute<AttentionAttribute>("causal 2", [](AttentionAttribute& a) { a.causal = 2; });
+    attribute<AttentionAttribute>("a window without causality", [](AttentionAttribute& a) { a.window = 3, a.causal = 0; });
     attribute<DropoutAttribute>("probability 1", [](DropoutAttribute& a) { a.probability = 1; });
     attribute<DropoutAttribute>("probability negative", [](DropoutAttribute& a) { a.probability = -0.1f; });
     attribute<DropoutAttribute>("probability NaN", [](DropoutAttribute& a) { a.probability = kNan; });

@@ -289,6 +289,7 @@ class SemanticMutantMaker {
     change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     change("another window of the attention", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.window; });
     change("another cap of the scores", of({Op::kAttention}), [](AttentionAttribute& a) { a.softcap = a.softcap * 2 + 1; });
+    change("the other causality", of({Op::kAttention}), [](AttentionAttribute& a) { a.causal ^= 1u; });
     change("another scale of the scores", of({Op::kAttention}), [](AttentionAttribute& a) { a.scale = a.scale * 2 + 1; });
     const auto computes_frequencies = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kRope && facts_->ref(s.row, RopeForward::kFrequencies) == kNoRef;

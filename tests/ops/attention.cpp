@@ -1,4 +1,4 @@
-// Causal attention of grouped heads over documents, and for generation: cases, data, reference and slope.
+// Attention of grouped heads over documents, causal and not, and for generation: cases, data, reference and slope.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -24,18 +24,20 @@ struct Setting {
   Array mask;    // [B,heads,T,T] of dropout factors, or one element for none
   Array starts;  // [B,T]: the first position that each one attends to
   double scale = 0, softcap = 0;  // as in AttentionAttribute
+  bool causal = true;
   size_t D(const Array& qkv) const { return qkv.shape(2) / (heads + 2 * kv_heads); }
 };
 
 // One query head of one sequence with its keys and values: [T,D] matrices, the columns of qkv at which they lie, the factors of its
-// dropout mask [T,T], and the first position that each one attends to.
+// dropout mask [T,T], the first position that each one attends to, and where those end.
 struct QueryHead {
   size_t q_column, k_column, v_column;
   double own_scale, softcap;
-  Array q, k, v, mask, starts;
+  Array q, k, v, mask, starts, ends;
   size_t T() const { return q.shape(0); }
   size_t D() const { return q.shape(1); }
   size_t first(size_t t) const { return static_cast<size_t>(starts(t)); }
+  size_t end(size_t t) const { return static_cast<size_t>(ends(t)); }
   double scale() const { return own_scale != 0 ? own_scale : 1.0 / std::sqrt(static_cast<double>(D())); }
   double capped(double score) const { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
   double slope(double capped) const { return softcap == 0 ? 1.0 : 1.0 - capped / softcap * (capped / softcap); }
@@ -47,13 +49,18 @@ QueryHead head_of(const Array& qkv, const Setting& how, size_t b, size_t h) {
   const size_t T = qkv.shape(1), D = how.D(qkv), shared = h * how.kv_heads / how.heads;
   const size_t q = h * D, k = (how.heads + shared) * D, v = (how.heads + how.kv_heads + shared) * D;
   const auto part = [&](size_t column) -> Array { return xt::view(qkv, b, xt::all(), xt::range(column, column + D)); };
-  QueryHead head{q, k, v, how.scale, how.softcap, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all())};
+  QueryHead head{q, k, v, how.scale, how.softcap, part(q), part(k), part(v), Array({T, T}, 1.0), xt::view(how.starts, b, xt::all()), zeros({T})};
+  for (size_t t = 0; t < T; ++t) {
+    size_t end = t + 1;
+    while (!how.causal && end < T && head.starts(end) == head.starts(t)) ++end;
+    head.ends(t) = static_cast<double>(end);
+  }
   if (how.mask.size() > 1) head.mask = xt::view(how.mask, b, h, xt::all(), xt::all());
   return head;
 }
 
 struct Weights {
-  Array p;          // [T,T], softmax over first(t) <= s <= t, before dropout
+  Array p;          // [T,T], softmax over first(t) <= s < end(t), before dropout
   Array scores;     // [T,T], capped
   Array lse;        // [T]
   Array sharpness;  // [T]: 1 + the largest sum of |q||k| / sqrt(D) + |lse|: how much a rounding of the scores weighs in p
@@ -69,7 +76,7 @@ Weights attention_weights(const QueryHead& head) {
   auto p = view<2>(out.p);
   for (size_t t = 0; t < T; ++t) {
     double largest = -std::numeric_limits<double>::infinity(), magnitude = 0;
-    for (size_t s = head.first(t); s <= t; ++s) {
+    for (size_t s = head.first(t); s < head.end(t); ++s) {
       double score = 0, terms = 0;
       for (size_t d = 0; d < D; ++d) {
         score += q(t, d) * k(s, d);
@@ -80,9 +87,9 @@ Weights attention_weights(const QueryHead& head) {
       magnitude = std::max(magnitude, terms * head.scale());
     }
     double sum = 0;
-    for (size_t s = head.first(t); s <= t; ++s) sum += std::exp(p(t, s) - largest);
+    for (size_t s = head.first(t); s < head.end(t); ++s) sum += std::exp(p(t, s) - largest);
     out.lse(t) = largest + std::log(sum);
-    for (size_t s = head.first(t); s <= t; ++s) p(t, s) = std::exp(p(t, s) - out.lse(t));
+    for (size_t s = head.first(t); s < head.end(t); ++s) p(t, s) = std::exp(p(t, s) - out.lse(t));
     out.sharpness(t) = 1 + magnitude + std::abs(out.lse(t));
   }
   return out;
@@ -106,7 +113,7 @@ AttentionResult attention_forward(const Array& qkv, const Setting& how) {
       for (size_t t = 0; t < T; ++t) {
         out.lse(b, h, t) = weights.lse(t);
         out.lse_magnitude(b, h, t) = weights.sharpness(t);
-        for (size_t s = head.first(t); s <= t; ++s)
+        for (size_t s = head.first(t); s < head.end(t); ++s)
           for (size_t d = 0; d < D; ++d) {
             const double term = factor(t, s) * p(t, s) * v(s, d);
             y(b, t, h * D + d) += term;
@@ -140,7 +147,7 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
       std::vector<double> dp(T), dp_magnitude(T);
       for (size_t t = 0; t < T; ++t) {
         double dot = 0, dot_magnitude = 0;  // sum over s of p dp: the row's share of the softmax derivative
-        for (size_t s = head.first(t); s <= t; ++s) {
+        for (size_t s = head.first(t); s < head.end(t); ++s) {
           dp[s] = dp_magnitude[s] = 0;
           for (size_t d = 0; d < D; ++d) {
             const double term = factor(t, s) * dy(b, t, h * D + d) * v(s, d);
@@ -154,7 +161,7 @@ AttentionGradient attention_backward(const Array& qkv, const Setting& how, const
           dot = 0;
           for (size_t d = 0; d < D; ++d) dot += dy(b, t, h * D + d) * (*stored_y)(b, t, h * D + d);
         }
-        for (size_t s = head.first(t); s <= t; ++s) {
+        for (size_t s = head.first(t); s < head.end(t); ++s) {
           const double slope = head.slope(weights.scores(t, s));
           const double ds = p(t, s) * (dp[s] - dot) * scale * slope;
           const double ds_magnitude = with_flushed(p(t, s)) * (dp_magnitude[s] + dot_magnitude) * weights.sharpness(t) * scale;
@@ -239,12 +246,13 @@ void expect_decode(Oracle& o) {
 struct Variant {
   uint32_t window = 0;
   float softcap = 0, scale = 0;
+  bool causal = true;
 
   AttentionAttribute of(uint32_t heads, uint32_t kv_heads, float dropout) const {
-    return {heads, kv_heads, dropout, 9, window, softcap, scale};
+    return {heads, kv_heads, dropout, 9, window, softcap, scale, causal};
   }
   std::string tag() const {
-    return (window == 0 ? "" : "_w" + str(window)) + (softcap == 0 ? "" : "_capped") + (scale == 0 ? "" : "_scaled");
+    return (window == 0 ? "" : "_w" + str(window)) + (softcap == 0 ? "" : "_capped") + (scale == 0 ? "" : "_scaled") + (causal ? "" : "_full");
   }
 };
 
@@ -312,6 +320,7 @@ Setting setting_of(const KernelCase& c, const CaseData& data) {
   if (c.has(starts_of(c))) how.starts = data.values[starts_of(c)];
   how.starts = within_window(how.starts, attention.window);
   how.scale = static_cast<double>(attention.scale), how.softcap = static_cast<double>(attention.softcap);
+  how.causal = attention.causal != 0;
   return how;
 }
 
@@ -330,7 +339,7 @@ void add_attention(CaseTable& table, const Shape& s, float dropout, bool documen
   const std::string tag = "b" + str(s.B) + "_t" + str(s.T) + "_h" + str(s.heads) + groups + "_d" + str(s.D) + "_p" +
                           str(static_cast<uint64_t>(100 * dropout + 0.5f)) + variant.tag() + name;
   const AttentionAttribute attention = variant.of(s.heads, s.kv_heads, dropout);
-  const uint64_t work = uint64_t{s.B} * s.heads * s.T * (s.T + 1) / 2 * s.D * 2;
+  const uint64_t pairs = variant.causal ? uint64_t{s.T} * (s.T + 1) / 2 : uint64_t{s.T} * s.T, work = s.B * s.heads * pairs * s.D * 2;
   const auto set = [&](KernelCase& c, uint64_t multiply_adds) { c.data = data, c.multiply_adds = multiply_adds; };
   using Forward = AttentionForward;
   using Backward = AttentionBackward;
@@ -400,6 +409,26 @@ void add_cases(CaseTable& table) {
   add_variant({1, 130, 2, 2, 8}, 0.2f, true, {.softcap = 3, .scale = 0.25f});
   add_variant({1, 70, 2, 1, 8}, 0.0f, false, {.softcap = 30}, CaseValues::kLarge);
   add_variant({1, 150, 2, 1, 72}, 0.0f, true, {.window = 40, .softcap = 2, .scale = 0.2f});
+  add_variant({1, 1, 1, 1, 1}, 0.0f, false, {.causal = false});
+  add_variant({2, 7, 4, 2, 3}, 0.0f, false, {.causal = false});
+  add_variant({1, 64, 2, 1, 8}, 0.0f, false, {.causal = false});    // around the sizes of tiles
+  add_variant({2, 65, 3, 3, 16}, 0.0f, false, {.causal = false});
+  add_variant({1, 130, 2, 1, 5}, 0.1f, false, {.causal = false});
+  add_variant({1, 197, 2, 2, 64}, 0.0f, false, {.causal = false});  // a ViT's 14 x 14 patches and its class token
+  add_variant({1, 140, 2, 1, 128}, 0.25f, false, {.causal = false});
+  add_variant({1, 70, 1, 1, 256}, 0.0f, false, {.causal = false});
+  add_variant({1, 130, 20, 1, 4}, 0.0f, false, {.causal = false});
+  add_variant({1, 70, 2, 1, 8}, 0.0f, false, {.causal = false}, CaseValues::kLarge);
+  add_variant({1, 69, 2, 1, 12}, 0.2f, false, {.softcap = 1.5f, .scale = 0.25f, .causal = false});
+  add_variant({2, 63, 2, 2, 8}, 0.0f, true, {.causal = false});
+  add_variant({3, 129, 2, 1, 16}, 0.0f, true, {.causal = false});
+  add_variant({1, 300, 4, 2, 8}, 0.25f, true, {.causal = false});
+  add_variant({1, 140, 2, 1, 64}, 0.1f, true, {.causal = false});   // wide heads over several tiles of a card
+  add_variant({1, 140, 1, 1, 128}, 0.0f, true, {.causal = false});
+  add_variant({1, 150, 2, 1, 72}, 0.0f, true, {.softcap = 2, .scale = 0.2f, .causal = false});
+  add_attention(table, {1, 135, 2, 2, 8}, 0.0f, true, CaseValues::kSingles, "_documents_of_one", {.causal = false});
+  add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low", {.causal = false});
+  add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high", {.causal = false});
   add_attention(table, {1, 70, 2, 1, 4}, 0.0f, true, CaseValues::kBadLow, "_bad_low");
   add_attention(table, {2, 33, 2, 2, 4}, 0.0f, true, CaseValues::kBadHigh, "_bad_high");
   add_decode_cases(table);
@@ -476,15 +505,19 @@ std::vector<KnownValue> known_values() {
   qkv(0, 0, 2) = 3, qkv(0, 1, 2) = 5, qkv(0, 2, 2) = 10;
   const Array no_mask(Array::shape_type{1}, 1.0);
   const AttentionResult r = attention_forward(qkv, {1, 1, no_mask, zeros({1, 3})});
+  const AttentionResult full = attention_forward(qkv, {.heads = 1, .kv_heads = 1, .mask = no_mask, .starts = zeros({1, 3}), .causal = false});
   Array second_document = zeros({1, 3});
   second_document(0, 1) = 1, second_document(0, 2) = 1;
   const AttentionResult two = attention_forward(qkv, {1, 1, no_mask, second_document});
+  const AttentionResult full_two = attention_forward(qkv, {.heads = 1, .kv_heads = 1, .mask = no_mask, .starts = second_document, .causal = false});
   // One position, columns q0 q1 q2 q3 k0 k1 v0 v1: the weight is 1, so that y shows whose value a head reads.
   Array grouped = zeros({1, 1, 8});
   grouped(0, 0, 6) = 3, grouped(0, 0, 7) = 5;
   const AttentionResult pairs = attention_forward(grouped, {4, 2, no_mask, zeros({1, 1})});
   return {{"attention over equal scores is the mean of the past", r.y, Array{3.0, 4.0, 6.0}, 1e-14},
           {"the log of the sum of their exponentials is that of their number", r.lse, Array{0.0, std::log(2.0), std::log(3.0)}, 1e-14},
+          {"without causality it is the mean of all", full.y, Array{6.0, 6.0, 6.0}, 1e-14},
+          {"and of the document, where it is one of several", full_two.y, Array{3.0, 7.5, 7.5}, 1e-14},
           {"the past begins with the document", two.y, Array{3.0, 5.0, 7.5}, 1e-14},
           {"neighbouring heads share keys and values", pairs.y, Array{3.0, 3.0, 5.0, 5.0}, 1e-14}};
 }
@@ -565,6 +598,15 @@ void see_one_less(AttentionAttribute& a) { a.window -= a.window > 1; }
 void see_everything(AttentionAttribute& a) { a.window = 0; }
 void cap_nothing(AttentionAttribute& a) { a.softcap = 0; }
 void scale_by_width(AttentionAttribute& a) { a.scale = 0; }
+void see_the_past_alone(AttentionAttribute& a) { a.causal = 1; }
+void see_what_follows(AttentionAttribute& a) { a.causal = a.window != 0; }
+// The same kernel without starts of documents, where it is not causal.
+template <typename Args, typename Kernel>
+Status without_documents(const KernelContext& k, const Args& a, const Kernel& kernel) {
+  Args blind = a;
+  if (a.attention.causal == 0) blind.document_start = nullptr;
+  return kernel(k, blind);
+}
 
 int32_t earlier(int32_t start, int32_t) { return start - (start > 0); }
 int32_t later(int32_t start, int32_t t) { return start + (start > 0 && start < t); }
@@ -603,6 +645,24 @@ constexpr WrongKernel kWrongKernels[] = {
     wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
       return with_attribute(k, a, cpu_attention_forward<float>, scale_by_width);
     }>("attention_scales_by_the_width_of_a_head"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, see_the_past_alone);
+    }>("attention_sees_the_past_alone"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return with_attribute(k, a, cpu_attention_forward<float>, see_what_follows);
+    }>("attention_sees_what_follows"),
+    wrong_kernel<AttentionForward, [](const KernelContext& k, const Forward& a) {
+      return without_documents(k, a, cpu_attention_forward<float>);
+    }>("attention_sees_all_documents"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_attribute(k, a, cpu_attention_backward<float>, see_the_past_alone);
+    }>("attention_backward_sees_the_past_alone"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return with_attribute(k, a, cpu_attention_backward<float>, see_what_follows);
+    }>("attention_backward_sees_what_follows"),
+    wrong_kernel<AttentionBackward, [](const KernelContext& k, const Backward& a) {
+      return without_documents(k, a, cpu_attention_backward<float>);
+    }>("attention_backward_sees_all_documents"),
     wrong_kernel<AttentionDecode, [](const KernelContext& k, const AttentionDecodeArgsOf<float>& a) {
       return with_attribute(k, a, cpu_attention_decode<float>, see_one_more);
     }>("attention_decode_sees_one_position_before_its_window"),

@@ -1,6 +1,10 @@
-// What starts of documents may not change: the bits of any other document, nor those of a sequence that is one document.
+// What starts of documents may not change: the bits of any other document, nor those of a sequence that is one document; and what padding is that
+// is a document of its own.
 // Here because the kernels skip tiles of keys that all documents of a tile of queries leave out.
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include <vector>
 
@@ -20,23 +24,26 @@ struct Sequence {
   std::vector<Stored> qkv, y, dy, dqkv;
   std::vector<float> lse;
   std::vector<int32_t> starts;  // empty: none are given
+  uint32_t causal;
 
-  Sequence(std::vector<int32_t> documents, uint32_t seed = 1) : y(kT * kC), dqkv(kT * kW), lse(kHeads * kT), starts(std::move(documents)) {
+  Sequence(std::vector<int32_t> documents, uint32_t sees_the_past_alone, uint32_t seed = 1)
+      : y(kT * kC), dqkv(kT * kW), lse(kHeads * kT), starts(std::move(documents)), causal(sees_the_past_alone) {
     const std::vector<float> values = random_floats(kT * kW, seed), gradients = random_floats(kT * kC, seed + 1);
     qkv.assign(values.begin(), values.end());
     dy.assign(gradients.begin(), gradients.end());
   }
-  void run() {
+  void run() { ASSERT_EQ(fault_of_run().code, DataFault::kNone); }
+  StepFault fault_of_run() {
     const TestWorkers two(2);
     StepScalars scalars{};
     const KernelContext context{.workers = &two.workers(), .machine = test_backend().machine, .scalars = &scalars};
-    const AttentionAttribute attention{kHeads, kKvHeads, 0.25f, 3};
+    const AttentionAttribute attention{.heads = kHeads, .kv_heads = kKvHeads, .dropout = 0.25f, .stream = 3, .causal = causal};
     const int32_t* given = starts.empty() ? nullptr : starts.data();
-    ASSERT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, 1, kT, kC, attention}).ok());
+    EXPECT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, 1, kT, kC, attention}).ok());
     std::vector<float> scratch(attention_delta_bytes(kHeads * kT) / sizeof(float) + kHeads * kT * kD);
-    ASSERT_TRUE(cpu_attention_backward<Stored>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars, scratch.data(),
+    EXPECT_TRUE(cpu_attention_backward<Stored>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars, scratch.data(),
                                                          scratch.size() * sizeof(float), 1, kT, kC, attention}).ok());
-    ASSERT_EQ(scalars.fault.code, DataFault::kNone);
+    return scalars.fault;
   }
   // q, k, v and dy of position t as another sequence has them.
   void copy_position(const Sequence& other, uint32_t t) {
@@ -72,23 +79,54 @@ using Storages = ::testing::Types<float, Bf16>;
 TYPED_TEST_SUITE(AttentionDocuments, Storages);
 
 TYPED_TEST(AttentionDocuments, OneDocumentIsNone) {
-  Sequence<TypeParam> none({}), one(starts_of({kT}));
-  none.run(), one.run();
-  expect_same(none, one, 0, kT);
+  for (const uint32_t causal : {1u, 0u}) {
+    Sequence<TypeParam> none({}, causal), one(starts_of({kT}), causal);
+    none.run(), one.run();
+    expect_same(none, one, 0, kT);
+  }
 }
 
 // The document in the middle stays, in the same place; what lies around it, and where that is cut, changes.
 TYPED_TEST(AttentionDocuments, KeepTheirBitsWhateverStandsAroundThem) {
-  for (const uint32_t first : {3u, 64u, 70u, 130u}) {
-    for (const uint32_t length : {1u, 20u, 64u, 150u}) {
-      const uint32_t rest = kT - first - length;
-      Sequence<TypeParam> here(starts_of({first, length, rest})), there(starts_of({first - 1, 1, length, rest - 1, 1}), 7);
-      for (uint32_t t = first; t < first + length; ++t) there.copy_position(here, t);
-      here.run(), there.run();
-      expect_same(here, there, first, first + length);
-      if (this->HasFatalFailure()) FAIL() << "from " << first << ", " << length << " long";
+  for (const uint32_t causal : {1u, 0u}) {
+    for (const uint32_t first : {3u, 64u, 70u, 130u}) {
+      for (const uint32_t length : {1u, 20u, 64u, 150u}) {
+        const uint32_t rest = kT - first - length;
+        Sequence<TypeParam> here(starts_of({first, length, rest}), causal), there(starts_of({first - 1, 1, length, rest - 1, 1}), causal, 7);
+        for (uint32_t t = first; t < first + length; ++t) there.copy_position(here, t);
+        here.run(), there.run();
+        expect_same(here, there, first, first + length);
+        if (this->HasFatalFailure()) FAIL() << "causal " << causal << ", from " << first << ", " << length << " long";
+      }
     }
   }
+}
+
+// A text that is padded to the length of its batch: where nobody asks for the padding, it has no gradient, and nothing of it is seen.
+TYPED_TEST(AttentionDocuments, PaddingIsADocumentThatNobodySees) {
+  for (const uint32_t length : {1u, 63u, 64u, 200u, kT - 1}) {
+    Sequence<TypeParam> text(starts_of({length, kT - length}), 0), other(starts_of({length, kT - length}), 0, 7);
+    for (uint32_t t = 0; t < length; ++t) other.copy_position(text, t);
+    for (Sequence<TypeParam>* each : {&text, &other}) {
+      std::fill(each->dy.begin() + length * kC, each->dy.end(), 0.0f);
+      each->run();
+      for (const TypeParam y : each->y) ASSERT_TRUE(std::isfinite(float{y})) << length;
+      for (uint32_t i = length * kW; i < kT * kW; ++i) ASSERT_EQ(float{each->dqkv[i]}, 0) << length << ", position " << i / kW;
+    }
+    expect_same(text, other, 0, length);
+    if (this->HasFatalFailure()) FAIL() << length << " long";
+  }
+}
+
+// Without causality a position must know where its document ends: one that begins before its predecessor ended is no document.
+TYPED_TEST(AttentionDocuments, FollowOneAnotherWhereAttentionIsNotCausal) {
+  std::vector<int32_t> starts = starts_of({100, kT - 100});
+  starts[170] = 40;
+  Sequence<TypeParam> causal(starts, 1), full(starts, 0);
+  EXPECT_EQ(causal.fault_of_run().code, DataFault::kNone);
+  const StepFault fault = full.fault_of_run();
+  EXPECT_EQ(fault.code, DataFault::kDocument);
+  EXPECT_EQ(fault.position, 170u);
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ struct Net {
   Graph graph;
   ValueId x, starts = kNoValue, qkv, y, dy = kNoValue;
 
-  Net(uint32_t kv_heads, bool documents) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
+  Net(uint32_t kv_heads, bool documents, uint32_t causal = 1) : x(graph.input = graph.add_value("x", ValueKind::kInput, {kB, kT, kD})) {
     if (documents) starts = graph.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
     qkv = graph.linear(x, "qkv", (kHeads + 2 * kv_heads) * kD, true, false, 0.02f);
-    y = graph.attention(qkv, "attn", {.heads = kHeads, .kv_heads = kv_heads, .dropout = 0.5f, .stream = 0}, starts);
+    y = graph.attention(qkv, "attn", {.heads = kHeads, .kv_heads = kv_heads, .dropout = 0.5f, .stream = 0, .causal = causal}, starts);
   }
   const Node& node() const { return graph.nodes.back(); }
   Call forward() const { return forward_calls(graph, node()).at(0); }
@@ -160,12 +160,13 @@ TEST(AdapterCall, TakesWhatItsContractAsksFor) {
   }
 }
 
-// A profile made before attention could share heads or know documents still prices an attention that does neither.
+// A profile made before attention could share heads, know documents or see ahead still prices an attention that does none of it.
 TEST(AttentionCall, IsKeyedByWhatItSharesAndByItsDocuments) {
-  const Net plain(kHeads, false), grouped(kKvHeads, false), documents(kHeads, true);
+  const Net plain(kHeads, false), grouped(kKvHeads, false), documents(kHeads, true), full(kHeads, false, 0);
   const std::string scalars = " u8[" + std::to_string(sizeof(StepScalars)) + "]";
   EXPECT_EQ(call_key(plain.graph, plain.forward()), "attention.forward heads=6 dropout=0.5 f32[2,5,24] f32[2,6,5] f32[2,5,72]" + scalars);
   EXPECT_EQ(call_key(grouped.graph, grouped.forward()), "attention.forward heads=6 kv_heads=2 dropout=0.5 f32[2,5,24] f32[2,6,5] f32[2,5,40]" + scalars);
+  EXPECT_EQ(call_key(full.graph, full.forward()), "attention.forward heads=6 dropout=0.5 causal=0 f32[2,5,24] f32[2,6,5] f32[2,5,72]" + scalars);
   EXPECT_EQ(call_key(documents.graph, documents.forward()), "attention.forward heads=6 dropout=0.5 f32[2,5,24] f32[2,6,5] f32[2,5,72] i32[2,5]" + scalars);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tests/runtime/training_harness.h"
 #include "tools/graph/call.h"
+#include "tools/graph/rules.h"
 #include "tools/planning/step_cost.h"
 
 namespace reprise {
@@ -196,6 +197,18 @@ TEST(Cost, CausalAttentionCountsThePairsItLooksAt) {
   expect_cost(one_call<Back>({{Back::kDqkv, {B, T, 3 * C}}, {Back::kQkv, {B, T, 3 * C}}, {Back::kY, {B, T, C}}, {Back::kLse, {B, heads, T}},
                               {Back::kDy, {B, T, C}}, {Back::kScalars, {{kScalarsBytes}, DType::kU8}}}).attribute(all),
               5 * product, 4 * (6 * y + 2 * y + lse) + kScalarsBytes);
+}
+
+TEST(Cost, AttentionThatIsNotCausalCountsAllPairs) {
+  const uint32_t B = 2, T = 9, C = 4;
+  Graph graph;
+  const ValueId x = graph.input = graph.add_value("qkv", ValueKind::kActivation, {B, T, 3 * C});
+  const ValueId qkv = graph.linear(x, "below", 3 * C, true, false, 1);
+  const ValueId y = graph.attention(qkv, "a", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = 0});
+  const double product = 2 * B * double(T * T) * C;
+  EXPECT_EQ(call_cost(graph, forward_calls(graph, graph.nodes.back())[0]).flops, 2 * product);
+  const ValueId dy = graph.add_value("dy", ValueKind::kGradient, {B, T, C});
+  EXPECT_EQ(call_cost(graph, BackwardBuilder(graph).build(0, graph.nodes.size(), x, y, dy).calls.at(0)).flops, 5 * product);
 }
 
 TEST(Cost, AWindowCountsThePairsThatItLeaves) {

@@ -184,6 +184,9 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.geglu(v.rows, v.wide, "g"); }, {"g (geglu): up is wide"}},
       {[](Values& v) { v.graph.rms_norm(v.rows, "n", 1e-5f, 0, 0.5f); }, {"n (rms_norm): is given", "offset 0.5"}},
       {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .softcap = -1}); }, {"t (attention): is given", "softcap -1"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .window = 2, .causal = 0}); },
+       {"t (attention): has a window of 2 and is not causal; must be causal, or have none"}},
+      {[](Values& v) { v.graph.attention(v.sequence, "t", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = 2}); }, {"t (attention): is given", "causal 2"}},
       {[](Values& v) { v.graph.cut(v.image); }, {"a cut: image is no node's main output"}},
       {[](Values& v) { v.graph.cut(999); }, {"a cut: it is no node's main output"}},
   };
@@ -216,6 +219,21 @@ TEST(Graph, ACutWhereTwoTensorsCrossIsRefused) {
   v.graph.labels = v.graph.add_value("one", ValueKind::kLabels, {2 * 8 * 8}, DType::kI32);
   v.graph.loss_head(v.graph.add(a, b, "sum"), "loss", v.graph.parameter("w", {3, 4}, InitKind::kNormal, 1), kNoValue);
   expect_user_error([&] { cut_into_links(v.graph); }, {"a is read in link head", "b is the one tensor"});
+}
+
+TEST(Graph, WhatSeesAheadGeneratesNothing) {
+  for (const uint32_t causal : {1u, 0u}) {
+    Graph graph;
+    graph.input = graph.add_value("tokens", ValueKind::kInput, {1, 4}, DType::kI32);
+    const ValueId x = graph.embedding(graph.input, "wte", graph.parameter("wte.weight", {9, 12}, InitKind::kNormal, 1), kNoValue);
+    graph.attention(x, "core", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = causal});
+    EXPECT_EQ(node_that_sees_ahead(graph) == nullptr, causal == 1);
+    if (causal == 1) {
+      EXPECT_EQ(generation_calls(graph, 8).caches.size(), 2u);
+    } else {
+      expect_user_error([&] { generation_calls(graph, 8); }, {"core (attention): is not causal; must be causal in a model that generates"});
+    }
+  }
 }
 
 TEST(Graph, WithoutAnInputOrALossThereIsNoChain) {
@@ -268,7 +286,7 @@ class RandomNode {
       case 8: graph_.rms_norm(any(), name, 1e-5f, below(4)); break;
       case 9: graph_.swiglu(any(), any(), name); break;
       case 10: graph_.embedding(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
-      case 11: graph_.attention(any(), name, {below(4), below(4), 0, 0, below(4)}, below(2) == 0 ? kNoValue : any()); break;
+      case 11: graph_.attention(any(), name, {below(4), below(4), 0, 0, below(4), 0, 0, below(2)}, below(2) == 0 ? kNoValue : any()); break;
       case 12: {
         const ValueId q = any(), k = below(2) == 0 ? q : any();
         graph_.rope(q, k, k, name, rope, below(2) == 0 ? kNoValue : any(), below(2) == 0 ? kNoValue : any());

@@ -14,12 +14,14 @@ double bytes_of_element(const Tensor& tensor) {
 }
 double elements(const Tensor* tensor) { return tensor == nullptr ? 0 : static_cast<double>(tensor->elements()); }
 
-// Causal: of each position the pairs with those of its window up to itself, 2 * C flops each; one document, since data alone knows of more.
+// 2 * C flops for each pair: causal, of a position with those of its window up to itself; else, with all. One document, since data alone knows of
+// more.
 double attention_flops(const KernelCall& call, double products, const AttributeTables& attributes) {
   const Tensor& y = call.pass == Pass::kForward ? *call.tensors[AttentionForward::kY] : *call.tensors[AttentionBackward::kY];
   const double B = y.shape[0], T = y.shape[1], C = y.shape[2];
-  const uint32_t window = attributes.of<AttentionAttribute>()[call.attribute].window;
-  const double before = window == 0 ? 0 : std::max(0.0, T - window);  // positions that do not see all before them
+  const AttentionAttribute& attention = attributes.of<AttentionAttribute>()[call.attribute];
+  if (attention.causal == 0) return products * B * 2 * T * T * C;
+  const double before = attention.window == 0 ? 0 : std::max(0.0, T - attention.window);  // positions that do not see all before them
   return products * B * (T * (T + 1) - before * (before + 1)) * C;
 }
 

@@ -609,6 +609,8 @@ ValueId Graph::attention(ValueId qkv, const std::string& name, AttentionAttribut
   const Tensor in = rules.sequence(qkv, "qkv");
   const uint32_t heads = attention.heads, kv_heads = attention.kv_heads;
   attention.stream = next_stream_;
+  rules.require(attention.causal != 0 || attention.window == 0,
+                "has a window of " + std::to_string(attention.window) + " and is not causal; must be causal, or have none");
   rules.require_sense(attention);
   const uint64_t all_heads = heads + uint64_t{2} * kv_heads;
   rules.require(in.shape[2] % all_heads == 0, "qkv has " + std::to_string(in.shape[2]) + " columns; must have as many for each of its " +

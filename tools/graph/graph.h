@@ -215,7 +215,8 @@ class Graph {
   ValueId resize(ValueId x, const std::string& name, uint32_t height, uint32_t width, ResizeKind kind);
   // `scale`: what the table's rows are multiplied with.
   ValueId embedding(ValueId tokens, const std::string& name, ValueId table, ValueId positions, float scale = 1);
-  // document_start: the graph's, or kNoValue where a sequence is one document.
+  // document_start: the graph's, or kNoValue where a sequence is one document. Attention that is not causal sees no other document, so that
+  // texts of a batch that are padded to one length have their padding as a document of its own (lib/ops/attention.h).
   // Its stream is set here.
   ValueId attention(ValueId qkv, const std::string& name, AttentionAttribute attention, ValueId document_start = kNoValue);
   // q, k and v [B,T,...], side by side and turned. document_start: as attention's. `frequencies`: a table in place of theta's, computed by

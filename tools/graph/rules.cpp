@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "tools/formats/error.h"
 #include "tools/graph/call.h"
 
 namespace reprise {
@@ -232,7 +233,17 @@ Call capped_logits(Graph& graph, GenerationCalls& generation, uint32_t cap) {
 
 }  // namespace
 
+const Node* node_that_sees_ahead(const Graph& graph) {
+  for (const Node& n : graph.nodes) {
+    if (n.op == Op::kAttention && graph.attributes.of<AttentionAttribute>()[n.attribute].causal == 0) return &n;
+  }
+  return nullptr;
+}
+
 GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
+  if (const Node* node = node_that_sees_ahead(graph)) {
+    throw UserError(node->name + " (attention): is not causal; must be causal in a model that generates");
+  }
   GenerationCalls generation;
   const Tensor tokens = graph.tensor(graph.input);
   if (tokens.rank != 2 || tokens.shape[0] != 1) throw std::logic_error("generation is of one sequence");

@@ -20,9 +20,14 @@ std::optional<Call> repeated(const Call& call);
 // The whole network in evaluation: running statistics, no dropout. Appends what values and attributes it needs.
 std::vector<Call> evaluation_calls(Graph& graph);
 
+// The first attention that is not causal; null for none. Text is generated position by position, and what is cached of a position stays: it must
+// not have seen what comes later.
+const Node* node_that_sees_ahead(const Graph& graph);
+
 // The network for generation, of a graph with one sequence of P tokens: as in evaluation, but attention reads caches of `positions` keys and
 // values, and the logits of all P tokens stand where the loss was. Appends what values and attributes it needs, the starts of documents too
-// where the graph has none: they are what tells rows their positions.
+// where the graph has none: they are what tells rows their positions. A graph of which a
+// node sees ahead is refused by its name.
 struct GenerationCalls {
   std::vector<Call> calls;
   std::vector<ValueId> caches;

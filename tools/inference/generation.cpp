@@ -42,7 +42,7 @@ int32_t draw(std::vector<float>& logits, const GenerationOptions& options, uint6
 
 GenerationLimits require_generation(const Plan& plan) {
   const GenerationLimits limits = generation_limits(plan);
-  if (limits.positions == 0) throw UserError(std::string(plan.name) + ": the plan has no program that generates: its model has learned positions, or its arena no room for the caches");
+  if (limits.positions == 0) throw UserError(std::string(plan.name) + ": the plan has no program that generates: its model has learned positions or attention that is not causal, or its arena no room for the caches");
   return limits;
 }
 

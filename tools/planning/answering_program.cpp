@@ -62,7 +62,7 @@ bool has_learned_positions(const Graph& network) {
 }  // namespace
 
 uint64_t add_generation(OwnedPlan& plan, const Graph& network, const BackendRules& rules, const WeightWindow& window, uint64_t most_positions) {
-  if (has_learned_positions(network)) return 0;
+  if (has_learned_positions(network) || node_that_sees_ahead(network) != nullptr) return 0;
   const uint64_t tokens = network.tensor(network.input).elements(), room = plan.arena_bytes - plan.state_bytes - plan.carried_bytes;
   const Lowered least = lower(plan, network, rules, window, tokens);
   const uint64_t padding = least.caches * kAlignment;  // each cache may want as much more than its positions' bytes

@@ -30,7 +30,8 @@ std::string work_text(const GeluAttribute& g) { return " tanh=" + std::to_string
 std::string work_text(const AttentionAttribute& a) {
   const std::string shared = a.kv_heads == a.heads ? "" : " kv_heads=" + std::to_string(a.kv_heads);
   const std::string window = a.window == 0 ? "" : " window=" + std::to_string(a.window), cap = a.softcap == 0 ? "" : " capped";
-  return " heads=" + std::to_string(a.heads) + shared + " dropout=" + number_text(a.dropout) + window + cap;
+  const std::string order = a.causal == 1 ? "" : " causal=0";
+  return " heads=" + std::to_string(a.heads) + shared + " dropout=" + number_text(a.dropout) + window + cap + order;
 }
 std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability); }
 std::string work_text(const GroupAttribute& g) { return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements); }
