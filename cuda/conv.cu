@@ -1,6 +1,7 @@
-// Convolutions as products over pixels, forward and the gradients of input and weight; of x, or of relu(norm(x)).
+// Convolutions as products over pixels, forward and the gradients of input and weight; of x, or of relu(norm(x)). In groups: conv_groups.h.
 // Here as the twin of lib/cpu/conv.cpp.
 #include "cuda/conv_chunks.h"
+#include "cuda/conv_groups.h"
 #include "cuda/conv_rules.h"
 #include "cuda/conv_source.h"
 #include "cuda/cuda_kernels.h"
@@ -66,11 +67,11 @@ void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf
 }
 void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args, const TileOutput<Bf16>& output, float* moments) {
   const ConvShape& s = args.shape;
-  const int32_t origin = -static_cast<int32_t>(s.window.pad);
+  const WindowAttribute& a = s.window;
   const auto pixels = [&]<bool kNormed>(const ChunkNorm<kNormed>& norm) {
     launch_forward_mma<kNormed>(context, args,
-                                {norm, args.x, {s.H, s.P, s.window.kernel_h, s.window.stride, origin},
-                                 {s.W, s.Q, s.window.kernel_w, s.window.stride, origin}, 1, s.C / 8,
+                                {norm, args.x, {s.H, s.P, a.kernel_h, a.stride_h, -static_cast<int32_t>(a.pad_top)},
+                                 {s.W, s.Q, a.kernel_w, a.stride_w, -static_cast<int32_t>(a.pad_left)}, 1, s.C / 8,
                                  static_cast<uint32_t>(conv_output_pixels(s))},
                                 output, moments);
   };
@@ -86,12 +87,12 @@ void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Sto
   const ConvShape& s = args.shape;
   using Output = TileOutput<Stored, PhaseRows>;
   const ProductShape shape{inputs, s.C, phases.taps() * s.K};
-  const Output output{args.dx, {s, phases}, nullptr, args.accumulate_dx, shape.columns % 4 == 0, 0};
+  const Output output{args.dx, {s, phases}, args.b, args.accumulate_dx, shape.columns % 4 == 0, 0};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (weights != nullptr) {
       const ConvPhase &rows = phases.rows, &columns = phases.columns;
-      const WindowChunks<false> pixels{{}, args.dy, {s.P, rows.inputs, rows.taps, 1, static_cast<int32_t>(rows.offset)},
-                                       {s.Q, columns.inputs, columns.taps, 1, static_cast<int32_t>(columns.offset)}, -1, s.K / 8,
+      const WindowChunks<false> pixels{{}, args.dy, {s.P, rows.inputs, rows.taps, 1, rows.offset},
+                                       {s.Q, columns.inputs, columns.taps, 1, columns.offset}, -1, s.K / 8,
                                        static_cast<uint32_t>(inputs)};
       using Product = TileProduct<WindowChunks<false>, PhaseTapChunks, Output>;
       return launch_mma(context, Product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr});
@@ -119,12 +120,13 @@ Status launch_weight_mma(const KernelContext& context, const ConvBackwardWeightA
 template <typename Stored>
 Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
+  if (is_in_groups(args.shape)) return launch_groups_forward(context, args);
   const ProductShape shape = conv_forward_product(args.shape);
   const bool uses_mma = conv_forward_uses_mma(kStoredAs<Stored>, args.shape);
   const uint64_t weights_bytes = conv_weights_scratch_bytes(uses_mma, args.w.type, args.shape);
   float* moments = args.mean == nullptr ? nullptr : reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + weights_bytes);
   const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape, card_size(context));
-  TileOutput<Stored> output{args.y, {shape.columns}, nullptr, false, shape.columns % 4 == 0, 0};
+  TileOutput<Stored> output{args.y, {shape.columns}, args.b, false, shape.columns % 4 == 0, 0};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (uses_mma) {
       output.wide = are_chunks(shape.columns);
@@ -150,6 +152,7 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
 template <typename Stored>
 Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
+  if (is_in_groups(args.shape)) return launch_groups_backward_weight(context, args);
   const ProductShape shape = conv_weight_product(args.shape);
   const CardSize card = card_size(context);
   const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape, card), card);
@@ -169,11 +172,12 @@ template <typename Stored>
 Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args) {
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ConvShape& s = args.shape;
+  if (is_in_groups(s)) return launch_groups_backward_data(context, args);
   const Bf16* weights = nullptr;  // where tensor cores multiply
   if (conv_backward_uses_mma(kStoredAs<Stored>, s)) weights = weights_as_bf16(context, args.w, s.K * conv_window_elements(s), args.scratch);
-  for (uint32_t row = 0; row < s.window.stride; ++row) {
-    for (uint32_t column = 0; column < s.window.stride; ++column) {
-      const ConvPhases phases{conv_phase(s.H, s.window.kernel_h, s.window, row), conv_phase(s.W, s.window.kernel_w, s.window, column)};
+  for (uint32_t row = 0; row < s.window.stride_h; ++row) {
+    for (uint32_t column = 0; column < s.window.stride_w; ++column) {
+      const ConvPhases phases{conv_phase(s.H, s.window.rows(), row), conv_phase(s.W, s.window.columns(), column)};
       launch_phase(context, args, phases, weights);
     }
   }

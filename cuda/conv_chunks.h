@@ -167,20 +167,20 @@ struct TapChunks : ChunkNorm<kNormed> {
    public:
     __device__ Walk(const TapChunks& source, uint64_t index, uint64_t depth, uint64_t end) : source_(source) {
       const ConvShape& s = source.shape;
-      const uint32_t flat = static_cast<uint32_t>(index / 8), tap = flat / source.chunks, stride = s.window.stride;
+      const uint32_t flat = static_cast<uint32_t>(index / 8), tap = flat / source.chunks;
       chunk_ = flat % source.chunks;
-      first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad;
-      first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad;
+      first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad_top;
+      first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad_left;
       left_ = index < source.count ? static_cast<int32_t>(end - depth) : 0;
       const uint32_t output = static_cast<uint32_t>(depth), n = output / s.Q / s.P;
       q_ = output % s.Q, p_ = output / s.Q % s.P;
-      place_ = place_of(n, p_ * stride, q_ * stride) + place_of(0, first_line_, first_column_) + static_cast<int32_t>(chunk_);
+      place_ = place_of(n, p_ * s.window.stride_h, q_ * s.window.stride_w) + place_of(0, first_line_, first_column_) + static_cast<int32_t>(chunk_);
       step_q_ = kStep % s.Q, step_p_ = kStep / s.Q % s.P;
-      step_place_ = place_of(kStep / s.Q / s.P, step_p_ * stride, step_q_ * stride);
+      step_place_ = place_of(kStep / s.Q / s.P, step_p_ * s.window.stride_h, step_q_ * s.window.stride_w);
     }
     __device__ Chunk take(uint32_t turn) {
       const ConvShape& s = source_.shape;
-      const uint32_t line = p_ * s.window.stride + first_line_, column = q_ * s.window.stride + first_column_;  // below 0: huge
+      const uint32_t line = p_ * s.window.stride_h + first_line_, column = q_ * s.window.stride_w + first_column_;  // below 0: huge
       const Chunk chunk = {chunk_at(source_.x, place_), static_cast<int32_t>(turn * kStep) < left_ && line < s.H && column < s.W};
       if constexpr (kNormed) inside_.add(turn, chunk.inside);
       step();
@@ -206,12 +206,12 @@ struct TapChunks : ChunkNorm<kNormed> {
       if (q_ >= s.Q) {
         q_ -= s.Q;
         ++p_;
-        place_ += place_of(0, s.window.stride, 0u - s.Q * s.window.stride);
+        place_ += place_of(0, s.window.stride_h, 0u - s.Q * s.window.stride_w);
       }
       p_ += step_p_;
       if (p_ >= s.P) {
         p_ -= s.P;
-        place_ += place_of(1, 0u - s.P * s.window.stride, 0);
+        place_ += place_of(1, 0u - s.P * s.window.stride_h, 0);
       }
     }
 
@@ -224,7 +224,7 @@ struct TapChunks : ChunkNorm<kNormed> {
   };
 };
 
-// index: an input channel. depth: a tap of the phase and an output channel.
+// index: an input channel. depth: a tap of the phase and an output channel. Taps of a phase are a stride apart: windows are not dilated here.
 struct PhaseTapChunks {
   static constexpr bool kAlongDepth = false, kConverts = false;
   const Bf16* w;     // [K,R,S,C]
@@ -241,7 +241,7 @@ struct PhaseTapChunks {
       output_chunks_ = s.window.kernel_h * s.window.kernel_w * chunks_;
       k_ = static_cast<uint32_t>(depth) % s.K;
       column_ = tap % across;
-      const uint32_t r = source.phases.rows.tap + s.window.stride * (tap / across), t = source.phases.columns.tap + s.window.stride * column_;
+      const uint32_t r = source.phases.rows.tap + s.window.stride_h * (tap / across), t = source.phases.columns.tap + s.window.stride_w * column_;
       place_ = static_cast<int32_t>(k_) * output_chunks_ + static_cast<int32_t>(r * s.window.kernel_w + t) * chunks_ +
                static_cast<int32_t>(index / 8);
       left_ = index < s.C ? static_cast<int32_t>(end - depth) : 0;
@@ -257,12 +257,13 @@ struct PhaseTapChunks {
 
    private:
     __device__ void next_tap() {
-      const int32_t stride = source_.shape.window.stride, across = static_cast<int32_t>(source_.phases.columns.taps);
+      const WindowAttribute& window = source_.shape.window;
+      const int32_t across = static_cast<int32_t>(source_.phases.columns.taps);
       k_ -= source_.shape.K;
-      place_ += stride * chunks_ - static_cast<int32_t>(source_.shape.K) * output_chunks_;
+      place_ += window.stride_w * chunks_ - static_cast<int32_t>(source_.shape.K) * output_chunks_;
       if (++column_ == source_.phases.columns.taps) {
         column_ = 0;
-        place_ += stride * (source_.shape.window.kernel_w - across) * chunks_;
+        place_ += (window.stride_h * window.kernel_w - window.stride_w * across) * chunks_;
       }
     }
 

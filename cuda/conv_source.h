@@ -28,7 +28,8 @@ struct WindowPixel {
 
   __device__ WindowPixel(const ConvShape& s, uint32_t output, uint32_t r, uint32_t t) {
     const uint32_t q = output % s.Q, line = output / s.Q, p = line % s.P, n = line / s.P;
-    const uint32_t h = p * s.window.stride + r - s.window.pad, w = q * s.window.stride + t - s.window.pad;  // below 0: huge
+    const WindowAttribute& a = s.window;
+    const uint32_t h = p * a.stride_h + r * a.dilation_h - a.pad_top, w = q * a.stride_w + t * a.dilation_w - a.pad_left;  // below 0: huge
     inside = h < s.H && w < s.W;
     pixel = (uint64_t{n} * s.H + h) * s.W + w;
   }
@@ -76,16 +77,21 @@ struct TapsSource {
   }
 };
 
-// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset - j.
+// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + tap_step * j, from output a + offset - step * j.
 struct ConvPhase {
-  uint32_t phase, inputs, tap, taps, offset;
+  uint32_t phase, inputs, tap, taps, tap_step;
+  int32_t offset;
+  uint32_t step;
 };
-constexpr ConvPhase conv_phase(uint32_t size, uint32_t kernel, const WindowAttribute& window, uint32_t phase) {
-  const uint32_t stride = window.stride, reach = phase + window.pad, tap = reach % stride;
-  return {phase, size > phase ? (size - phase + stride - 1) / stride : 0, tap, kernel > tap ? (kernel - tap + stride - 1) / stride : 0,
-          reach / stride};
+constexpr ConvPhase conv_phase(uint32_t size, const WindowSide& side, uint32_t phase) {
+  const uint32_t stride = side.stride, reach = phase + side.pad, common = common_divisor(stride, side.dilation), tap_step = stride / common;
+  uint32_t tap = 0;
+  while (tap < tap_step && (reach + uint64_t{stride} * side.dilation - uint64_t{tap} * side.dilation) % stride != 0) ++tap;
+  const bool reached = tap < tap_step && tap < side.kernel;
+  return {phase, size > phase ? (size - phase + stride - 1) / stride : 0, tap, reached ? (side.kernel - tap + tap_step - 1) / tap_step : 0, tap_step,
+          (static_cast<int32_t>(reach) - static_cast<int32_t>(tap * side.dilation)) / static_cast<int32_t>(stride), side.dilation / common};
 }
-// One of stride x stride interleaved parts of dx: a convolution of dy of stride 1.
+// One of stride_h x stride_w interleaved parts of dx: a convolution of dy of stride 1.
 struct ConvPhases {
   ConvPhase rows, columns;
   constexpr uint64_t inputs(uint32_t N) const { return uint64_t{N} * rows.inputs * columns.inputs; }
@@ -109,8 +115,8 @@ struct GradientPixelsSource {
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t input = static_cast<uint32_t>(index) + i;
       const uint32_t line = input / phases.columns.inputs, n = line / phases.rows.inputs;
-      const uint32_t p = line % phases.rows.inputs + phases.rows.offset - i_tap;  // below 0: huge
-      const uint32_t q = input % phases.columns.inputs + phases.columns.offset - j_tap;
+      const uint32_t p = line % phases.rows.inputs + phases.rows.offset - i_tap * phases.rows.step;  // below 0: huge
+      const uint32_t q = input % phases.columns.inputs + phases.columns.offset - j_tap * phases.columns.step;
       const bool inside = input < count && p < shape.P && q < shape.Q;
       pack.at[i] = inside ? float{dy[((uint64_t{n} * shape.P + p) * shape.Q + q) * shape.K + k]} : 0.0f;
     }
@@ -128,8 +134,8 @@ struct PhaseTapsSource {
 
   __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
     const uint32_t tap = static_cast<uint32_t>(depth) / shape.K, k = static_cast<uint32_t>(depth) % shape.K;
-    const uint32_t stride = shape.window.stride;
-    const uint32_t r = phases.rows.tap + stride * (tap / phases.columns.taps), t = phases.columns.tap + stride * (tap % phases.columns.taps);
+    const uint32_t r = phases.rows.tap + phases.rows.tap_step * (tap / phases.columns.taps);
+    const uint32_t t = phases.columns.tap + phases.columns.tap_step * (tap % phases.columns.taps);
     const uint64_t from = ((uint64_t{k} * shape.window.kernel_h + r) * shape.window.kernel_w + t) * shape.C + index;
     Pack<4> pack;
     REPRISE_UNROLL
@@ -144,8 +150,8 @@ struct PhaseRows {
   ConvPhases phases;
   __device__ uint64_t offset(uint64_t row) const {
     const uint32_t input = static_cast<uint32_t>(row), line = input / phases.columns.inputs, n = line / phases.rows.inputs;
-    const uint32_t h = line % phases.rows.inputs * shape.window.stride + phases.rows.phase;
-    const uint32_t w = input % phases.columns.inputs * shape.window.stride + phases.columns.phase;
+    const uint32_t h = line % phases.rows.inputs * shape.window.stride_h + phases.rows.phase;
+    const uint32_t w = input % phases.columns.inputs * shape.window.stride_w + phases.columns.phase;
     return ((uint64_t{n} * shape.H + h) * shape.W + w) * shape.C;
   }
 };

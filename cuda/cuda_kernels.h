@@ -108,6 +108,10 @@ Status cuda_max_pool_forward(const KernelContext& context, const MaxPoolForwardA
 template <typename Stored>
 Status cuda_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_avg_pool_forward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_avg_pool_backward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
@@ -201,6 +205,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<ReshapeForward, Stored, cuda_move<Stored>>();
   table.set<MaxPoolForward, Stored, cuda_max_pool_forward<Stored>>();
   table.set<MaxPoolBackward, Stored, cuda_max_pool_backward<Stored>>();
+  table.set<AvgPoolForward, Stored, cuda_avg_pool_forward<Stored>>();
+  table.set<AvgPoolBackward, Stored, cuda_avg_pool_backward<Stored>>();
   table.set<GlobalPoolForward, Stored, cuda_global_pool_forward<Stored>>();
   table.set<GlobalPoolBackward, Stored, cuda_global_pool_backward<Stored>>();
   table.set<LayerNormForward, Stored, cuda_layer_norm_forward<Stored>>();
@@ -229,6 +235,7 @@ constexpr void add_cuda_products(Backend& table) {
   table.set<LinearBackwardBias, Stored, cuda_linear_backward_bias<Stored>>();
   table.set<ConvForward, Stored, cuda_conv_forward<Stored>>();
   table.set<ConvBackwardData, Stored, cuda_conv_backward_data<Stored>>();
+  table.set<ConvTransposeForward, Stored, cuda_conv_backward_data<Stored>>();
   table.set<ConvBackwardWeight, Stored, cuda_conv_backward_weight<Stored>>();
   table.set<NormConvForward, Stored, cuda_conv_forward<Stored>>();
   table.set<NormConvBackwardWeight, Stored, cuda_conv_backward_weight<Stored>>();

@@ -88,6 +88,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_matrix_update_rules<kCard>(rules);
   rules.have(ElementwiseKernels{});
   rules.have(PoolKernels{});
+  rules.have(AvgPoolKernels{});
   rules.have(EmbeddingKernels{});
   rules.of<EmbeddingForward>().weights = kEveryWeight;
   rules.have(RopeKernels{});

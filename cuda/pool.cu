@@ -1,4 +1,4 @@
-// Max pooling and global average pooling, channels last.
+// Max pooling, average pooling and global average pooling, channels last.
 // Here as the twin of lib/cpu/pool.cpp: neighbouring threads take neighbouring channels of a pixel.
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
@@ -26,16 +26,33 @@ __device__ Place place_of(uint64_t i, uint32_t height, uint32_t width, uint32_t 
 // The window's elements [first, end) along one axis that lie inside the image.
 struct Taps {
   uint32_t first, end;
+  __device__ uint32_t count() const { return end - first; }
 };
-__device__ inline Taps taps_inside(uint32_t output, uint32_t size, uint32_t kernel, uint32_t stride, uint32_t pad) {
-  const uint32_t start = output * stride;  // counted from the padded image's edge
-  const uint32_t room = size + pad - start;
-  return {start < pad ? pad - start : 0, kernel < room ? kernel : room};
+__device__ inline Taps taps_inside(uint32_t output, uint32_t size, const WindowSide& side) {
+  const uint32_t start = output * side.stride;  // counted from the padded image's edge
+  const uint32_t room = (size + side.pad - start + side.dilation - 1) / side.dilation;
+  return {start < side.pad ? (side.pad - start + side.dilation - 1) / side.dilation : 0, side.kernel < room ? side.kernel : room};
 }
-// The outputs [first, end) along one axis whose window covers `position` of the padded image.
-__device__ inline Taps outputs_covering(uint32_t position, uint32_t outputs, uint32_t kernel, uint32_t stride) {
-  const uint32_t end = position / stride + 1;
-  return {position < kernel ? 0 : (position - kernel) / stride + 1, end < outputs ? end : outputs};
+// The outputs [first, end) along one axis among which those are that have a tap on `position` of the padded image.
+__device__ inline Taps outputs_covering(uint32_t position, uint32_t outputs, const WindowSide& side) {
+  const uint32_t end = position / side.stride + 1, extent = (side.kernel - 1) * side.dilation + 1;
+  return {position < extent ? 0 : (position - extent) / side.stride + 1, end < outputs ? end : outputs};
+}
+// The tap of such an output that lies there; none where it lies between two.
+struct CoveringTap {
+  uint32_t tap;
+  bool there;
+  __device__ CoveringTap(uint32_t position, uint32_t output, const WindowSide& side) {
+    const uint32_t distance = position - output * side.stride;
+    tap = distance / side.dilation;
+    there = tap * side.dilation == distance;
+  }
+};
+
+// The pixel of its image that tap (r, t) of an output's window reads, inside.
+__device__ inline uint64_t pixel_under(const PoolShape& s, const Place& at, uint32_t r, uint32_t t) {
+  const WindowAttribute& a = s.window;
+  return uint64_t{at.h * a.stride_h + r * a.dilation_h - a.pad_top} * s.W + (at.w * a.stride_w + t * a.dilation_w - a.pad_left);
 }
 
 // The maximum so far and where it was found. A NaN wins and stays, as torch has it, so that a broken step is noticed.
@@ -64,12 +81,12 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_windows(const MaxPoolF
   const WindowAttribute a = s.window;
   for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) {
     const Place at = place_of<kWidth>(i, s.P, s.Q, s.C);
-    const Taps rows = taps_inside(at.h, s.H, a.kernel_h, a.stride, a.pad), columns = taps_inside(at.w, s.W, a.kernel_w, a.stride, a.pad);
+    const Taps rows = taps_inside(at.h, s.H, a.rows()), columns = taps_inside(at.w, s.W, a.columns());
     const Stored* image = args.x + uint64_t{at.n} * s.H * s.W * s.C + at.c;
     Maximum<kWidth> best(rows.first * a.kernel_w + columns.first);
     for (uint32_t r = rows.first; r < rows.end; ++r) {
       for (uint32_t t = columns.first; t < columns.end; ++t) {
-        const uint64_t pixel = uint64_t{at.h * a.stride + r - a.pad} * s.W + (at.w * a.stride + t - a.pad);
+        const uint64_t pixel = pixel_under(s, at, r, t);
         best.meet(load_pack<kWidth>(image + pixel * s.C), r * a.kernel_w + t);
       }
     }
@@ -85,16 +102,19 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_windows(const MaxPoolF
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) max_pool_gather(const MaxPoolBackwardArgsOf<Stored> args, uint64_t packs) {
   const PoolShape s = args.shape;
-  const WindowAttribute a = s.window;
+  const WindowSide down = s.window.rows(), across = s.window.columns();
   for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) {
     const Place at = place_of<kWidth>(i, s.H, s.W, s.C);
-    const uint32_t h = at.h + a.pad, w = at.w + a.pad;
-    const Taps rows = outputs_covering(h, s.P, a.kernel_h, a.stride), columns = outputs_covering(w, s.Q, a.kernel_w, a.stride);
+    const uint32_t h = at.h + down.pad, w = at.w + across.pad;
+    const Taps rows = outputs_covering(h, s.P, down), columns = outputs_covering(w, s.Q, across);
     const uint64_t image = uint64_t{at.n} * s.P * s.Q * s.C + at.c;
     Pack<kWidth> sum = {};
     for (uint32_t p = rows.first; p < rows.end; ++p) {
-      for (uint32_t q = columns.first; q < columns.end; ++q) {
-        const uint32_t tap = (h - p * a.stride) * a.kernel_w + (w - q * a.stride);
+      const CoveringTap r(h, p, down);
+      for (uint32_t q = columns.first; r.there && q < columns.end; ++q) {
+        const CoveringTap t(w, q, across);
+        const uint32_t tap = r.tap * across.kernel + t.tap;
+        if (!t.there) continue;
         const uint64_t out = image + (uint64_t{p} * s.Q + q) * s.C;
         const Pack<kWidth> dy = load_pack<kWidth>(args.dy + out);
         const BytePack<kWidth> index = load_bytes<kWidth>(args.index + out);
@@ -108,6 +128,66 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_gather(const MaxPoolBa
       for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] += before.at[k];
     }
     store_pack(args.dx + i * kWidth, sum);
+  }
+}
+
+// ---- the mean by window ----
+
+// 1 / places, for the taps of a window that lie inside the image.
+__device__ inline float share_of(const PoolShape& s, const Taps& rows, const Taps& columns) {
+  const WindowAttribute& a = s.window;
+  return 1.0f / static_cast<float>(a.counts_padding != 0 ? uint32_t{a.kernel_h} * a.kernel_w : rows.count() * columns.count());
+}
+
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_windows(const AvgPoolArgsOf<Stored> args, uint64_t packs) {
+  const PoolShape s = args.shape;
+  for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) {
+    const Place at = place_of<kWidth>(i, s.P, s.Q, s.C);
+    const Taps rows = taps_inside(at.h, s.H, s.window.rows()), columns = taps_inside(at.w, s.W, s.window.columns());
+    const Stored* image = args.in + uint64_t{at.n} * s.H * s.W * s.C + at.c;
+    Pack<kWidth> sum = {};
+    for (uint32_t r = rows.first; r < rows.end; ++r) {
+      for (uint32_t t = columns.first; t < columns.end; ++t) {
+        const Pack<kWidth> x = load_pack<kWidth>(image + pixel_under(s, at, r, t) * s.C);
+        REPRISE_UNROLL
+        for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] += x.at[k];
+      }
+    }
+    const float share = share_of(s, rows, columns);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] *= share;
+    store_pack(args.out + i * kWidth, sum);
+  }
+}
+
+// Gathered, as the gradient of max pooling.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) avg_pool_gather(const AvgPoolArgsOf<Stored> args, uint64_t packs) {
+  const PoolShape s = args.shape;
+  const WindowSide down = s.window.rows(), across = s.window.columns();
+  for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) {
+    const Place at = place_of<kWidth>(i, s.H, s.W, s.C);
+    const uint32_t h = at.h + down.pad, w = at.w + across.pad;
+    const Taps rows = outputs_covering(h, s.P, down), columns = outputs_covering(w, s.Q, across);
+    const uint64_t image = uint64_t{at.n} * s.P * s.Q * s.C + at.c;
+    Pack<kWidth> sum = {};
+    for (uint32_t p = rows.first; p < rows.end; ++p) {
+      if (!CoveringTap(h, p, down).there) continue;
+      for (uint32_t q = columns.first; q < columns.end; ++q) {
+        if (!CoveringTap(w, q, across).there) continue;
+        const float share = share_of(s, taps_inside(p, s.H, down), taps_inside(q, s.W, across));
+        const Pack<kWidth> dy = load_pack<kWidth>(args.in + image + (uint64_t{p} * s.Q + q) * s.C);
+        REPRISE_UNROLL
+        for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] = fmaf(dy.at[k], share, sum.at[k]);
+      }
+    }
+    if (args.accumulate_out) {
+      const Pack<kWidth> before = load_pack<kWidth>(args.out + i * kWidth);
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] += before.at[k];
+    }
+    store_pack(args.out + i * kWidth, sum);
   }
 }
 
@@ -175,6 +255,26 @@ Status cuda_max_pool_backward(const KernelContext& context, const MaxPoolBackwar
 }
 
 template <typename Stored>
+Status cuda_avg_pool_forward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args) {
+  const PoolShape& s = args.shape;
+  const uint32_t width = width_for<Stored>(s.C);
+  const auto kernel = width > 1 ? avg_pool_windows<kPackWidth<Stored>, Stored> : avg_pool_windows<1, Stored>;
+  const uint64_t packs = uint64_t{s.N} * s.P * s.Q * s.C / width;
+  REPRISE_LAUNCH(kernel, blocks_for(packs), kBlockThreads, context.queue, args, packs);
+  return launch_status();
+}
+
+template <typename Stored>
+Status cuda_avg_pool_backward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args) {
+  const PoolShape& s = args.shape;
+  const uint32_t width = width_for<Stored>(s.C);
+  const auto kernel = width > 1 ? avg_pool_gather<kPackWidth<Stored>, Stored> : avg_pool_gather<1, Stored>;
+  const uint64_t packs = uint64_t{s.N} * s.H * s.W * s.C / width;
+  REPRISE_LAUNCH(kernel, blocks_for(packs), kBlockThreads, context.queue, args, packs);
+  return launch_status();
+}
+
+template <typename Stored>
 Status cuda_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
   const uint32_t width = width_for<Stored>(args.C);
   const auto kernel = width > 1 ? mean_pixels<kPackWidth<Stored>, Stored> : mean_pixels<1, Stored>;
@@ -195,6 +295,8 @@ Status cuda_global_pool_backward(const KernelContext& context, const GlobalPoolA
 
 REPRISE_CUDA_INSTANTIATE(cuda_max_pool_forward, MaxPoolForwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_max_pool_backward, MaxPoolBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_avg_pool_forward, AvgPoolArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_avg_pool_backward, AvgPoolArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_global_pool_forward, GlobalPoolArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_global_pool_backward, GlobalPoolArgs)
 

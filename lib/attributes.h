@@ -19,20 +19,58 @@ constexpr double kMostFactor = 1e6;  // of a decay, a momentum, a norm's limit: 
 constexpr bool is_factor(double value) { return value > 0 && value <= kMostFactor; }
 }  // namespace sense
 
-// Convolution and pooling.
+constexpr uint32_t common_divisor(uint32_t a, uint32_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+// A window along one dimension: output o, tap t reads element o * stride + t * dilation - pad, which is padding outside the input.
+struct WindowSide {
+  uint32_t kernel, stride, dilation, pad, far_pad;  // far_pad: behind the input
+  constexpr bool operator==(const WindowSide&) const = default;
+
+  constexpr uint32_t extent() const { return (kernel - 1) * dilation + 1; }  // of one window
+  // Outputs over an input of so many elements: the window slides while it ends inside the padded input. 0 where it does not fit.
+  constexpr uint64_t outputs(uint64_t size) const {
+    const uint64_t padded = size + pad + far_pad;
+    return padded < extent() ? 0 : (padded - extent()) / stride + 1;
+  }
+  // Whether each of the outputs has a tap inside the input.
+  constexpr bool always_meets(uint64_t size, uint64_t outputs) const {
+    if ((outputs - 1) * stride >= size + pad) return false;
+    for (uint64_t o = 0; o < outputs && o * stride < pad; ++o) {  // those that begin before the input
+      const uint64_t before = pad - o * stride, tap = (before + dilation - 1) / dilation;
+      if (tap >= kernel || tap * dilation - before >= size) return false;
+    }
+    return true;
+  }
+};
+
+// Convolution and pooling. What is not given along a row is as down a column, and the padding behind the input is that before it: {3, 3, 1, 1} is
+// a window of 3 x 3 with a stride and a padding of 1 everywhere.
 struct WindowAttribute {
   static constexpr const char* kName = "Window";
-  static constexpr uint16_t kMost = 255;  // of each: kernels walk over stride x stride phases
-  uint16_t kernel_h, kernel_w, stride, pad;
+  static constexpr uint16_t kMost = 255;  // of each: kernels walk over stride_h x stride_w phases
+  uint16_t kernel_h, kernel_w, stride_h, pad_top;
   float statistics_epsilon = 0;  // a convolution's rstd: 1 / sqrt(biased variance + this); 0 where nobody wants statistics
+  uint16_t stride_w = stride_h;
+  uint16_t pad_left = pad_top, pad_bottom = pad_top, pad_right = pad_left;
+  uint16_t dilation_h = 1, dilation_w = dilation_h;  // from one tap to the next
+  uint32_t groups = 1;  // of a convolution: outputs of a group of neighbouring channels are of that group's inputs alone
+  uint32_t counts_padding = 0;  // of an average: 1: padding counts as zeros; 0: the mean is of what lies inside the input
   constexpr bool operator==(const WindowAttribute&) const = default;
+  constexpr WindowSide rows() const { return {kernel_h, stride_h, dilation_h, pad_top, pad_bottom}; }
+  constexpr WindowSide columns() const { return {kernel_w, stride_w, dilation_w, pad_left, pad_right}; }
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("kernel_h", kernel_h), visit("kernel_w", kernel_w), visit("stride", stride), visit("pad", pad), visit("epsilon", statistics_epsilon);
+    visit("kernel_h", kernel_h), visit("kernel_w", kernel_w), visit("stride", stride_h), visit("pad", pad_top), visit("epsilon", statistics_epsilon);
+    visit("stride_w", stride_w), visit("pad_left", pad_left), visit("pad_bottom", pad_bottom), visit("pad_right", pad_right);
+    visit("dilation_h", dilation_h), visit("dilation_w", dilation_w), visit("groups", groups), visit("counts_padding", counts_padding);
   }
   constexpr bool makes_sense() const {
-    const bool window = kernel_h > 0 && kernel_w > 0 && stride > 0 && kernel_h <= kMost && kernel_w <= kMost && stride <= kMost && pad <= kMost;
-    return window && (statistics_epsilon == 0 || sense::is_epsilon(static_cast<double>(statistics_epsilon)));
+    const auto one_makes_sense = [](const WindowSide& side) {
+      return side.kernel > 0 && side.stride > 0 && side.dilation > 0 && side.kernel <= kMost && side.stride <= kMost && side.dilation <= kMost &&
+             side.pad <= kMost && side.far_pad <= kMost;
+    };
+    return one_makes_sense(rows()) && one_makes_sense(columns()) && groups > 0 && counts_padding <= 1 &&
+           (statistics_epsilon == 0 || sense::is_epsilon(static_cast<double>(statistics_epsilon)));
   }
 };
 

@@ -206,14 +206,10 @@ constexpr Fault all_alike(const ShapedCall& c, uint32_t count) {
   }
   return Fault::kNone;
 }
-// Windows slide from -pad in steps of `stride` while they end inside the padded input.
-constexpr bool slides(uint64_t in, uint64_t kernel, uint64_t stride, uint64_t pad, uint64_t out) {
-  return in + 2 * pad >= kernel && (in + 2 * pad - kernel) / stride + 1 == out;
-}
+// The window's outputs over images.
 constexpr bool slides(const WindowAttribute& a, const Tensor& in, const Tensor& out) {
-  return in.rank == 4 && out.rank == 4 && in.shape[0] == out.shape[0] &&
-         slides(in.shape[1], a.kernel_h, a.stride, a.pad, out.shape[1]) &&
-         slides(in.shape[2], a.kernel_w, a.stride, a.pad, out.shape[2]);
+  return in.rank == 4 && out.rank == 4 && in.shape[0] == out.shape[0] && out.shape[1] > 0 && out.shape[2] > 0 &&
+         a.rows().outputs(in.shape[1]) == out.shape[1] && a.columns().outputs(in.shape[2]) == out.shape[2];
 }
 }  // namespace shape
 

@@ -46,7 +46,8 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
-                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels>::List;
+                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
+                                 AvgPoolKernels, ConvTransposeKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

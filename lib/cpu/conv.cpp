@@ -1,10 +1,12 @@
-// Convolution, NHWC with KRSC weights: forward and the gradients of data and weight.
-// Each takes the algorithm of conv_rules.h: Winograd's (conv_winograd.cpp), the direct kernel (conv_direct.cpp), or a product over conv_patches.h.
+// Convolution, NHWC with KRSC weights: forward and the gradients of data and weight. A transposed convolution is the gradient of data, with a bias.
+// Each takes the algorithm of conv_rules.h: Winograd's (conv_winograd.cpp), the direct kernel (conv_direct.cpp), that of single channels
+// (conv_depthwise.cpp), or a product over conv_patches.h for each group of channels.
 // A weight's gradient by a product: multiply_columns (gemm_depths.cpp) where the window is 1x1 of stride 1 and no norm is folded in, else
 // gemm_split (gemm.h); tiles: gemm_tile.cpp, of pairs of bf16 gemm_bf16_tile.cpp.
 #include <cstring>
 
 #include "lib/cpu/conv_rules.h"
+#include "lib/cpu/conv_depthwise.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_patches.h"
 #include "lib/cpu/cpu_kernels.h"
@@ -15,54 +17,44 @@
 namespace reprise {
 namespace {
 
+// Of group `group`, and of the only one.
 template <typename Stored>
-Patches<Stored> forward_patches(const Stored* x, const ConvShape& s) {
-  return {.source = x,
-          .H = s.H,
-          .W = s.W,
-          .channels = s.C,
-          .A = s.P,
-          .B = s.Q,
-          .TR = s.window.kernel_h,
-          .TS = s.window.kernel_w,
-          .stride = s.window.stride,
-          .step = 1,
-          .row_offset = -int32_t{s.window.pad},
-          .column_offset = -int32_t{s.window.pad}};
+Patches<Stored> forward_patches(const Stored* x, const ConvShape& s, uint32_t group = 0) {
+  return {.source = x + uint64_t{group} * s.group_inputs(), .H = s.H, .W = s.W, .pixel = s.C, .channels = s.group_inputs(),
+          .rows = forward_walk(s.window.rows(), s.P), .columns = forward_walk(s.window.columns(), s.Q)};
 }
 
-// For pixels that no tap reaches; the others are written later. All of dx: to clear every other pixel takes longer.
+// Weights of a group's outputs lie together.
+uint64_t weights_before(const ConvShape& s, uint32_t group) { return conv_weights(s) / s.window.groups * group; }
+
+// For pixels that no tap reaches, which are zero or the bias; the others are written later. All of dx: to clear every other pixel takes longer.
 template <typename Stored>
 void clear_dx(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  for_each_piece(workers, Partition{uint64_t{s.N} * s.H * s.W * s.C, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { std::memset(args.dx + begin, 0, (end - begin) * sizeof(Stored)); });
+  for_each_piece(workers, split_rows(uint64_t{s.N} * s.H * s.W, s.C), [&](uint64_t begin, uint64_t end) {
+    if (args.b == nullptr) std::memset(args.dx + begin * s.C, 0, (end - begin) * s.C * sizeof(Stored));
+    for (uint64_t pixel = begin; args.b != nullptr && pixel < end; ++pixel) {
+      for (uint32_t c = 0; c < s.C; ++c) args.dx[pixel * s.C + c] = args.b[c];
+    }
+  });
 }
 
 template <typename Stored>
-void run_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
+void run_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase, uint32_t group) {
   const ConvShape& s = args.shape;
   const Phase &rows = phase.rows, &columns = phase.columns;
-  const uint32_t stride = s.window.stride;
-  const Patches<Stored> patches{.source = args.dy,
-                        .H = s.P,
-                        .W = s.Q,
-                        .channels = s.K,
-                        .A = rows.inputs,
-                        .B = columns.inputs,
-                        .TR = rows.taps,
-                        .TS = columns.taps,
-                        .stride = 1,
-                        .step = -1,
-                        .row_offset = rows.offset,
-                        .column_offset = columns.offset};
-  const GemmShape shape{uint64_t{s.N} * rows.inputs * columns.inputs, s.C, patches.depth()};
-  const PhaseWeights weights{args.w.f32(), s.window.kernel_h, s.window.kernel_w, s.C,         s.K,
-                             stride, rows.tap,          columns.tap,       columns.taps};
-  if (stride == 1) {
-    gemm(context, shape, place_lines(patches), weights, MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
+  const Patches<Stored> patches{.source = args.dy + uint64_t{group} * s.group_outputs(), .H = s.P, .W = s.Q, .pixel = s.K,
+                                .channels = s.group_outputs(), .rows = rows.walk, .columns = columns.walk};
+  const GemmShape shape{uint64_t{s.N} * rows.inputs() * columns.inputs(), s.group_inputs(), patches.depth()};
+  const PhaseWeights weights{args.w.f32() + weights_before(s, group), s.window.kernel_h, s.window.kernel_w, s.group_inputs(), s.group_outputs(),
+                             rows, columns};
+  const uint64_t first = uint64_t{group} * s.group_inputs();
+  Stored* dx = args.dx + first;
+  const float* bias = args.b == nullptr ? nullptr : args.b + first;
+  if (s.window.stride_h == 1 && s.window.stride_w == 1) {
+    gemm(context, shape, place_lines(patches), weights, BiasedOutputOf<Stored>{{dx, s.C}, bias}, args.accumulate_dx, args.scratch);
   } else {
-    const PhaseOutput<Stored> output{args.dx, patches, s.H, s.W, s.C, stride, phase.row0, phase.column0};
+    const PhaseOutput<Stored> output{dx, patches, s.H, s.W, s.C, s.window.stride_h, s.window.stride_w, rows.first, columns.first, bias};
     gemm(context, shape, place_lines(patches), weights, output, args.accumulate_dx, args.scratch);
   }
 }
@@ -73,25 +65,25 @@ DirectWeights direct_weights(const float* w, const ConvShape& s) {
 }
 
 DirectWeights direct_phase_weights(const float* w, const ConvShape& s, const DataPhase& p) {
-  const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h, stride = s.window.stride;
-  const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps} - 1),
-                last_column = p.columns.tap + stride * (int64_t{p.columns.taps} - 1);
+  const int64_t C = s.C, S = s.window.kernel_w, R = s.window.kernel_h, stride = s.window.stride_h;
+  const int64_t last_row = p.rows.tap + stride * (int64_t{p.rows.taps()} - 1),
+                last_column = p.columns.tap + stride * (int64_t{p.columns.taps()} - 1);
   return {w + (last_row * S + last_column) * C, 1, -stride * S * C, -stride * C, R * S * C};
 }
 
 template <typename Stored>
 void run_direct_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase) {
   const ConvShape& s = args.shape;
-  const uint64_t C = s.C, row = s.W * C, stride = s.window.stride;
-  const DirectOutputOf<Stored> output{args.dx + phase.row0 * row + phase.column0 * C, s.H * row, stride * row, stride * C,
-                            args.accumulate_dx};
+  const uint64_t C = s.C, row = s.W * C, stride = s.window.stride_h;
+  const DirectOutputOf<Stored> output{args.dx + phase.rows.first * row + phase.columns.first * C, s.H * row, stride * row, stride * C,
+                            args.accumulate_dx, nullptr, args.b};
   direct_correlate(context, direct_phase_shape(s, phase), output, ConvSource<Stored>{args.dy, {}}, direct_phase_weights(args.w.f32(), s, phase),
                    args.scratch);
 }
 
 // y as a matrix of pixels.
 template <typename Stored>
-struct PixelOutput : MatrixOutputOf<Stored> {
+struct PixelOutput : BiasedOutputOf<Stored> {
   const OutputStatistics<Stored>* statistics;  // null: not wanted
 
   void written(uint64_t begin, uint64_t end, uint64_t columns) const {
@@ -118,11 +110,24 @@ void widen_weights(const KernelContext& context, Args& args, const ConvScratch& 
 
 // From here on weights are f32.
 template <typename Stored>
+void convolve_groups(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
+  const ConvShape& s = args.shape;
+  for (uint32_t group = 0; group < s.window.groups; ++group) {
+    const Patches<Stored> patches = forward_patches(args.x, s, group);
+    const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.group_outputs(), patches.depth()};
+    const WeightPacker weights{args.w.f32() + weights_before(s, group), static_cast<int64_t>(shape.K), 1};
+    const uint64_t first = uint64_t{group} * s.group_outputs();
+    const PixelOutput<Stored> y{{{args.y + first, s.K}, args.b == nullptr ? nullptr : args.b + first}, statistics};
+    gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
+  }
+}
+
+template <typename Stored>
 void convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, ConvAlgorithm algorithm,
               const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
   const uint64_t row = uint64_t{s.Q} * s.K;
-  const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics};
+  const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics, args.b};
   const ConvSource<Stored> x{args.x, args.norm};
   if (algorithm == ConvAlgorithm::kWinograd) {
     return winograd_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
@@ -130,10 +135,12 @@ void convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& arg
   if (algorithm == ConvAlgorithm::kDirect) {
     return direct_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
   }
+  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_forward(context, args, statistics);
+  if (s.window.groups > 1) return convolve_groups(context, args, statistics);
   const Patches<Stored> patches = forward_patches(args.x, s);
   const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
   const WeightPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
-  const PixelOutput<Stored> y{{args.y, s.K}, statistics};
+  const PixelOutput<Stored> y{{{args.y, s.K}, args.b}, statistics};
   if (x.normalises()) {
     gemm(context, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
   } else if (is_pointwise(s)) {
@@ -176,15 +183,19 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   if (scratch.algorithm == ConvAlgorithm::kWinograd) {
     const DataPhase whole(s, 0, 0);
     const uint64_t row = uint64_t{s.W} * s.C;
-    const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx};
+    const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx, nullptr, args.b};
     winograd_correlate(context, direct_phase_shape(s, whole), output, ConvSource<Stored>{args.dy, {}},
                        direct_phase_weights(args.w.f32(), s, whole), args.scratch);
+    return ok_status();
+  }
+  if (scratch.algorithm == ConvAlgorithm::kDepthwise) {
+    depthwise_backward_data(context, args);
     return ok_status();
   }
   const bool direct = scratch.algorithm == ConvAlgorithm::kDirect;
   if (is_pointwise(s) && !direct) {
     multiply_weights(context, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
-                     MatrixOutputOf<Stored>{args.dx, s.C}, args.accumulate_dx, args.scratch);
+                     BiasedOutputOf<Stored>{{args.dx, s.C}, args.b}, args.accumulate_dx, args.scratch);
     return ok_status();
   }
   bool has_tapless = false;
@@ -195,7 +206,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
     if (direct) {
       run_direct_phase(context, args, phase);
     } else {
-      run_phase(context, args, phase);
+      for (uint32_t group = 0; group < s.window.groups; ++group) run_phase(context, args, phase, group);
     }
   });
   return ok_status();
@@ -215,13 +226,19 @@ Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackward
     direct_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
     return ok_status();
   }
-  const Patches<Stored> patches = forward_patches(args.x, s);
-  const GemmShape shape{s.K, patches.depth(), uint64_t{s.N} * s.P * s.Q};
+  if (scratch.algorithm == ConvAlgorithm::kDepthwise) {
+    depthwise_backward_weight(context, args);
+    return ok_status();
+  }
   if (is_pointwise(s) && !x.normalises()) {
-    multiply_columns(context, shape, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
-  } else {
-    const MatrixPackerOf<Stored> gradients{args.dy, 1, s.K};
-    gemm_split(context, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw, args.accumulate_dw, args.scratch);
+    multiply_columns(context, {s.K, s.C, uint64_t{s.N} * s.P * s.Q}, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
+    return ok_status();
+  }
+  for (uint32_t group = 0; group < s.window.groups; ++group) {
+    const Patches<Stored> patches = forward_patches(args.x, s, group);
+    const GemmShape shape{s.group_outputs(), patches.depth(), uint64_t{s.N} * s.P * s.Q};
+    const MatrixPackerOf<Stored> gradients{args.dy + uint64_t{group} * s.group_outputs(), 1, s.K};
+    gemm_split(context, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw + weights_before(s, group), args.accumulate_dw, args.scratch);
   }
   return ok_status();
 }

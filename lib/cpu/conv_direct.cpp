@@ -166,6 +166,7 @@ struct RowsTask {
   uint32_t rows;
   uint32_t group;
   bool accumulate;
+  const float* bias;  // of the group; null for none
   SourceAhead<Stored>* ahead;
 };
 
@@ -221,6 +222,15 @@ REPRISE_INLINE void correlate_tile(const RowsTask<Stored>& t, uint32_t p, uint32
       for (uint32_t i = 0; i < steps.runs; ++i) {
         w = add_run<kLanes, kVectors, kRows, kColumns, kStep>(tile, x + steps.run_start(i, s.stride),
                                                               s.stride * steps.row, w, steps.run);
+      }
+    }
+  }
+  if (t.bias != nullptr) {
+    REPRISE_UNROLLED for (uint32_t v = 0; v < kVectors; ++v) {
+      V bias;
+      read_vector<kLanes>(bias, t.bias + v * kLanes);
+      REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) {
+        REPRISE_UNROLLED for (uint32_t j = 0; j < kColumns; ++j) tile.sum[i][j][v] = tile.sum[i][j][v] + bias;
       }
     }
   }
@@ -494,7 +504,7 @@ void direct_correlate(const KernelContext& context, const DirectShape& shape, co
     Stored* out = output.data + filled.n * output.image + filled.first * output.row;
     for (uint32_t k0 = 0; k0 < shape.K; k0 += group) {
       correlate_rows(level, RowsTask<Stored>{&shape, buffer, packed + k0 / group * group_floats, out + k0, output.row, output.pixel,
-                              filled.rows, group, output.accumulate, &ahead});
+                              filled.rows, group, output.accumulate, output.bias == nullptr ? nullptr : output.bias + k0, &ahead});
     }
     const uint64_t row = uint64_t{filled.n} * shape.P + filled.first;
     if (output.statistics != nullptr) output.statistics->written(row * shape.Q, (row + filled.rows) * shape.Q, shape.K);

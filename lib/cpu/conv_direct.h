@@ -68,6 +68,7 @@ struct DirectOutputOf {
   uint64_t image, row, pixel;
   bool accumulate;
   const OutputStatistics<Stored>* statistics = nullptr;  // of a dense output, where they are wanted
+  const float* bias = nullptr;                           // [K], added to an output that is not accumulated; null for none
 };
 using DirectOutput = DirectOutputOf<float>;
 

@@ -9,19 +9,18 @@
 
 namespace reprise {
 
-// A grid [N, A, B] of places and, for each, taps [TR, TS] of `channels` contiguous floats in a source [N, H, W,
-// channels]: place (n, a, b), tap (t, u) is source pixel (n, a * stride + row_offset + t * step, b * stride +
-// column_offset + u * step), zero outside the source. The forward pass gathers x (step 1); the data gradient gathers dy
-// (stride 1, step -1).
+// A grid of places [N, rows, columns] and, for each, taps of rows and columns of `channels` contiguous floats in a source [N, H, W, pixel], by the
+// two walks; zero outside the source. The forward pass gathers x; the data gradient gathers dy, whose taps go backwards. Of a convolution in groups
+// the channels are those of one group, from `source` on.
 template <typename Stored>
 struct Patches {
   const Stored* source;
-  uint32_t H, W, channels;
-  uint32_t A, B;
-  uint32_t TR, TS;
-  int32_t stride, step, row_offset, column_offset;
+  uint32_t H, W, pixel, channels;
+  TapWalk rows, columns;
 
-  uint64_t depth() const { return uint64_t{TR} * TS * channels; }
+  uint64_t depth() const { return uint64_t{rows.taps} * columns.taps * channels; }
+  // Whether the taps of a row are neighbours in memory.
+  bool taps_are_neighbours() const { return columns.step == 1 && pixel == channels; }
 };
 
 // The place with number `index` in the grid; next() moves on.
@@ -30,14 +29,14 @@ struct PatchPlace {
 
   template <typename Stored>
   PatchPlace(const Patches<Stored>& p, uint64_t index)
-      : n(static_cast<uint32_t>(index / (uint64_t{p.A} * p.B))),
-        a(static_cast<uint32_t>(index / p.B % p.A)),
-        b(static_cast<uint32_t>(index % p.B)) {}
+      : n(static_cast<uint32_t>(index / (uint64_t{p.rows.places} * p.columns.places))),
+        a(static_cast<uint32_t>(index / p.columns.places % p.rows.places)),
+        b(static_cast<uint32_t>(index % p.columns.places)) {}
   template <typename Stored>
   void next(const Patches<Stored>& p) {
-    if (++b < p.B) return;
+    if (++b < p.columns.places) return;
     b = 0;
-    if (++a < p.A) return;
+    if (++a < p.rows.places) return;
     a = 0;
     ++n;
   }
@@ -48,11 +47,11 @@ constexpr bool is_inside(int32_t i, uint32_t size) { return static_cast<uint32_t
 // The first channel of a tap's pixel, or null outside the source.
 template <typename Stored>
 const Stored* tap_pixel(const Patches<Stored>& p, const PatchPlace& place, uint32_t t, uint32_t u) {
-  const int32_t row = static_cast<int32_t>(place.a) * p.stride + p.row_offset + static_cast<int32_t>(t) * p.step;
-  const int32_t column = static_cast<int32_t>(place.b) * p.stride + p.column_offset + static_cast<int32_t>(u) * p.step;
+  const int32_t row = static_cast<int32_t>(place.a) * p.rows.stride + p.rows.offset + static_cast<int32_t>(t) * p.rows.step;
+  const int32_t column = static_cast<int32_t>(place.b) * p.columns.stride + p.columns.offset + static_cast<int32_t>(u) * p.columns.step;
   if (!is_inside(row, p.H) || !is_inside(column, p.W)) return nullptr;
   const uint64_t pixel = (uint64_t{place.n} * p.H + static_cast<uint32_t>(row)) * p.W + static_cast<uint32_t>(column);
-  return p.source + pixel * p.channels;
+  return p.source + pixel * p.pixel;
 }
 
 // Copies depths [k0, k0 + count) of a patch to `line`.
@@ -62,7 +61,7 @@ void copy_patch(float* line, const Patches<Stored>& p, const PatchPlace& place, 
   uint32_t tap = static_cast<uint32_t>(k0 / p.channels);
   while (count > 0) {
     const uint32_t run = static_cast<uint32_t>(smaller(count, p.channels - c));
-    const Stored* pixel = tap_pixel(p, place, tap / p.TS, tap % p.TS);
+    const Stored* pixel = tap_pixel(p, place, tap / p.columns.taps, tap % p.columns.taps);
     if (pixel == nullptr) {
       std::memset(line, 0, run * sizeof(float));
     } else {
@@ -93,17 +92,17 @@ struct PlaceLines {
   // One run a row of taps where all of them lie inside the source, whose pixels then follow each other; else one run a tap, if
   // that is long enough.
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const {
-    if (lines_collide(int64_t{patches.stride} * patches.channels)) return 0;
-    const uint32_t row = patches.TS * patches.channels;
-    if (row >= kFewChannels && patches.step == 1 && columns_are_inside(range)) return find_runs_of(runs, range, patches.TS, row);
+    if (lines_collide(int64_t{patches.columns.stride} * patches.pixel)) return 0;
+    const uint32_t row = patches.columns.taps * patches.channels;
+    if (row >= kFewChannels && patches.taps_are_neighbours() && columns_are_inside(range)) return find_runs_of(runs, range, patches.columns.taps, row);
     return patches.channels < kFewChannels ? 0 : find_runs_of(runs, range, 1, patches.channels);
   }
 
   bool columns_are_inside(const PanelRange& range) const {
     PatchPlace place(patches, range.first);
     for (uint32_t i = 0; i < range.count; ++i) {
-      const int32_t first = static_cast<int32_t>(place.b) * patches.stride + patches.column_offset;
-      if (first < 0 || first + static_cast<int32_t>(patches.TS) > static_cast<int32_t>(patches.W)) return false;
+      const int32_t first = static_cast<int32_t>(place.b) * patches.columns.stride + patches.columns.offset;
+      if (first < 0 || first + static_cast<int32_t>(patches.columns.taps) > static_cast<int32_t>(patches.W)) return false;
       place.next(patches);
     }
     return true;
@@ -117,8 +116,8 @@ struct PlaceLines {
     for (uint32_t k = 0; k < range.kc; ++count) {
       RowRun& run = runs[count];
       run.depths = static_cast<uint32_t>(smaller(range.kc - k, length - c));
-      const bool is_last = tap + taps == patches.TR * patches.TS;  // the others have been fetched for the row above
-      run.ahead = is_last ? int64_t{range.width} * patches.stride * patches.channels : 0;
+      const bool is_last = tap + taps == patches.rows.taps * patches.columns.taps;  // the others have been fetched for the row above
+      run.ahead = is_last ? int64_t{range.width} * patches.columns.stride * patches.pixel : 0;
       find_rows(run, range, tap, c);
       k += run.depths;
       c = 0;
@@ -130,7 +129,7 @@ struct PlaceLines {
   void find_rows(RowRun& run, const PanelRange& range, uint32_t tap, uint32_t c) const {
     PatchPlace place(patches, range.first);
     for (uint32_t i = 0; i < range.width; ++i) {
-      const float* pixel = i < range.count ? tap_pixel(patches, place, tap / patches.TS, tap % patches.TS) : nullptr;
+      const float* pixel = i < range.count ? tap_pixel(patches, place, tap / patches.columns.taps, tap % patches.columns.taps) : nullptr;
       run.rows[i] = pixel == nullptr ? kZeroLine : pixel + c;
       place.next(patches);
     }
@@ -157,7 +156,7 @@ struct PlaceLines {
     const float* lines[kMaxMr];
     for (uint32_t k = 0; k < range.kc;) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
-      const uint32_t t = tap / patches.TS, u = tap % patches.TS;
+      const uint32_t t = tap / patches.columns.taps, u = tap % patches.columns.taps;
       PatchPlace place(patches, range.first);
       for (uint32_t i = 0; i < range.width; ++i) {
         const float* pixel = i < range.count ? tap_pixel(patches, place, t, u) : nullptr;
@@ -204,12 +203,12 @@ struct NormalisedPlaceLines {
     uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
     uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
     const Stored* pixels[kMaxMr];
-    const int64_t ahead = int64_t{range.width} * patches.stride * patches.channels;
+    const int64_t ahead = int64_t{range.width} * patches.columns.stride * patches.pixel;
     for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
       PatchPlace place(patches, range.first);
       for (uint32_t i = 0; i < range.count; ++i) {
-        const Stored* pixel = tap_pixel(patches, place, tap / patches.TS, tap % patches.TS);
+        const Stored* pixel = tap_pixel(patches, place, tap / patches.columns.taps, tap % patches.columns.taps);
         pixels[i] = pixel == nullptr ? nullptr : pixel + c;
         place.next(patches);
         if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
@@ -234,8 +233,8 @@ struct PlaceDepths {
 
   void operator()(float* panel, const PanelRange& range) const {
     // Taps of few channels are copied row by row of taps, whose pixels follow each other.
-    const bool by_rows = patches.channels < kFewChannels && norm.mean == nullptr;
-    const uint32_t length = by_rows ? patches.TS * patches.channels : patches.channels;
+    const bool by_rows = patches.channels < kFewChannels && norm.mean == nullptr && patches.taps_are_neighbours();
+    const uint32_t length = by_rows ? patches.columns.taps * patches.channels : patches.channels;
     uint32_t c = static_cast<uint32_t>(range.first % length);
     uint32_t tap = static_cast<uint32_t>(range.first / length);
     for (uint32_t line = 0; line < range.count; ++tap, c = 0) {
@@ -256,10 +255,10 @@ struct PlaceDepths {
   // Channels [c, c + run) of one tap.
   void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
     REPRISE_STACK_ROOM(const Stored*, pixels, range.kc);
-    const int64_t ahead = int64_t{range.kc} * patches.stride * patches.stride * patches.channels;
-    for_each_depth(range, tap / patches.TS, tap % patches.TS, [&](uint32_t k, const Stored* row, int32_t column) {
+    const int64_t ahead = int64_t{range.kc} * patches.rows.stride * patches.columns.stride * patches.pixel;
+    for_each_depth(range, tap / patches.columns.taps, tap % patches.columns.taps, [&](uint32_t k, const Stored* row, int32_t column) {
       const bool there = row != nullptr && is_inside(column, patches.W);
-      pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.channels + c : nullptr;
+      pixels[k] = there ? row + static_cast<uint64_t>(column) * patches.pixel + c : nullptr;
       if (there) fetch_run(pixels[k] + ahead, run);  // about what the next block will have: rows of places may end elsewhere
     });
     read_pixels(range.level, to, range.width, pixels, range.kc, norm, c, run);
@@ -282,24 +281,25 @@ struct PlaceDepths {
     const PatchPlace place(patches, range.k0);
     uint32_t n = place.n, a = place.a, b = place.b;
     for (uint32_t k = 0; k < range.kc; b = 0) {
-      const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.B - b)));
-      const int32_t row = static_cast<int32_t>(a) * patches.stride + patches.row_offset + static_cast<int32_t>(t) * patches.step;
-      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.channels;
+      const uint32_t end = static_cast<uint32_t>(smaller(range.kc, k + (patches.columns.places - b)));
+      const int32_t row = static_cast<int32_t>(a) * patches.rows.stride + patches.rows.offset + static_cast<int32_t>(t) * patches.rows.step;
+      const uint64_t start = (uint64_t{n} * patches.H + static_cast<uint32_t>(row)) * patches.W * patches.pixel;
       const Stored* pixels = is_inside(row, patches.H) ? patches.source + start : nullptr;
-      int32_t column = static_cast<int32_t>(b) * patches.stride + patches.column_offset + static_cast<int32_t>(u) * patches.step;
-      for (; k < end; ++k, column += patches.stride) use(k, pixels, column);
-      if (++a == patches.A) a = 0, ++n;
+      int32_t column = static_cast<int32_t>(b) * patches.columns.stride + patches.columns.offset + static_cast<int32_t>(u) * patches.columns.step;
+      for (; k < end; ++k, column += patches.columns.stride) use(k, pixels, column);
+      if (++a == patches.rows.places) a = 0, ++n;
     }
   }
 };
 
-// Where a stride phase of dx lies: its pixels (row, column) = (stride * a + row, stride * b + column).
+// Where a stride phase of dx lies: its pixels (row, column) = (stride_h * a + row, stride_w * b + column).
 template <typename Stored>
 struct PhaseOutput {
   static constexpr bool kUniformRows = false;
   Stored* dx;
   Patches<Stored> patches;  // the phase's grid
-  uint32_t H, W, C, stride, row0, column0;
+  uint32_t H, W, C, stride_h, stride_w, row0, column0;
+  const float* bias = nullptr;  // [C]
 
   Stored* row(uint64_t i) const { return pixel(PatchPlace(patches, i)); }
   // Rows [i, i + count), for less than a division each.
@@ -308,15 +308,15 @@ struct PhaseOutput {
     for (uint32_t n = 0; n < count; ++n, place.next(patches)) rows[n] = pixel(place);
   }
   Stored* pixel(const PatchPlace& place) const {
-    return dx + ((uint64_t{place.n} * H + place.a * stride + row0) * W + place.b * stride + column0) * C;
+    return dx + ((uint64_t{place.n} * H + place.a * stride_h + row0) * W + place.b * stride_w + column0) * C;
   }
 };
 
-// Lines are input channels, depths are (tap of the phase, output channel): w[k][r][s][c] with r = row_tap + stride * t.
+// Lines are input channels, depths are (tap of the phase, output channel): w[k][r][s][c] with r = rows.tap + rows.tap_step * t.
 struct PhaseWeights {
   const float* w;
   uint32_t R, S, C, K;
-  uint32_t stride, row_tap, column_tap, TS;
+  Phase rows, columns;
 
   void operator()(float* panel, const PanelRange& range) const {
     const int64_t next_output = static_cast<int64_t>(R) * S * C;
@@ -324,7 +324,7 @@ struct PhaseWeights {
     uint32_t tap = static_cast<uint32_t>(range.k0 / K);
     for (uint32_t k = 0; k < range.kc;) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, K - k_out));
-      const uint64_t r = row_tap + stride * (tap / TS), s = column_tap + stride * (tap % TS);
+      const uint64_t r = rows.tap + rows.tap_step * (tap / columns.taps()), s = columns.tap + columns.tap_step * (tap % columns.taps());
       const float* first = w + static_cast<int64_t>(k_out) * next_output + ((r * S + s) * C + range.first);
       pack_depths(range.level, panel + k * range.width, range.width, range.count, first, next_output, run);
       k += run;

@@ -3,6 +3,7 @@
 
 #include "lib/backend_rules.h"
 #include "lib/cpu/batch_norm_rules.h"
+#include "lib/cpu/conv_depthwise.h"
 #include "lib/cpu/conv_direct.h"
 #include "lib/cpu/conv_winograd.h"
 #include "lib/cpu/gemm_scratch.h"
@@ -11,99 +12,128 @@ namespace reprise {
 
 // A plain matrix product over pixels: x, w and y are its operands as they lie.
 constexpr bool is_pointwise(const ConvShape& s) {
-  return s.window.kernel_h == 1 && s.window.kernel_w == 1 && s.window.stride == 1 && s.window.pad == 0;
+  const WindowAttribute& w = s.window;
+  return w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 && w.stride_w == 1 && s.P == s.H && s.Q == s.W && w.pad_top == 0 && w.pad_left == 0 &&
+         w.groups == 1;
 }
 
+// Of one group, with neighbouring taps and one stride: what the direct kernel and Winograd's know.
+constexpr bool is_dense(const WindowAttribute& w) { return w.groups == 1 && w.stride_h == w.stride_w && w.dilation_h == 1 && w.dilation_w == 1; }
 constexpr DirectShape direct_shape(const ConvShape& s) {
-  return {s.N,          s.H,         s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride,
-          s.window.pad, s.window.pad};
+  return {s.N,  s.H, s.W, s.C, s.P, s.Q, s.K, s.window.kernel_h, s.window.kernel_w, s.window.stride_h, s.window.pad_top, s.window.pad_left};
 }
 
-// Which taps reach the inputs i = stride * a + phase of one dimension: t = tap + stride * j, from output a + offset -
-// j.
-struct Phase {
-  uint32_t inputs, tap, taps;
-  int32_t offset;
+// Every input channel has outputs of its own.
+constexpr bool is_depthwise(const ConvShape& s) { return s.window.groups > 1 && s.window.groups == s.C; }
+
+// A walk of windows along one dimension: place a, tap t reads element a * stride + offset + t * step, which may lie outside.
+struct TapWalk {
+  uint32_t places, taps;
+  int32_t stride, offset, step;
 };
-constexpr Phase phase_of(uint32_t size, uint32_t kernel, const WindowAttribute& window, uint32_t phase) {
-  const uint32_t stride = window.stride, reach = phase + window.pad;
-  const uint32_t tap = reach % stride;
-  return {.inputs = size > phase ? (size - phase + stride - 1) / stride : 0,
-          .tap = tap,
-          .taps = kernel > tap ? (kernel - tap + stride - 1) / stride : 0,
-          .offset = static_cast<int32_t>(reach / stride)};
+
+// Of outputs over x.
+constexpr TapWalk forward_walk(const WindowSide& side, uint32_t outputs) {
+  return {outputs, side.kernel, static_cast<int32_t>(side.stride), -static_cast<int32_t>(side.pad), static_cast<int32_t>(side.dilation)};
 }
 
-// One of stride x stride interleaved parts of dx.
+// The inputs i = stride * a + phase of one dimension: which taps of the window reach them, tap + tap_step * t, and from which outputs, a walk over dy.
+struct Phase {
+  TapWalk walk;
+  uint32_t first, tap, tap_step;
+
+  constexpr uint32_t inputs() const { return walk.places; }
+  constexpr uint32_t taps() const { return walk.taps; }
+};
+constexpr Phase phase_of(uint32_t size, const WindowSide& side, uint32_t phase) {
+  const uint32_t stride = side.stride, reach = phase + side.pad, common = common_divisor(stride, side.dilation), apart = stride / common;
+  const uint32_t inputs = size > phase ? (size - phase + stride - 1) / stride : 0;
+  uint32_t tap = 0;
+  while (tap < apart && (reach + uint64_t{stride} * side.dilation - uint64_t{tap} * side.dilation) % stride != 0) ++tap;
+  const bool reached = tap < apart && tap < side.kernel;
+  const int32_t from = static_cast<int32_t>(reach) - static_cast<int32_t>(tap * side.dilation);  // a multiple of the stride, where a tap reaches
+  return {.walk = {.places = inputs,
+                   .taps = reached ? (side.kernel - tap + apart - 1) / apart : 0,
+                   .stride = 1,
+                   .offset = from / static_cast<int32_t>(stride),
+                   .step = -static_cast<int32_t>(side.dilation / common)},
+          .first = phase,
+          .tap = tap,
+          .tap_step = apart};
+}
+
+// One of stride_h x stride_w interleaved parts of dx.
 struct DataPhase {
   Phase rows, columns;
-  uint32_t row0, column0;
 
   constexpr DataPhase(const ConvShape& s, uint32_t row, uint32_t column)
-      : rows(phase_of(s.H, s.window.kernel_h, s.window, row)),
-        columns(phase_of(s.W, s.window.kernel_w, s.window, column)),
-        row0(row),
-        column0(column) {}
-  constexpr bool empty() const { return rows.inputs == 0 || columns.inputs == 0; }
-  constexpr bool tapless() const { return rows.taps == 0 || columns.taps == 0; }
+      : rows(phase_of(s.H, s.window.rows(), row)), columns(phase_of(s.W, s.window.columns(), column)) {}
+  constexpr bool empty() const { return rows.inputs() == 0 || columns.inputs() == 0; }
+  constexpr bool tapless() const { return rows.taps() == 0 || columns.taps() == 0; }
 };
 
 // Calls body(phase) for each part that has pixels.
 template <typename F>
 constexpr void for_each_phase(const ConvShape& s, const F& body) {
-  for (uint32_t row = 0; row < s.window.stride; ++row) {
-    for (uint32_t column = 0; column < s.window.stride; ++column) {
+  for (uint32_t row = 0; row < s.window.stride_h; ++row) {
+    for (uint32_t column = 0; column < s.window.stride_w; ++column) {
       const DataPhase phase(s, row, column);
       if (!phase.empty()) body(phase);
     }
   }
 }
 
-// A phase as a correlation of dy with its taps turned round: tap t, the last first, reads row a + offset - t.
+// A phase of a dense window as a correlation of dy with its taps turned round: tap t, the last first, reads row a + offset - t.
 constexpr DirectShape direct_phase_shape(const ConvShape& s, const DataPhase& p) {
   return {s.N,
           s.P,
           s.Q,
           s.K,
-          p.rows.inputs,
-          p.columns.inputs,
+          p.rows.inputs(),
+          p.columns.inputs(),
           s.C,
-          p.rows.taps,
-          p.columns.taps,
+          p.rows.taps(),
+          p.columns.taps(),
           1,
-          p.rows.taps - 1 - static_cast<uint32_t>(p.rows.offset),
-          p.columns.taps - 1 - static_cast<uint32_t>(p.columns.offset)};
+          p.rows.taps() - 1 - static_cast<uint32_t>(p.rows.walk.offset),
+          p.columns.taps() - 1 - static_cast<uint32_t>(p.columns.walk.offset)};
 }
 
 // A phase may read past the far edge of dy, never before the near one by more than its taps.
 constexpr bool direct_data_fits(const ConvShape& s) {
-  if (s.window.stride > 2 || uint32_t{s.window.kernel_h} * s.window.kernel_w * s.window.stride == 1) return false;
+  if (!is_dense(s.window) || s.window.stride_h > 2 || uint32_t{s.window.kernel_h} * s.window.kernel_w * s.window.stride_h == 1) return false;
   bool fits = true;
   for_each_phase(s, [&](const DataPhase& phase) {
     if (phase.tapless()) return;
-    const bool near = phase.rows.offset < static_cast<int32_t>(phase.rows.taps) &&
-                      phase.columns.offset < static_cast<int32_t>(phase.columns.taps);
+    const bool near = phase.rows.walk.offset < static_cast<int32_t>(phase.rows.taps()) &&
+                      phase.columns.walk.offset < static_cast<int32_t>(phase.columns.taps());
     fits = fits && near && direct_fits(direct_phase_shape(s, phase));
   });
   return fits;
 }
 
-enum class ConvAlgorithm : uint8_t { kProduct, kDirect, kWinograd };
+// A product is one of each group.
+enum class ConvAlgorithm : uint8_t { kProduct, kDirect, kWinograd, kDepthwise };
 
-// Of the forward and of the weight's gradient. The other two take more stack than a small core has.
+// Of the forward and of the weight's gradient. The direct kernel and Winograd's take more stack than a small core has.
 constexpr ConvAlgorithm conv_algorithm(const ConvShape& s, CpuSize size) {
-  if (size == CpuSize::kSmall) return ConvAlgorithm::kProduct;
+  if (is_depthwise(s)) return ConvAlgorithm::kDepthwise;
+  if (size == CpuSize::kSmall || !is_dense(s.window)) return ConvAlgorithm::kProduct;
   const DirectShape shape = direct_shape(s);
   if (winograd_fits(shape)) return ConvAlgorithm::kWinograd;
   return direct_conv_fits(shape) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
 constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s, CpuSize size) {
-  if (size == CpuSize::kSmall) return ConvAlgorithm::kProduct;
-  if (s.window.stride == 1 && winograd_fits(direct_phase_shape(s, DataPhase(s, 0, 0)))) return ConvAlgorithm::kWinograd;
+  if (is_depthwise(s)) return ConvAlgorithm::kDepthwise;
+  if (size == CpuSize::kSmall || !is_dense(s.window)) return ConvAlgorithm::kProduct;
+  if (s.window.stride_h == 1 && winograd_fits(direct_phase_shape(s, DataPhase(s, 0, 0)))) return ConvAlgorithm::kWinograd;
   return direct_data_fits(s) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
 
-constexpr uint64_t conv_weights(const ConvShape& s) { return uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.C; }
+constexpr uint64_t conv_weights(const ConvShape& s) { return uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.group_inputs(); }
+
+// Of the product that a group's gradient of x is, at most: every tap and output channel.
+constexpr uint64_t data_depth(const ConvShape& s) { return uint64_t{s.window.kernel_h} * s.window.kernel_w * s.group_outputs(); }
 
 // Weights stored as bf16 are widened once a call, to the start of the scratch: every algorithm reads them many times.
 constexpr uint64_t widened_weights_bytes(const ConvShape& s, DType weights) {
@@ -121,7 +151,8 @@ constexpr ConvScratch conv_forward_scratch(const ConvShape& s, DType stored, DTy
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.C, s.K); break;
     case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.K, conv_weights(s) / s.K, stored, size); break;
+    case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored, size); break;
   }
   scratch.statistics_at = scratch.work_at + align_up(work);
   scratch.bytes = scratch.statistics_at + (statistics ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0);
@@ -133,7 +164,8 @@ constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType store
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.K, s.C); break;
     case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.C, conv_weights(s) / s.C, stored, size); break;
+    case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_inputs(), data_depth(s), stored, size); break;
   }
   scratch.statistics_at = scratch.bytes = scratch.work_at + work;
   return scratch;
@@ -143,7 +175,10 @@ constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, CpuSize s
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: scratch.bytes = winograd_gradient_bytes(s.C, s.K); break;
     case ConvAlgorithm::kDirect: scratch.bytes = direct_partials_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: scratch.bytes = gemm_split_scratch_bytes(s.K, conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size); break;
+    case ConvAlgorithm::kDepthwise: scratch.bytes = kDepthwiseParts * depthwise_weights_bytes(conv_weights(s)); break;
+    case ConvAlgorithm::kProduct:
+      scratch.bytes = gemm_split_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size);
+      break;
   }
   scratch.statistics_at = scratch.bytes;
   return scratch;
@@ -154,6 +189,7 @@ constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, uint64_t N, uint64_
   switch (algorithm) {
     case ConvAlgorithm::kWinograd: return kWinogradStackBytes;
     case ConvAlgorithm::kDirect: return kDirectStackBytes;
+    case ConvAlgorithm::kDepthwise: return 0;
     case ConvAlgorithm::kProduct: return product_stack_bytes(N, K, with, size);
   }
   return 0;
@@ -165,13 +201,14 @@ template <CpuSize kSize>
 constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
   using A = ConvForward;
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return conv_stack_bytes(conv_algorithm(s, kSize), s.K, conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
+  return conv_stack_bytes(conv_algorithm(s, kSize), s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
-  using A = ConvBackwardData;
+  using A = ConvBackwardData;  // and the transposed convolution
+  static_assert(uint32_t{A::kDx} == ConvTransposeForward::kY && uint32_t{A::kDy} == ConvTransposeForward::kX && uint32_t{A::kW} == ConvTransposeForward::kW);
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
-  return conv_stack_bytes(conv_data_algorithm(s, kSize), s.C, conv_weights(s) / s.C, {.output = c[A::kDx].dtype, .lines = true}, kSize);
+  return conv_stack_bytes(conv_data_algorithm(s, kSize), s.group_inputs(), data_depth(s), {.output = c[A::kDx].dtype, .lines = true}, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
@@ -204,6 +241,7 @@ constexpr void add_conv_rules(BackendRules& table) {
   table.of<ConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
   table.of<ConvBackwardData>() = {true, rules::conv_backward_data_bytes<kSize>, rules::conv_backward_data_stack<kSize>};
   table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
+  table.of<ConvTransposeForward>() = {true, rules::conv_backward_data_bytes<kSize>, rules::conv_backward_data_stack<kSize>};
   table.of<NormConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
   table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
 }

@@ -147,9 +147,9 @@ REPRISE_INLINE void spread_normalised_body(float* out, uint64_t step, const Stor
   for (; c < channels; ++c) spread_normalised_strip<1>(out, step, in, c, norm, first);
 }
 
-// The other way round; a null output is left out.
+// The other way round, with a bias of its channels where there is one; a null output is left out.
 template <class Transform, int kLanes, typename Stored>
-REPRISE_INLINE void collect_strip(Stored* const* out, const float* in, uint64_t step, uint32_t c, bool accumulate) {
+REPRISE_INLINE void collect_strip(Stored* const* out, const float* in, uint64_t step, uint32_t c, bool accumulate, const float* bias) {
   using V = typename VectorOf<kLanes>::type;
   V points[Transform::kIn][Transform::kIn], values[Transform::kOut][Transform::kOut];
   REPRISE_UNROLLED for (int r = 0; r < Transform::kIn; ++r) {
@@ -163,6 +163,11 @@ REPRISE_INLINE void collect_strip(Stored* const* out, const float* in, uint64_t 
       Stored* to = out[r * Transform::kOut + s];
       if (to == nullptr) continue;
       V value = values[r][s];
+      if (bias != nullptr) {
+        V start;
+        read_vector<kLanes>(start, bias + c);
+        value = start + value;
+      }
       if (accumulate) {
         V before;
         read_vector<kLanes>(before, to + c);
@@ -173,10 +178,10 @@ REPRISE_INLINE void collect_strip(Stored* const* out, const float* in, uint64_t 
   }
 }
 template <class Transform, int kLanes, typename Stored>
-REPRISE_INLINE void collect_body(Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate) {
+REPRISE_INLINE void collect_body(Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate, const float* bias) {
   uint32_t c = 0;
-  for (; c + kLanes <= channels; c += kLanes) collect_strip<Transform, kLanes>(out, in, step, c, accumulate);
-  for (; c < channels; ++c) collect_strip<Transform, 1>(out, in, step, c, accumulate);
+  for (; c + kLanes <= channels; c += kLanes) collect_strip<Transform, kLanes>(out, in, step, c, accumulate, bias);
+  for (; c < channels; ++c) collect_strip<Transform, 1>(out, in, step, c, accumulate, bias);
 }
 
 #define REPRISE_SPREAD(name, Transform)                                                                                       \
@@ -184,8 +189,9 @@ REPRISE_INLINE void collect_body(Stored* const* out, const float* in, uint64_t s
                          (float* out, uint64_t step, const Stored* const* in, uint32_t channels), (out, step, in, channels))
 #define REPRISE_COLLECT(name, Transform)                                                                                      \
   REPRISE_STORAGE_LEVELS(name, (collect_body<Transform, kLanes>),                                                             \
-                         (Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate),            \
-                         (out, in, step, channels, accumulate))
+                         (Stored* const* out, const float* in, uint64_t step, uint32_t channels, bool accumulate,             \
+                          const float* bias),                                                                                 \
+                         (out, in, step, channels, accumulate, bias))
 REPRISE_SPREAD(spread_plain_input, Input)
 REPRISE_SPREAD(spread_filter, Filter)
 REPRISE_SPREAD(spread_gradient, OutputGradient)
@@ -373,7 +379,8 @@ void multiply_tiles(const KernelContext& context, const TileGeometry& g, const D
       for_each_output(s, at, [&](uint32_t i, uint32_t row, uint32_t column) {
         to[i] = output.data + at.image * output.image + row * output.row + column * output.pixel + block.first + p * g.columns;
       });
-      collect_output(g.level, to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate);
+      collect_output(g.level, to, product + (t - first) * g.columns, uint64_t{rows} * g.columns, columns, output.accumulate,
+                     output.bias == nullptr ? nullptr : output.bias + block.first + p * g.columns);
     }
     if (output.statistics != nullptr) tell_written(*output.statistics, s, chunk.first + first, chunk.first + end, columns);
   });
@@ -433,7 +440,7 @@ void collect_block(const KernelContext& context, const DirectShape& s, const Gra
   parallel_for(*context.workers, block.K, [&](uint32_t k) {
     float* taps[9];
     for (uint32_t tap = 0; tap < 9; ++tap) taps[tap] = dw + ((uint64_t{block.k0} + k) * 9 + tap) * s.C + block.c0;
-    collect_filter(cpu_machine(context).level, taps, block.product + k * block.line(), block.K * block.line(), block.C, accumulate);
+    collect_filter(cpu_machine(context).level, taps, block.product + k * block.line(), block.K * block.line(), block.C, accumulate, nullptr);
   });
 }
 

@@ -85,6 +85,10 @@ Status cpu_max_pool_forward(const KernelContext& context, const MaxPoolForwardAr
 template <typename Stored>
 Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_avg_pool_forward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_avg_pool_backward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args);
@@ -158,6 +162,7 @@ template <typename Stored, typename Table>
 constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<ConvForward, Stored, cpu_conv_forward<Stored>>();
   table.template set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
+  table.template set<ConvTransposeForward, Stored, cpu_conv_backward_data<Stored>>();
   table.template set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
   table.template set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
   table.template set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
@@ -200,6 +205,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<ReshapeForward, Stored, cpu_move<Stored>>();
   table.template set<MaxPoolForward, Stored, cpu_max_pool_forward<Stored>>();
   table.template set<MaxPoolBackward, Stored, cpu_max_pool_backward<Stored>>();
+  table.template set<AvgPoolForward, Stored, cpu_avg_pool_forward<Stored>>();
+  table.template set<AvgPoolBackward, Stored, cpu_avg_pool_backward<Stored>>();
   table.template set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();
   table.template set<GlobalPoolBackward, Stored, cpu_global_pool_backward<Stored>>();
   table.template set<LinearForward, Stored, cpu_linear_forward<Stored>>();

@@ -38,7 +38,8 @@ constexpr void name_levels(BackendRules& rules, CpuSize size) {
   for (KernelRules& kernel : rules.kernels) kernel.levels = size == CpuSize::kSmall ? "baseline" : kCpuLevels;
   if (size == CpuSize::kSmall) return;
   const auto multiply_bf16 = [&rules]<typename... K>(TypeList<K...>) { ((rules.of<K>().levels = kCpuLevelsOfProducts), ...); };
-  multiply_bf16(TypeList<LinearForward, LinearBackwardData, LinearBackwardWeight, ConvForward, ConvBackwardData, ConvBackwardWeight>{});
+  multiply_bf16(TypeList<LinearForward, LinearBackwardData, LinearBackwardWeight, ConvForward, ConvBackwardData, ConvBackwardWeight,
+                         ConvTransposeForward>{});
 }
 
 template <CpuSize kSize>

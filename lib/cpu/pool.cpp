@@ -1,4 +1,4 @@
-// Max pooling and global average pooling, channels last.
+// Max pooling, average pooling and global average pooling, channels last.
 // Here together because both walk windows of an image with the channels as vectors.
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
@@ -12,12 +12,14 @@ constexpr uint32_t kPoolChannels = 64;  // of one pixel, held at once
 // The window's elements [first, end) along one axis that lie inside the image.
 struct Taps {
   uint32_t first, end;
+  constexpr uint32_t count() const { return end - first; }
 };
-constexpr Taps taps_inside(uint32_t output, uint32_t size, uint32_t kernel, uint32_t stride, uint32_t pad) {
-  const uint32_t start = output * stride;  // counted from the padded image's edge
-  const uint32_t first = start < pad ? pad - start : 0;
-  const uint32_t room = size + pad - start;
-  return {first, kernel < room ? kernel : room};
+constexpr uint32_t steps(uint32_t distance, uint32_t step) { return step == 1 ? distance : static_cast<uint32_t>(divide_up(distance, step)); }
+constexpr Taps taps_inside(uint32_t output, uint32_t size, const WindowSide& side) {
+  const uint32_t start = output * side.stride;  // counted from the padded image's edge
+  const uint32_t first = start < side.pad ? steps(side.pad - start, side.dilation) : 0;
+  const uint32_t room = steps(size + side.pad - start, side.dilation);
+  return {first, side.kernel < room ? side.kernel : room};
 }
 
 // Windows jump about in memory; the processor does not foresee them.
@@ -25,8 +27,7 @@ constexpr uint64_t kPixelsAhead = 8;
 
 // One output pixel's window inside the image.
 struct Window {
-  uint64_t h,
-      w;  // of the input pixel under tap (0, 0), as if the image went on; wraps below 0, and back when a tap is added
+  uint64_t h, w;  // of the input pixel under tap (0, 0), as if the image went on; wraps below 0, and back when a tap is added
   Taps rows, columns;
 };
 
@@ -45,7 +46,7 @@ REPRISE_INLINE void max_pool_pixel(Stored* y, uint8_t* index, const Stored* imag
   for (uint32_t r = window.rows.first; r < window.rows.end; ++r) {
     for (uint32_t t = window.columns.first; t < window.columns.end; ++t) {
       const uint32_t tap = r * s.window.kernel_w + t;
-      const Stored* x = image + ((window.h + r) * s.W + window.w + t) * s.C;
+      const Stored* x = image + ((window.h + r * s.window.dilation_h) * s.W + window.w + t * s.window.dilation_w) * s.C;
       for (uint32_t c = 0; c < channels; c += kLine) __builtin_prefetch(x + kPixelsAhead * s.C + c);
       for (uint32_t c = 0; c < channels; ++c) {
         const float v = x[c];
@@ -59,16 +60,19 @@ REPRISE_INLINE void max_pool_pixel(Stored* y, uint8_t* index, const Stored* imag
   for (uint32_t c = 0; c < channels; ++c) index[c] = static_cast<uint8_t>(winner[c]);
 }
 
+Window window_of(const PoolShape& s, const Taps& rows, uint32_t p, uint32_t q) {
+  const WindowAttribute& a = s.window;
+  return {uint64_t{p} * a.stride_h - a.pad_top, uint64_t{q} * a.stride_w - a.pad_left, rows, taps_inside(q, s.W, a.columns())};
+}
+
 // Output row p of image n.
 template <typename Stored>
 REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgsOf<Stored>& args, uint32_t n, uint32_t p) {
   const PoolShape s = args.shape;
-  const WindowAttribute& a = s.window;
-  const Taps rows = taps_inside(p, s.H, a.kernel_h, a.stride, a.pad);
+  const Taps rows = taps_inside(p, s.H, s.window.rows());
   const Stored* image = args.x + uint64_t{n} * s.H * s.W * s.C;
   for (uint32_t q = 0; q < s.Q; ++q) {
-    const Window window{uint64_t{p} * a.stride - a.pad, uint64_t{q} * a.stride - a.pad, rows,
-                        taps_inside(q, s.W, a.kernel_w, a.stride, a.pad)};
+    const Window window = window_of(s, rows, p, q);
     const uint64_t out = ((n * uint64_t{s.P} + p) * s.Q + q) * s.C;
     Stored* y = args.y + out;
     uint8_t* index = args.index + out;
@@ -80,30 +84,34 @@ REPRISE_INLINE void max_pool_row_body(const MaxPoolForwardArgsOf<Stored>& args, 
   }
 }
 
-// The outputs [first, end) along one axis whose window covers `input`.
-constexpr Taps outputs_covering(uint32_t input, uint32_t outputs, uint32_t kernel, uint32_t stride, uint32_t pad) {
-  const uint32_t position = input + pad;
-  const uint32_t first = position < kernel ? 0 : (position - kernel) / stride + 1;
-  const uint32_t end = position / stride + 1;
-  return {first, end < outputs ? end : outputs};
-}
-
-// One input pixel and the outputs whose windows cover it.
+// The outputs along one axis that have a tap on `input`: first, first + step, ..., and which tap it is, which is tap_step less from one to the next.
 struct Covering {
-  uint32_t h, w;  // of the input pixel, in the padded image
-  Taps rows, columns;
+  uint32_t first, end, step, tap, tap_step;
 };
+constexpr Covering outputs_covering(uint32_t input, uint32_t outputs, const WindowSide& side) {
+  const uint32_t position = input + side.pad, reach = side.extent() - 1;  // in the padded image
+  const uint32_t end = position / side.stride + 1;
+  Covering covering = {position <= reach ? 0 : (position - reach - 1) / side.stride + 1, end < outputs ? end : outputs, 1, 0, side.stride};
+  if (side.dilation > 1) {
+    const uint32_t common = common_divisor(side.dilation, side.stride);
+    covering.step = side.dilation / common, covering.tap_step = side.stride / common;
+    while (covering.first < covering.end && (position - covering.first * side.stride) % side.dilation != 0) ++covering.first;
+  }
+  if (covering.first < covering.end) covering.tap = (position - covering.first * side.stride) / side.dilation;
+  return covering;
+}
 
 // As max_pool_pixel has it, but gathered: each dx is written once, by one worker.
 template <uint32_t kChannels, typename Stored>
 REPRISE_INLINE void max_pool_gradient_pixel(Stored* dx, const uint8_t* index, const Stored* dy, const PoolShape& s,
-                                            const Covering& covering, bool accumulate, uint32_t some) {
+                                            const Covering& rows, const Covering& columns, bool accumulate, uint32_t some) {
   const uint32_t channels = kChannels != 0 ? kChannels : some;
   float sum[kPoolChannels];
   for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
-  for (uint32_t p = covering.rows.first; p < covering.rows.end; ++p) {
-    for (uint32_t q = covering.columns.first; q < covering.columns.end; ++q) {
-      const uint32_t tap = (covering.h - p * s.window.stride) * s.window.kernel_w + (covering.w - q * s.window.stride);
+  uint32_t row_tap = rows.tap;
+  for (uint32_t p = rows.first; p < rows.end; p += rows.step, row_tap -= rows.tap_step) {
+    uint32_t tap = row_tap * s.window.kernel_w + columns.tap;
+    for (uint32_t q = columns.first; q < columns.end; q += columns.step, tap -= columns.tap_step) {
       const uint64_t at = (uint64_t{p} * s.Q + q) * s.C;
       for (uint32_t c = 0; c < channels; ++c) {
         const float passed = dy[at + c];
@@ -121,23 +129,102 @@ REPRISE_INLINE void max_pool_gradient_pixel(Stored* dx, const uint8_t* index, co
 template <typename Stored>
 REPRISE_INLINE void max_pool_gradient_row_body(const MaxPoolBackwardArgsOf<Stored>& args, uint32_t n, uint32_t h) {
   const PoolShape s = args.shape;
-  const WindowAttribute& a = s.window;
-  const Taps rows = outputs_covering(h, s.P, a.kernel_h, a.stride, a.pad);
+  const Covering rows = outputs_covering(h, s.P, s.window.rows());
   const uint64_t outputs = uint64_t{n} * s.P * s.Q * s.C;
   const uint8_t* index = args.index + outputs;
   const Stored* dy = args.dy + outputs;
   for (uint32_t w = 0; w < s.W; ++w) {
-    const Covering covering{h + a.pad, w + a.pad, rows, outputs_covering(w, s.Q, a.kernel_w, a.stride, a.pad)};
+    const Covering columns = outputs_covering(w, s.Q, s.window.columns());
     Stored* dx = args.dx + ((n * uint64_t{s.H} + h) * s.W + w) * s.C;
     uint32_t c = 0;
     for (; c + kPoolChannels <= s.C; c += kPoolChannels) {
-      max_pool_gradient_pixel<kPoolChannels>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
+      max_pool_gradient_pixel<kPoolChannels>(dx + c, index + c, dy + c, s, rows, columns, args.accumulate_dx, 0);
     }
     for (; c + 16 <= s.C; c += 16)
-      max_pool_gradient_pixel<16>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, 0);
-    if (c < s.C) max_pool_gradient_pixel<0>(dx + c, index + c, dy + c, s, covering, args.accumulate_dx, s.C - c);
+      max_pool_gradient_pixel<16>(dx + c, index + c, dy + c, s, rows, columns, args.accumulate_dx, 0);
+    if (c < s.C) max_pool_gradient_pixel<0>(dx + c, index + c, dy + c, s, rows, columns, args.accumulate_dx, s.C - c);
   }
 }
+
+// ---- the mean by window ----
+
+// 1 / places, for the taps of a window that lie inside the image.
+float share_of(const PoolShape& s, uint32_t rows, uint32_t columns) {
+  const WindowAttribute& a = s.window;
+  return 1.0f / static_cast<float>(a.counts_padding != 0 ? uint32_t{a.kernel_h} * a.kernel_w : rows * columns);
+}
+
+template <uint32_t kChannels, typename Stored>
+REPRISE_INLINE void avg_pool_pixel(Stored* y, const Stored* image, const PoolShape& s, const Window& window, uint32_t some) {
+  const uint32_t channels = kChannels != 0 ? kChannels : some;
+  float sum[kPoolChannels];
+  for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
+  for (uint32_t r = window.rows.first; r < window.rows.end; ++r) {
+    for (uint32_t t = window.columns.first; t < window.columns.end; ++t) {
+      const Stored* x = image + ((window.h + r * s.window.dilation_h) * s.W + window.w + t * s.window.dilation_w) * s.C;
+      for (uint32_t c = 0; c < channels; ++c) sum[c] += x[c];
+    }
+  }
+  const float share = share_of(s, window.rows.count(), window.columns.count());
+  for (uint32_t c = 0; c < channels; ++c) y[c] = sum[c] * share;
+}
+
+// Output row p of image n.
+template <typename Stored>
+REPRISE_INLINE void avg_pool_row_body(const AvgPoolArgsOf<Stored>& args, uint32_t n, uint32_t p) {
+  const PoolShape s = args.shape;
+  const Taps rows = taps_inside(p, s.H, s.window.rows());
+  const Stored* image = args.in + uint64_t{n} * s.H * s.W * s.C;
+  for (uint32_t q = 0; q < s.Q; ++q) {
+    const Window window = window_of(s, rows, p, q);
+    Stored* y = args.out + ((n * uint64_t{s.P} + p) * s.Q + q) * s.C;
+    uint32_t c = 0;
+    for (; c + kPoolChannels <= s.C; c += kPoolChannels) avg_pool_pixel<kPoolChannels>(y + c, image + c, s, window, 0);
+    for (; c + 16 <= s.C; c += 16) avg_pool_pixel<16>(y + c, image + c, s, window, 0);
+    if (c < s.C) avg_pool_pixel<0>(y + c, image + c, s, window, s.C - c);
+  }
+}
+
+// Gathered: each dx is written once, by one worker.
+template <uint32_t kChannels, typename Stored>
+REPRISE_INLINE void avg_pool_gradient_pixel(Stored* dx, const Stored* dy, const PoolShape& s, const Covering& rows, const Covering& columns,
+                                            bool accumulate, uint32_t some) {
+  const uint32_t channels = kChannels != 0 ? kChannels : some;
+  float sum[kPoolChannels];
+  for (uint32_t c = 0; c < channels; ++c) sum[c] = 0;
+  for (uint32_t p = rows.first; p < rows.end; p += rows.step) {
+    const uint32_t down = taps_inside(p, s.H, s.window.rows()).count();
+    for (uint32_t q = columns.first; q < columns.end; q += columns.step) {
+      const float share = share_of(s, down, taps_inside(q, s.W, s.window.columns()).count());
+      const Stored* passed = dy + (uint64_t{p} * s.Q + q) * s.C;
+      for (uint32_t c = 0; c < channels; ++c) sum[c] += passed[c] * share;
+    }
+  }
+  if (accumulate) {
+    for (uint32_t c = 0; c < channels; ++c) sum[c] += dx[c];
+  }
+  for (uint32_t c = 0; c < channels; ++c) dx[c] = sum[c];
+}
+
+// Input row h of image n.
+template <typename Stored>
+REPRISE_INLINE void avg_pool_gradient_row_body(const AvgPoolArgsOf<Stored>& args, uint32_t n, uint32_t h) {
+  const PoolShape s = args.shape;
+  const Covering rows = outputs_covering(h, s.P, s.window.rows());
+  const Stored* dy = args.in + uint64_t{n} * s.P * s.Q * s.C;
+  for (uint32_t w = 0; w < s.W; ++w) {
+    const Covering columns = outputs_covering(w, s.Q, s.window.columns());
+    Stored* dx = args.out + ((n * uint64_t{s.H} + h) * s.W + w) * s.C;
+    uint32_t c = 0;
+    for (; c + kPoolChannels <= s.C; c += kPoolChannels) {
+      avg_pool_gradient_pixel<kPoolChannels>(dx + c, dy + c, s, rows, columns, args.accumulate_out, 0);
+    }
+    for (; c + 16 <= s.C; c += 16) avg_pool_gradient_pixel<16>(dx + c, dy + c, s, rows, columns, args.accumulate_out, 0);
+    if (c < s.C) avg_pool_gradient_pixel<0>(dx + c, dy + c, s, rows, columns, args.accumulate_out, s.C - c);
+  }
+}
+
+// ---- the mean over an image ----
 
 template <typename Stored>
 REPRISE_INLINE void mean_pixel_body(Stored* y, const Stored* x, uint64_t HW, uint64_t C, uint64_t channels) {
@@ -177,6 +264,8 @@ REPRISE_STORAGE_LEVELS(max_pool_row, max_pool_row_body, (const MaxPoolForwardArg
                       (args, n, p))
 REPRISE_STORAGE_LEVELS(max_pool_gradient_row, max_pool_gradient_row_body,
                       (const MaxPoolBackwardArgsOf<Stored>& args, uint32_t n, uint32_t h), (args, n, h))
+REPRISE_STORAGE_LEVELS(avg_pool_row, avg_pool_row_body, (const AvgPoolArgsOf<Stored>& args, uint32_t n, uint32_t p), (args, n, p))
+REPRISE_STORAGE_LEVELS(avg_pool_gradient_row, avg_pool_gradient_row_body, (const AvgPoolArgsOf<Stored>& args, uint32_t n, uint32_t h), (args, n, h))
 REPRISE_STORAGE_LEVELS(mean_pixel, mean_pixel_body,
                       (Stored* y, const Stored* x, uint64_t HW, uint64_t C, uint64_t channels), (y, x, HW, C, channels))
 REPRISE_STORAGE_LEVELS(spread_pixel, spread_pixel_body,
@@ -198,6 +287,22 @@ Status cpu_max_pool_backward(const KernelContext& context, const MaxPoolBackward
   const VectorLevel level = cpu_machine(context).level;
   const PoolShape& s = args.shape;
   parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { max_pool_gradient_row(level, args, row / s.H, row % s.H); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_avg_pool_forward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const PoolShape& s = args.shape;
+  parallel_for(*context.workers, s.N * s.P, [&](uint32_t row) { avg_pool_row(level, args, row / s.P, row % s.P); });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_avg_pool_backward(const KernelContext& context, const AvgPoolArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const PoolShape& s = args.shape;
+  parallel_for(*context.workers, s.N * s.H, [&](uint32_t row) { avg_pool_gradient_row(level, args, row / s.H, row % s.H); });
   return ok_status();
 }
 
@@ -225,6 +330,8 @@ Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolAr
 
 REPRISE_INSTANTIATE(cpu_max_pool_forward, MaxPoolForwardArgs)
 REPRISE_INSTANTIATE(cpu_max_pool_backward, MaxPoolBackwardArgs)
+REPRISE_INSTANTIATE(cpu_avg_pool_forward, AvgPoolArgs)
+REPRISE_INSTANTIATE(cpu_avg_pool_backward, AvgPoolArgs)
 REPRISE_INSTANTIATE(cpu_global_pool_forward, GlobalPoolArgs)
 REPRISE_INSTANTIATE(cpu_global_pool_backward, GlobalPoolArgs)
 

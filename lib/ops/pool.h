@@ -1,4 +1,4 @@
-// Max pooling, which saves where each maximum was found, and the mean over an image.
+// Max pooling, which saves where each maximum was found; the mean by window; and the mean over an image.
 #pragma once
 
 #include "lib/row_call.h"
@@ -29,6 +29,15 @@ struct MaxPoolBackwardArgsOf {
   PoolShape shape;
   bool accumulate_dx;
 };
+// Forward: y = mean of x by window: the sum of what lies inside x, divided by how many these are, or by all places of a window where the attribute
+// counts padding. Backward: y is dy, x is dx.
+template <typename Stored>
+struct AvgPoolArgsOf {
+  Stored* out;       // forward [N,P,Q,C], backward [N,H,W,C]
+  const Stored* in;  // the other one
+  PoolShape shape;
+  bool accumulate_out;  // backward only
+};
 template <typename Stored>
 struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x. backward: y is dy, x is dx.
   Stored* out;
@@ -38,10 +47,17 @@ struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x. backward: y is d
 };
 
 namespace contract {
-// A window that lies wholly in the padding has no maximum, and the index of one must fit a byte.
+// A window that lies wholly in the padding has no maximum and no mean. Channels are pooled each by itself.
+constexpr Fault pool_fault(const WindowAttribute& a, const Tensor& x, const Tensor& y) {
+  if (!shape::slides(a, x, y) || x.shape[3] != y.shape[3]) return Fault::kShape;
+  return shape::require(a.rows().always_meets(x.shape[1], y.shape[1]) && a.columns().always_meets(x.shape[2], y.shape[2]) && a.groups == 1,
+                        Fault::kAttribute);
+}
+// The index of a maximum must fit a byte.
 constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const Tensor& y, const Tensor& index) {
-  if (a.pad >= a.kernel_h || a.pad >= a.kernel_w || uint32_t{a.kernel_h} * a.kernel_w > 256) return Fault::kAttribute;
-  return shape::require(shape::slides(a, x, y) && x.shape[3] == y.shape[3] && same_shape(index, y));
+  if (uint32_t{a.kernel_h} * a.kernel_w > 256) return Fault::kAttribute;
+  const Fault fault = pool_fault(a, x, y);
+  return fault != Fault::kNone ? fault : shape::require(same_shape(index, y));
 }
 }  // namespace contract
 
@@ -72,6 +88,34 @@ struct MaxPoolBackward {
   static MaxPoolBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dx = c.pointer<Stored>(kDx), .index = c.u8(kIndex), .dy = c.pointer<Stored>(kDy),
             .shape = pool_shape(c[kDx], c[kDy], c.attribute<WindowAttribute>()), .accumulate_dx = c.adds(kDx)};
+  }
+};
+
+struct AvgPoolForward {
+  enum : uint32_t { kY, kX, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::pool_fault(c.attribute<WindowAttribute>(), c[kX], c[kY]); }
+  static constexpr const char* kSynopsis = "y = mean of x by window";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kAvgPool, .pass = Pass::kForward, .name = "avg_pool.forward", .attribute = kAttributeKind<WindowAttribute>,
+      .arguments = {contract::act_out("y[N,P,Q,C]"), contract::act_in("x[N,H,W,C]")}, .shape_fault = fault};
+  template <typename Stored>
+  static AvgPoolArgsOf<Stored> arguments(const RowCall& c) {
+    return {.out = c.pointer<Stored>(kY), .in = c.pointer<Stored>(kX), .shape = pool_shape(c[kX], c[kY], c.attribute<WindowAttribute>()),
+            .accumulate_out = false};
+  }
+};
+
+struct AvgPoolBackward {
+  enum : uint32_t { kDx, kDy, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::pool_fault(c.attribute<WindowAttribute>(), c[kDx], c[kDy]); }
+  static constexpr const char* kSynopsis = "dx = sum of dy / places of its window";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kAvgPool, .pass = Pass::kBackward, .name = "avg_pool.backward", .attribute = kAttributeKind<WindowAttribute>,
+      .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,P,Q,C]")}, .shape_fault = fault};
+  template <typename Stored>
+  static AvgPoolArgsOf<Stored> arguments(const RowCall& c) {
+    return {.out = c.pointer<Stored>(kDx), .in = c.pointer<Stored>(kDy), .shape = pool_shape(c[kDx], c[kDy], c.attribute<WindowAttribute>()),
+            .accumulate_out = c.adds(kDx)};
   }
 };
 
@@ -108,5 +152,6 @@ struct GlobalPoolBackward {
 };
 
 using PoolKernels = TypeList<MaxPoolForward, MaxPoolBackward, GlobalPoolForward, GlobalPoolBackward>;
+using AvgPoolKernels = TypeList<AvgPoolForward, AvgPoolBackward>;
 
 }  // namespace reprise

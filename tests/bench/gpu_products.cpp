@@ -240,8 +240,8 @@ Layer linear(const char* name, uint32_t M, uint32_t C, uint32_t K, DType stored)
 }
 
 Layer conv(uint32_t N, uint32_t size, uint32_t C, uint32_t K, uint16_t kernel, uint16_t stride, DType stored) {
-  const WindowAttribute window = {.kernel_h = kernel, .kernel_w = kernel, .stride = stride, .pad = static_cast<uint16_t>(kernel / 2)};
-  const uint32_t P = (size + 2u * window.pad - kernel) / stride + 1;
+  const WindowAttribute window = {.kernel_h = kernel, .kernel_w = kernel, .stride_h = stride, .pad_top = static_cast<uint16_t>(kernel / 2)};
+  const uint32_t P = (size + 2u * window.pad_top - kernel) / stride + 1;
   const auto x = shaped({N, size, size, C}, stored), y = shaped({N, P, P, K}, stored), w = shaped({K, kernel, kernel, C});
   const std::string sides = std::to_string(kernel) + " x " + std::to_string(kernel) + (stride == 1 ? "" : " / " + std::to_string(stride));
   using Forward = ConvForward;

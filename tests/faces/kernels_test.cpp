@@ -218,11 +218,11 @@ TEST_F(Kernels, CountsScratchAndStackOfACall) {
 
   const Tensor image = shaped({4, 32, 32, 3}, DType::kBf16), filter = shaped({16, 3, 3, 3}), map = shaped({4, 16, 16, 16}, DType::kBf16);
   AttributeTables windows;
-  windows.intern(WindowAttribute{.kernel_h = 3, .kernel_w = 3, .stride = 2, .pad = 1});
+  windows.intern(WindowAttribute{.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .pad_top = 1});
   const json conv = one({"conv.forward", "N=4", "H=32", "W=32", "C=3", "K=16", "R=3", "S=3", "stride=2", "pad=1", "--dtype", "bf16",
-                         "--without", "mean of y", "--without", "rstd of y"});
-  expect_bytes(conv, kCpuRules, 0, {&map, nullptr, nullptr, &image, &filter}, windows.pools());
-  expect_bytes(conv, kCudaLargeRules, 2, {&map, nullptr, nullptr, &image, &filter}, windows.pools());
+                         "--without", "b", "--without", "mean of y", "--without", "rstd of y"});
+  expect_bytes(conv, kCpuRules, 0, {&map, nullptr, nullptr, &image, &filter, nullptr}, windows.pools());
+  expect_bytes(conv, kCudaLargeRules, 2, {&map, nullptr, nullptr, &image, &filter, nullptr}, windows.pools());
   EXPECT_GT(conv["backends"][0]["scratch_bytes"], 0);
 
   const json attention = one({"attention.backward", "B=2", "T=128", "C=64", "heads=4", "--without", "document_start"});

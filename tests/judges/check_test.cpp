@@ -276,7 +276,7 @@ TEST(Check, StatisticsOfAConvolution) {
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 2}), mean = b.slot({2}), rstd = b.slot({2}),
             scratch = b.slot({1024}, DType::kU8, SlotUse::kScratch);
-  b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, scratch});
+  b.row(Op::kConv, Pass::kForward, {y, mean, rstd, x, w, kNoRef, scratch});
   b.end();
   const OwnedPlan plan = b.finish(kSampleStackBytes);
   EXPECT_SAFE(plan);
@@ -301,7 +301,7 @@ TEST(Check, ScratchHoldsNoValue) {
   b.begin(ProgramId::kMicroFirst);
   const Ref x = b.input({1, 4, 4, 1}), y = b.slot({1, 4, 4, 1}),
             scratch = b.slot({1024}, DType::kU8, SlotUse::kScratch);
-  b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, scratch});
+  b.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w, kNoRef, scratch});
   b.end();
   OwnedPlan plan = b.finish(kSampleStackBytes);
   EXPECT_SAFE(plan);
@@ -310,7 +310,7 @@ TEST(Check, ScratchHoldsNoValue) {
   fit_regions(small);
   EXPECT_FAULT(small, kScratch);
   OwnedPlan none = plan;
-  none.programs[0].arguments[5] = kNoRef;
+  none.programs[0].arguments[ConvForward::kScratch] = kNoRef;
   EXPECT_FAULT(none, kScratch);
 
   PlanBuilder c;  // a value that was used as scratch is gone
@@ -320,7 +320,7 @@ TEST(Check, ScratchHoldsNoValue) {
   const Ref in = c.input({1, 4, 4, 16}), value = c.slot({1, 4, 4, 16}), flat = c.slot({1, 4, 4, 1}),
             out = c.slot({1, 4, 4, 1}), last = c.slot({1, 4, 4, 16});
   c.row(Op::kCopy, Pass::kForward, {value, in});
-  c.row(Op::kConv, Pass::kForward, {out, kNoRef, kNoRef, flat, v, value});
+  c.row(Op::kConv, Pass::kForward, {out, kNoRef, kNoRef, flat, v, kNoRef, value});
   c.row(Op::kCopy, Pass::kForward, {last, value});
   c.end();
   OwnedPlan reused = c.finish();
@@ -691,9 +691,18 @@ TEST(Check, ShapeContracts) {
   };
   const Broken conv_net[] = {
       {"window larger than the weight", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].kernel_h = 5; }, Fault::kShape},
-      {"stride 0", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].stride = 0; }, Fault::kAttribute},
-      {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].pad = 0; }, Fault::kShape},
-      {"pool windows wholly in the padding", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[1].pad = 2; }, Fault::kAttribute},
+      {"stride 0", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].stride_h = 0; }, Fault::kAttribute},
+      {"padding 0 gives a smaller output", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].pad_top = 0; }, Fault::kShape},
+      {"padding 2 gives a wider output", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].pad_right = 2; }, Fault::kShape},
+      {"dilation gives a smaller output", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].dilation_w = 2; }, Fault::kShape},
+      {"groups that do not divide the channels", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[0].groups = 2; }, Fault::kAttribute},
+      {"a pool window wholly in the padding",
+       [](OwnedPlan& p) {
+         WindowAttribute& a = p.attributes.of<WindowAttribute>()[1];
+         a.stride_h = 3, a.pad_top = 2;
+       },
+       Fault::kAttribute},
+      {"a pool in groups", [](OwnedPlan& p) { p.attributes.of<WindowAttribute>()[1].groups = 2; }, Fault::kAttribute},
       {"batch-norm of another batch", [](OwnedPlan& p) { ++p.attributes.of<NormAttribute>()[0].count; }, Fault::kAttribute},
       {"pool index shaped otherwise",
        [&](OwnedPlan& p) {

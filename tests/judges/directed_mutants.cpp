@@ -115,8 +115,12 @@ class DirectedMutantMaker {
     add(std::string(T::kName) + ": " + name, Fault::kAttribute, [&](OwnedPlan& plan) { change(plan.attributes.of<T>().back()); });
   }
   void break_attributes() {
-    attribute<WindowAttribute>("stride 65535", [](WindowAttribute& a) { a.stride = 65535; });
-    attribute<WindowAttribute>("pad 65535", [](WindowAttribute& a) { a.pad = 65535; });
+    attribute<WindowAttribute>("stride 65535", [](WindowAttribute& a) { a.stride_h = 65535; });
+    attribute<WindowAttribute>("pad 65535", [](WindowAttribute& a) { a.pad_top = 65535; });
+    attribute<WindowAttribute>("stride 0 across", [](WindowAttribute& a) { a.stride_w = 0; });
+    attribute<WindowAttribute>("pad 65535 behind", [](WindowAttribute& a) { a.pad_bottom = 65535; });
+    attribute<WindowAttribute>("dilation 0", [](WindowAttribute& a) { a.dilation_h = 0; });
+    attribute<WindowAttribute>("groups 0", [](WindowAttribute& a) { a.groups = 0; });
     attribute<WindowAttribute>("kernel 65535 high", [](WindowAttribute& a) { a.kernel_h = 65535; });
     attribute<WindowAttribute>("kernel 0 wide", [](WindowAttribute& a) { a.kernel_w = 0; });
     attribute<WindowAttribute>("epsilon negative", [](WindowAttribute& a) { a.statistics_epsilon = -1e-5f; });

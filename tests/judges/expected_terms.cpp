@@ -202,7 +202,16 @@ class Derivation {
     switch (n.op) {
       case Op::kConv:
         contribute_weight(n.parameters[0], application(n, Pass::kBackwardWeight, {value(x), dy}), 0);
+        contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.parameters[0])}), 0);
+      case Op::kConvTranspose: {  // of a convolution's data: its forward goes back
+        const auto of_conv = [&](Pass pass, std::vector<Term> inputs) -> Application {
+          return {Op::kConv, pass, attribute_words(graph_.attributes, Op::kConv, pass, n.attribute), std::move(inputs)};
+        };
+        contribute_weight(n.parameters[0], of_conv(Pass::kBackwardWeight, {dy, value(x)}), 0);
+        contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
+        return contribute(x, of_conv(Pass::kForward, {dy, value(n.parameters[0]), kNoTerm}), 0);
+      }
       case Op::kLinear:
         return linear(n, dy);
       case Op::kDora: {  // the norms are constants
@@ -248,6 +257,7 @@ class Derivation {
         return;
       case Op::kMaxPool:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
+      case Op::kAvgPool:
       case Op::kGlobalPool:
       case Op::kColumns:
       case Op::kPad:

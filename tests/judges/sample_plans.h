@@ -95,7 +95,7 @@ class SampleConvNet {
 
   Ref convolve(Ref x) {
     const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotUse::kScratch);
-    b_.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w_, scratch});
+    b_.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w_, kNoRef, scratch});
     return y;
   }
 

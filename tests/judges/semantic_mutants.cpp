@@ -264,8 +264,11 @@ class SemanticMutantMaker {
         return op && (passes.size() == 0 || std::find(passes.begin(), passes.end(), row.pass) != passes.end());
       });
     };
-    change("another stride", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.stride; });
-    change("another padding", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad; });
+    change("another stride", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.stride_h; });
+    change("another padding", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad_top; });
+    change("another padding behind", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad_right; });
+    change("another dilation", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.dilation_w; });
+    change("another number of groups", of({Op::kConv}), [](WindowAttribute& a) { ++a.groups; });
     change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), [](NormAttribute& a) { a.epsilon *= 2; });
     const auto takes_statistics = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);

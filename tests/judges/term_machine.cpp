@@ -312,9 +312,11 @@ void TermMachine::unfold(Application& call) {
   if (call.op != Op::kNormConv && call.op != Op::kNormRelu && call.op != Op::kNormAddRelu) return;
   const Form form = terms_.form(call.inputs[0]);  // of x; a copy: every new term may move the table
   if (call.op == Op::kNormConv) {
-    const std::vector<Term> in = call.inputs;  // x and w, or x and dy; then mean, rstd, gamma, beta
+    const std::vector<Term> in = call.inputs;  // x, w and b, or x and dy; then mean, rstd, gamma, beta
+    const size_t own = in.size() - 4;
     call.op = Op::kConv;
-    call.inputs = {relu(norm({in[0], in[2], in[3], in[4], in[5]})), in[1]};
+    call.inputs = {relu(norm({in[0], in[own], in[own + 1], in[own + 2], in[own + 3]}))};
+    call.inputs.insert(call.inputs.end(), in.begin() + 1, in.begin() + static_cast<std::ptrdiff_t>(own));
   } else if (call.op == Op::kNormRelu) {
     const std::vector<Term> in = call.inputs;  // x, mean, rstd, gamma, beta, da
     const Term a = relu(norm({in[0], in[1], in[2], in[3], in[4]}));

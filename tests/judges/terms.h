@@ -95,6 +95,7 @@ inline constexpr IgnoredField kIgnoredFields[] = {
     {kKernelIndex<ConvForward>, "epsilon"},
     {kKernelIndex<ConvBackwardData>, "epsilon"},
     {kKernelIndex<ConvBackwardWeight>, "epsilon"},
+    {kKernelIndex<ConvTransposeForward>, "epsilon"},
     {kKernelIndex<NormConvForward>, "epsilon"},
     {kKernelIndex<NormConvBackwardWeight>, "epsilon"},
     {kKernelIndex<BatchNormStatistics>, "momentum"},

@@ -10,62 +10,77 @@ using namespace ref;
 
 // ---- the reference, straight from the definition ----
 
+// Calls f(k, c, d) for every channel d of x that output channel k sees, c being its number in w.
+template <typename F>
+void for_each_pair(size_t C, size_t K, size_t groups, const F& f) {
+  for (size_t k = 0; k < K; ++k)
+    for (size_t c = 0; c < C / groups; ++c) f(k, c, k / (K / groups) * (C / groups) + c);
+}
+
 Array conv_forward(const Array& x_in, const Array& w_in, const WindowAttribute& window) {
   const auto x = view<4>(x_in), w = view<4>(w_in);
-  const size_t P = window_positions(x.shape(1), window.kernel_h, window);
-  const size_t Q = window_positions(x.shape(2), window.kernel_w, window);
+  const size_t P = window_rows(x.shape(1), window), Q = window_columns(x.shape(2), window);
   Array y_out = zeros({x.shape(0), P, Q, w.shape(0)});
   auto y = view<4>(y_out);
   for_each_tap(x.shape(0), x.shape(1), x.shape(2), P, Q, window,
                [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t r, size_t s) {
-                 for (size_t k = 0; k < w.shape(0); ++k)
-                   for (size_t c = 0; c < w.shape(3); ++c) y(n, p, q, k) += x(n, i, j, c) * w(k, r, s, c);
+                 for_each_pair(x.shape(3), w.shape(0), window.groups, [&](size_t k, size_t c, size_t d) { y(n, p, q, k) += x(n, i, j, d) * w(k, r, s, c); });
                });
   return y_out;
 }
 
 Array conv_backward_data(const Array& dy_in, const Array& w_in, size_t H, size_t W, const WindowAttribute& window) {
   const auto dy = view<4>(dy_in), w = view<4>(w_in);
-  Array dx_out = zeros({dy.shape(0), H, W, w.shape(3)});
+  const size_t C = w.shape(3) * window.groups;
+  Array dx_out = zeros({dy.shape(0), H, W, C});
   auto dx = view<4>(dx_out);
   for_each_tap(dy.shape(0), H, W, dy.shape(1), dy.shape(2), window,
                [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t r, size_t s) {
-                 for (size_t k = 0; k < w.shape(0); ++k)
-                   for (size_t c = 0; c < w.shape(3); ++c) dx(n, i, j, c) += dy(n, p, q, k) * w(k, r, s, c);
+                 for_each_pair(C, w.shape(0), window.groups, [&](size_t k, size_t c, size_t d) { dx(n, i, j, d) += dy(n, p, q, k) * w(k, r, s, c); });
                });
   return dx_out;
 }
 
 Array conv_backward_weight(const Array& x_in, const Array& dy_in, const WindowAttribute& window) {
   const auto x = view<4>(x_in), dy = view<4>(dy_in);
-  Array dw_out = zeros({dy.shape(3), window.kernel_h, window.kernel_w, x.shape(3)});
+  Array dw_out = zeros({dy.shape(3), window.kernel_h, window.kernel_w, x.shape(3) / window.groups});
   auto dw = view<4>(dw_out);
   for_each_tap(x.shape(0), x.shape(1), x.shape(2), dy.shape(1), dy.shape(2), window,
                [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t r, size_t s) {
-                 for (size_t k = 0; k < dy.shape(3); ++k)
-                   for (size_t c = 0; c < x.shape(3); ++c) dw(k, r, s, c) += dy(n, p, q, k) * x(n, i, j, c);
+                 for_each_pair(x.shape(3), dy.shape(3), window.groups, [&](size_t k, size_t c, size_t d) { dw(k, r, s, c) += dy(n, p, q, k) * x(n, i, j, d); });
                });
   return dw_out;
 }
 
 // ---- cases ----
 
-void add_conv(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, uint32_t K, WindowAttribute window) {
-  const uint32_t R = window.kernel_h, S = window.kernel_w;
-  const uint32_t P = (H + 2u * window.pad - R) / window.stride + 1, Q = (W + 2u * window.pad - S) / window.stride + 1;
-  const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, K}), w = shaped({K, R, S, C});
-  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + "s" + str(S) +
-                          "_stride" + str(window.stride) + "_pad" + str(window.pad);
+// "_stride2_pad1", and what is not alike on every side, or not plain.
+std::string window_tag(const WindowAttribute& a) {
+  std::string tag = "_stride" + str(a.stride_h) + (a.stride_w == a.stride_h ? "" : "x" + str(a.stride_w)) + "_pad" + str(a.pad_top);
+  if (a.pad_left != a.pad_top || a.pad_bottom != a.pad_top || a.pad_right != a.pad_top) {
+    tag += "_" + str(a.pad_left) + "_" + str(a.pad_bottom) + "_" + str(a.pad_right);
+  }
+  if (a.dilation_h != 1 || a.dilation_w != 1) tag += "_dilation" + str(a.dilation_h) + "x" + str(a.dilation_w);
+  return a.groups == 1 ? tag : tag + "_groups" + str(a.groups);
+}
+
+enum class Bias { kNo, kYes };
+
+void add_conv(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, uint32_t K, WindowAttribute window, Bias bias = Bias::kNo) {
+  const uint32_t R = window.kernel_h, S = window.kernel_w, C_of_group = C / window.groups;
+  const uint32_t P = static_cast<uint32_t>(window_rows(H, window)), Q = static_cast<uint32_t>(window_columns(W, window));
+  const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, K}), w = shaped({K, R, S, C_of_group});
+  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_k" + str(K) + "_r" + str(R) + "s" + str(S) + window_tag(window);
   window.statistics_epsilon = 1e-5f;
-  const uint64_t work = uint64_t{N} * P * Q * K * R * S * C;
+  const uint64_t work = uint64_t{N} * P * Q * K * R * S * C_of_group;
   const auto c = shaped({C});
-  const auto add_forward = [&](const std::string& name, const std::optional<Tensor>& statistics) {
+  const auto add_forward = [&](const std::string& name, const std::optional<Tensor>& statistics, const std::optional<Tensor>& b = {}) {
     using A = ConvForward;
-    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}}, window).multiply_adds = work;
+    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}, {A::kB, b}}, window).multiply_adds = work;
   };
-  const auto add_norm_forward = [&](const std::string& name, const std::optional<Tensor>& statistics) {
+  const auto add_norm_forward = [&](const std::string& name, const std::optional<Tensor>& statistics, const std::optional<Tensor>& b = {}) {
     using A = NormConvForward;
-    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}, {A::kMean, c},
+    table.add<A>(name, {{A::kY, y}, {A::kMeanOfY, statistics}, {A::kRstdOfY, statistics}, {A::kX, x}, {A::kW, w}, {A::kB, b}, {A::kMean, c},
                         {A::kRstd, c}, {A::kGamma, c}, {A::kBeta, c}}, window).multiply_adds = work;
   };
   using Data = ConvBackwardData;
@@ -78,11 +93,38 @@ void add_conv(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, 
   table.again_accumulating({Weight::kDw});
   if (table.is_bench()) return;
   add_forward(tag + "_statistics", shaped({K}));
+  if (bias == Bias::kYes) {
+    add_forward(tag + "_bias", {}, shaped({K}));
+    add_forward(tag + "_bias_statistics", shaped({K}), shaped({K}));
+    if (window.groups == 1) add_norm_forward(tag + "_bias", {}, shaped({K}));
+    using Transposed = ConvTransposeForward;
+    for (const std::optional<Tensor>& b : {std::optional<Tensor>(), c}) {
+      table.add<Transposed>(tag + (b ? "_bias" : ""), {{Transposed::kY, x}, {Transposed::kX, y}, {Transposed::kW, w}, {Transposed::kB, b}}, window).multiply_adds = work;
+    }
+  }
+  if (window.groups != 1) return;  // no norm is folded into it
   add_norm_forward(tag, {});
   add_norm_forward(tag + "_statistics", shaped({K}));
   table.add<NormWeight>(tag, {{NormWeight::kDw, w}, {NormWeight::kX, x}, {NormWeight::kDy, y}, {NormWeight::kMean, c},
                               {NormWeight::kRstd, c}, {NormWeight::kGamma, c}, {NormWeight::kBeta, c}}, window).multiply_adds = work;
   table.again_accumulating({NormWeight::kDw});
+}
+
+WindowAttribute grouped(uint32_t groups, WindowAttribute window) {
+  window.groups = groups;
+  return window;
+}
+WindowAttribute dilated(uint16_t h, uint16_t w, WindowAttribute window) {
+  window.dilation_h = h, window.dilation_w = w;
+  return window;
+}
+WindowAttribute strided(uint16_t h, uint16_t w, WindowAttribute window) {
+  window.stride_h = h, window.stride_w = w;
+  return window;
+}
+WindowAttribute padded(uint16_t top, uint16_t left, uint16_t bottom, uint16_t right, WindowAttribute window) {
+  window.pad_top = top, window.pad_left = left, window.pad_bottom = bottom, window.pad_right = right;
+  return window;
 }
 
 void add_bench_cases(CaseTable& table) {
@@ -92,7 +134,57 @@ void add_bench_cases(CaseTable& table) {
   add_conv(table, 4, 56, 56, 64, 64, {3, 3, 1, 1});   // ResNet-50
   add_conv(table, 4, 56, 56, 64, 256, {1, 1, 1, 0});
   add_conv(table, 4, 224, 224, 3, 64, {7, 7, 2, 3});
+  add_conv(table, 4, 112, 112, 96, 96, grouped(96, {3, 3, 1, 1}));  // MobileNet
+  add_conv(table, 4, 56, 56, 144, 144, grouped(144, {3, 3, 2, 1}));
+  add_conv(table, 4, 28, 28, 120, 120, grouped(120, {5, 5, 1, 2}));
+  add_conv(table, 4, 28, 28, 240, 240, grouped(240, {5, 5, 2, 2}));
+  add_conv(table, 4, 56, 56, 96, 96, grouped(96, {7, 7, 1, 3}));  // ConvNeXt
+  add_conv(table, 4, 28, 28, 256, 256, grouped(32, {3, 3, 1, 1}));  // ResNeXt
 }
+// Windows whose sides differ, dilation, and a bias, of one group.
+void add_unequal_cases(CaseTable& table) {
+  add_conv(table, 2, 5, 6, 3, 4, {1, 1, 1, 0}, Bias::kYes);  // a product, Winograd's, and the direct kernel, each with a bias
+  add_conv(table, 1, 9, 8, 19, 33, {3, 3, 1, 1}, Bias::kYes);
+  add_conv(table, 1, 18, 17, 64, 64, padded(1, 0, 1, 2, {3, 3, 1, 1}), Bias::kYes);
+  add_conv(table, 2, 9, 8, 16, 48, padded(0, 1, 1, 0, {3, 3, 2, 0}), Bias::kYes);
+  add_conv(table, 1, 12, 8, 8, 24, {4, 4, 4, 0}, Bias::kYes);  // patches
+  add_conv(table, 2, 5, 6, 3, 4, {1, 1, 2, 0}, Bias::kYes);  // of a transposed one some pixels are the bias alone
+  add_conv(table, 1, 14, 15, 64, 64, {3, 3, 1, 3});  // padding that some windows lie in alone
+  add_conv(table, 1, 9, 8, 16, 16, strided(2, 1, {3, 3, 1, 1}));
+  add_conv(table, 2, 8, 9, 5, 7, strided(1, 3, {3, 5, 1, 2}));
+  add_conv(table, 1, 11, 13, 16, 16, dilated(2, 2, {3, 3, 1, 2}));
+  add_conv(table, 1, 9, 9, 3, 5, dilated(2, 2, {3, 3, 2, 1}));  // of the pixels some are under no tap
+  add_conv(table, 2, 10, 11, 4, 6, dilated(2, 3, strided(3, 2, padded(2, 3, 1, 4, {3, 3, 1, 0}))));
+  add_conv(table, 1, 17, 15, 24, 8, dilated(6, 4, strided(4, 6, {3, 3, 1, 5})));  // stride and dilation have a divisor in common
+  add_conv(table, 1, 1, 24, 6, 9, padded(0, 4, 0, 0, dilated(1, 2, {1, 3, 1, 0})));  // along a line, as sound is
+}
+
+void add_depthwise_cases(CaseTable& table) {
+  add_conv(table, 2, 9, 7, 8, 8, grouped(8, {3, 3, 1, 1}), Bias::kYes);
+  add_conv(table, 1, 12, 13, 24, 24, grouped(24, {3, 3, 2, 1}), Bias::kYes);
+  add_conv(table, 2, 7, 9, 37, 37, grouped(37, {3, 3, 1, 1}));
+  add_conv(table, 1, 14, 23, 40, 40, grouped(40, {5, 5, 1, 2}));  // more than sixteen outputs of a row have all their taps
+  add_conv(table, 1, 13, 15, 72, 72, grouped(72, {5, 5, 2, 2}));
+  add_conv(table, 1, 9, 10, 19, 19, grouped(19, {7, 7, 1, 3}));
+  add_conv(table, 1, 1, 1, 4, 4, grouped(4, {3, 3, 1, 1}));
+  add_conv(table, 2, 2, 3, 2, 2, grouped(2, {5, 5, 1, 2}));  // no output has all its taps
+  add_conv(table, 3, 33, 31, 6, 6, grouped(6, {3, 3, 1, 1}));
+  add_conv(table, 1, 6, 7, 5, 15, grouped(5, {3, 3, 1, 1}), Bias::kYes);  // several outputs of a channel
+  add_conv(table, 2, 8, 8, 16, 32, grouped(16, {3, 3, 2, 1}));
+  add_conv(table, 1, 11, 9, 20, 20, grouped(20, dilated(2, 2, {3, 3, 1, 2})));
+  add_conv(table, 1, 10, 12, 20, 20, grouped(20, dilated(3, 2, strided(2, 3, padded(0, 1, 3, 0, {3, 3, 1, 0})))));
+  add_conv(table, 1, 7, 7, 33, 33, grouped(33, {1, 1, 2, 0}));  // rows that no window reads
+}
+
+void add_grouped_cases(CaseTable& table) {
+  add_conv(table, 2, 7, 6, 12, 18, grouped(3, {3, 3, 2, 1}), Bias::kYes);
+  add_conv(table, 1, 8, 9, 64, 32, grouped(2, {3, 3, 1, 1}));
+  add_conv(table, 1, 6, 5, 32, 64, grouped(2, {1, 1, 1, 0}), Bias::kYes);
+  add_conv(table, 2, 5, 6, 40, 20, grouped(20, {3, 3, 1, 1}));
+  add_conv(table, 1, 9, 9, 16, 16, grouped(4, dilated(2, 2, {3, 3, 2, 2})));
+  add_conv(table, 2, 7, 9, 32, 48, grouped(2, {3, 3, 1, 1}));
+}
+
 void add_cases(CaseTable& table) {
   if (table.is_bench()) return add_bench_cases(table);
   add_conv(table, 1, 1, 1, 1, 1, {1, 1, 1, 0});
@@ -126,13 +218,16 @@ void add_cases(CaseTable& table) {
   add_conv(table, 1, 11, 13, 24, 8, {7, 7, 2, 3});   // a tap ends within a slab
   add_conv(table, 2, 7, 9, 136, 40, {1, 1, 2, 0});   // rows that no window reads, and a slab that ends within a stage
   add_conv(table, 3, 14, 13, 16, 24, {3, 3, 1, 1});  // more rows than a tile has, and a weight's gradient in two parts
-  for (const char* tag : {"n2_9x7_c8_k16", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_weights(tag, kPlainWeights);
+  add_unequal_cases(table);
+  add_depthwise_cases(table);
+  add_grouped_cases(table);
+  for (const char* tag : {"n2_9x7_c8_k16", "n1_12x13_c24_k24_r3s3_stride2_pad1_groups24", "n2_7x6_c12_k18_r3s3_stride2_pad1_groups3", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_weights(tag, kPlainWeights);
 }
 
 // ---- data ----
 
 void fit_data(CaseDraft& draft) {
-  if (draft.c.op == Op::kConv) return;
+  if (draft.c.op != Op::kNormConv) return;
   draft.c.pass == Pass::kForward ? set_norm<NormConvForward>(draft) : set_norm<NormConvBackwardWeight>(draft);
 }
 
@@ -142,9 +237,12 @@ void fit_data(CaseDraft& draft) {
 struct Product {
   uint32_t out, a, b;
 };
+// A transposed convolution is the gradient of data, and has its arguments at the same places.
+bool gives_back(const KernelCase& c) { return c.pass == Pass::kBackwardData || c.op == Op::kConvTranspose; }
 Product product_of(const KernelCase& c) {
   using Data = ConvBackwardData;
-  if (c.pass == Pass::kBackwardData) return {Data::kDx, Data::kDy, Data::kW};
+  static_assert(uint32_t{Data::kDx} == ConvTransposeForward::kY && uint32_t{Data::kDy} == ConvTransposeForward::kX);
+  if (gives_back(c)) return {Data::kDx, Data::kDy, Data::kW};
   const auto forward = []<typename A>(A) -> Product { return {A::kY, A::kX, A::kW}; };
   const auto weight = []<typename A>(A) -> Product { return {A::kDw, A::kX, A::kDy}; };
   if (c.op == Op::kConv) return c.pass == Pass::kForward ? forward(ConvForward()) : weight(ConvBackwardWeight());
@@ -156,7 +254,7 @@ double product_terms(const KernelCase& c) {
   const WindowAttribute& window = c.as<WindowAttribute>();
   const Product product = product_of(c);
   if (c.pass == Pass::kBackwardWeight) return static_cast<double>(c.tensor(product.b).leading_elements());
-  return window.kernel_h * window.kernel_w * static_cast<double>(c.tensor(product.a).last_dimension());
+  return window.kernel_h * window.kernel_w * static_cast<double>(c.tensor(product.a).last_dimension()) / window.groups;
 }
 
 // The operands x or dy, w or dy, and what stands in the place of their absolute values.
@@ -164,12 +262,19 @@ void expect_product(Oracle& o, const Array& a, const Array& a_magnitude, const A
   const WindowAttribute& window = o.c.as<WindowAttribute>();
   const uint32_t out = product_of(o.c).out;
   const auto multiply = [&](const Array& left, const Array& right) {
-    if (o.c.pass == Pass::kForward) return conv_forward(left, right, window);
-    if (o.c.pass == Pass::kBackwardWeight) return conv_backward_weight(left, right, window);
     const uint32_t* dx = o.c.tensor(out).shape;
-    return conv_backward_data(left, right, dx[1], dx[2], window);
+    if (gives_back(o.c)) return conv_backward_data(left, right, dx[1], dx[2], window);
+    if (o.c.pass == Pass::kForward) return conv_forward(left, right, window);
+    return conv_backward_weight(left, right, window);
   };
-  o.expect(out, {multiply(a, b), multiply(a_magnitude, magnitudes(b)), product_terms(o.c) + more_terms});
+  Expected expected = {multiply(a, b), multiply(a_magnitude, magnitudes(b)), product_terms(o.c) + more_terms};
+  static_assert(uint32_t{ConvForward::kB} == NormConvForward::kB);
+  const uint32_t b_at = o.c.op == Op::kConvTranspose ? uint32_t{ConvTransposeForward::kB} : uint32_t{ConvForward::kB};
+  if (o.c.pass == Pass::kForward && o.c.has(b_at)) {
+    const Array& bias = o.value(b_at);
+    expected = {expected.value + bias, expected.magnitude + magnitudes(bias), expected.terms + 1};
+  }
+  o.expect(out, std::move(expected));
 }
 
 // What may be rounded to bf16 either way, because an f32 that is off by `error` may lie beyond the middle between two of them: so far apart
@@ -198,7 +303,7 @@ void expect_folded(Oracle& o, const Array& b) {
 void expect(Oracle& o) {
   const Product product = product_of(o.c);
   const Array &a = o.value(product.a), &b = o.value(product.b);
-  if (o.c.op == Op::kConv) return expect_product(o, a, magnitudes(a), b, 0);
+  if (o.c.op != Op::kNormConv) return expect_product(o, a, magnitudes(a), b, 0);
   o.c.pass == Pass::kForward ? expect_folded<NormConvForward>(o, b) : expect_folded<NormConvBackwardWeight>(o, b);
 }
 
@@ -211,14 +316,14 @@ void expect_statistics(const KernelCase& c, const StoredOutput& stored, CaseExpe
   want.outputs[K::kRstdOfY] = statistics.rstd;
 }
 void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExpected& want) {
-  if (c.pass != Pass::kForward) return;
+  if (c.pass != Pass::kForward || c.op == Op::kConvTranspose) return;
   c.op == Op::kConv ? expect_statistics<ConvForward>(c, stored, want) : expect_statistics<NormConvForward>(c, stored, want);
 }
 
 // A pointwise convolution is a linear layer, and rounds as one where the depth of the product is even.
 std::vector<uint32_t> rounded_weights(const KernelCase& c) {
   const WindowAttribute& w = c.as<WindowAttribute>();
-  const bool is_pointwise = c.op == Op::kConv && w.kernel_h * w.kernel_w * w.stride == 1 && w.pad == 0;
+  const bool is_pointwise = c.op != Op::kNormConv && w.kernel_h * w.kernel_w * w.stride_h * w.stride_w * w.groups == 1 && w.pad_top + w.pad_left + w.pad_bottom + w.pad_right == 0;
   if (!is_pointwise || c.pass == Pass::kBackwardWeight) return {};
   const Product product = product_of(c);
   return c.tensor(product.a).last_dimension() % 2 == 0 ? std::vector<uint32_t>{product.b} : std::vector<uint32_t>{};
@@ -246,12 +351,17 @@ std::vector<KnownValue> known_values() {
   x.reshape({1, 5, 5, 1});
   w.reshape({1, 2, 2, 1});
   const Array strided = conv_forward(x, w, {2, 2, 3, 1});  // windows start at rows and columns -1 and 2
+  Array line = xt::arange(1.0, 4.0), ramp = {10.0, 1.0}, pair = {3.0, 5.0}, each = {2.0, 7.0, 9.0, 4.0};
+  line.reshape({1, 1, 3, 1}), ramp.reshape({1, 1, 2, 1}), pair.reshape({1, 1, 1, 2}), each.reshape({4, 1, 1, 1});
   return {{"a convolution counts the taps inside", taps, {8, 12, 12, 8, 12, 18, 18, 12, 8, 12, 12, 8}},
           {"a convolution is a correlation with a stride", strided,
-           {0, 3 * 2 + 4 * 3.0, 2 * 10 + 4 * 15.0, 12 + 2 * 13 + 3 * 17 + 4 * 18.0}}};
+           {0, 3 * 2 + 4 * 3.0, 2 * 10 + 4 * 15.0, 12 + 2 * 13 + 3 * 17 + 4 * 18.0}},
+          {"a dilated window leaves pixels out", conv_forward(x, w, dilated(2, 2, {2, 2, 1, 0})), {82, 92, 102, 132, 142, 152, 182, 192, 202}},
+          {"padding may be on one side", conv_forward(line, ramp, padded(0, 1, 0, 0, {1, 2, 1, 0})), {1, 12, 23}},
+          {"the channels of a group see their own inputs alone", conv_forward(pair, each, grouped(2, {1, 1, 1, 0})), {2 * 3, 7 * 3, 9 * 5, 4 * 5}}};
 }
 
-constexpr Op kFamilyOps[] = {Op::kConv, Op::kNormConv};
+constexpr Op kFamilyOps[] = {Op::kConv, Op::kNormConv, Op::kConvTranspose};
 
 }  // namespace
 

@@ -400,7 +400,7 @@ ConvShape conv_shape(const ConvCase& c) {
 // Calls visit(y index, x index, w index) for every product of the convolution.
 template <typename Visit>
 void each_product(const ConvShape& s, const Visit& visit) {
-  const int stride = s.window.stride, pad = s.window.pad;
+  const int stride = s.window.stride_h, pad = s.window.pad_top;
   for (uint32_t n = 0; n < s.N; ++n)
     for (uint32_t p = 0; p < s.P; ++p)
       for (uint32_t q = 0; q < s.Q; ++q)

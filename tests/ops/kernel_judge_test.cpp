@@ -40,19 +40,20 @@ float weight_at(const Weight& w, uint64_t i) {
   return numbers[i % block.block_elements];
 }
 
-// `pad` apart from the window's own, and taps left out: the seams at which the mutants differ.
+// `pad` above apart from the window's own, and taps left out: the seams at which the mutants differ.
 template <typename F>
 void for_each_window_tap(const ConvShape& s, int pad, const F& f) {
+  const WindowAttribute& a = s.window;
   for (uint32_t n = 0; n < s.N; ++n)
     for (uint32_t p = 0; p < s.P; ++p)
       for (uint32_t q = 0; q < s.Q; ++q)
-        for (uint32_t r = 0; r < s.window.kernel_h; ++r)
-          for (uint32_t t = 0; t < s.window.kernel_w; ++t) {
-            const long h = static_cast<long>(p * s.window.stride + r) - pad, w = static_cast<long>(q * s.window.stride + t) - pad;
+        for (uint32_t r = 0; r < a.kernel_h; ++r)
+          for (uint32_t t = 0; t < a.kernel_w; ++t) {
+            const long h = static_cast<long>(p * a.stride_h + r * a.dilation_h) - pad, w = static_cast<long>(q * a.stride_w + t * a.dilation_w) - a.pad_left;
             if (h < 0 || w < 0 || h >= static_cast<long>(s.H) || w >= static_cast<long>(s.W)) continue;
             const uint64_t row = (uint64_t{n} * s.P + p) * s.Q + q;
             const uint64_t pixel = (uint64_t{n} * s.H + static_cast<uint64_t>(h)) * s.W + static_cast<uint64_t>(w);
-            f(row, pixel, r * s.window.kernel_w + t);
+            f(row, pixel, r * a.kernel_w + t);
           }
 }
 // Channel c of what lies at x; rectified only where there is a norm, and `cut` says so.
@@ -64,10 +65,15 @@ float normalised(const InputNorm& norm, float x, uint32_t c, bool cut = true) {
 void conv_with(const ConvForwardArgsOf<float>& a, int pad, uint32_t channels, bool cut = true) {
   const ConvShape& s = a.shape;
   const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
-  for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.K; ++i) a.y[i] = 0;
+  const uint32_t of_group = s.group_inputs();
+  for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.K; ++i) a.y[i] = a.b == nullptr ? 0 : a.b[i % s.K];
   for_each_window_tap(s, pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < channels; ++c) a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * weight_at(a.w, (k * taps + tap) * s.C + c);
+      for (uint32_t i = 0; i < of_group; ++i) {
+        const uint32_t c = k / s.group_outputs() * of_group + i;
+        if (c >= channels) continue;
+        a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * weight_at(a.w, (k * taps + tap) * of_group + i);
+      }
   });
 }
 Status statistics(const KernelContext&, const BatchNormStatisticsArgsOf<float>& a) {
@@ -87,16 +93,20 @@ Status statistics_of_conv(const KernelContext& k, const ConvForwardArgsOf<float>
   return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out, a.shape.K, a.shape.window.statistics_epsilon});
 }
 Status conv(const KernelContext& k, const ConvForwardArgsOf<float>& a) {
-  conv_with(a, a.shape.window.pad, a.shape.C);
+  conv_with(a, a.shape.window.pad_top, a.shape.C);
   return statistics_of_conv(k, a);
 }
 void conv_weight_with(const ConvBackwardWeightArgsOf<float>& a, bool accumulate) {
   const ConvShape& s = a.shape;
   const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
-  for (uint64_t i = 0; !accumulate && i < s.K * taps * s.C; ++i) a.dw[i] = 0;
-  for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
+  const uint32_t of_group = s.group_inputs();
+  for (uint64_t i = 0; !accumulate && i < s.K * taps * of_group; ++i) a.dw[i] = 0;
+  for_each_window_tap(s, s.window.pad_top, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t k = 0; k < s.K; ++k)
-      for (uint32_t c = 0; c < s.C; ++c) a.dw[(k * taps + tap) * s.C + c] += a.dy[row * s.K + k] * normalised(a.norm, a.x[pixel * s.C + c], c);
+      for (uint32_t i = 0; i < of_group; ++i) {
+        const uint32_t c = k / s.group_outputs() * of_group + i;
+        a.dw[(k * taps + tap) * of_group + i] += a.dy[row * s.K + k] * normalised(a.norm, a.x[pixel * s.C + c], c);
+      }
   });
 }
 Status conv_weight(const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
@@ -166,11 +176,29 @@ Status bias(const KernelContext& context, const LinearBackwardBiasArgsOf<float>&
   return ok_status();
 }
 
+void avg_pool_with(const AvgPoolArgsOf<float>& a, bool counts_padding) {
+  const PoolShape& s = a.shape;
+  const ConvShape shape{s.N, s.H, s.W, s.C, s.P, s.Q, s.C, s.window};
+  std::vector<uint32_t> places(uint64_t{s.N} * s.P * s.Q);
+  for (uint64_t i = 0; i < places.size() * s.C; ++i) a.out[i] = 0;
+  for_each_window_tap(shape, s.window.pad_top, [&](uint64_t row, uint64_t pixel, uint64_t) {
+    ++places[row];
+    for (uint32_t c = 0; c < s.C; ++c) a.out[row * s.C + c] += a.in[pixel * s.C + c];
+  });
+  for (uint64_t i = 0; i < places.size() * s.C; ++i) {
+    a.out[i] /= static_cast<float>(counts_padding ? uint32_t{s.window.kernel_h} * s.window.kernel_w : places[i / s.C]);
+  }
+}
+Status avg_pool(const KernelContext&, const AvgPoolArgsOf<float>& a) {
+  avg_pool_with(a, a.shape.window.counts_padding != 0);
+  return ok_status();
+}
+
 void max_pool_with(const MaxPoolForwardArgsOf<float>& a, float padding, bool last_wins) {
   const PoolShape& s = a.shape;
   const ConvShape shape{s.N, s.H, s.W, s.C, s.P, s.Q, s.C, s.window};
   for (uint64_t i = 0; i < uint64_t{s.N} * s.P * s.Q * s.C; ++i) a.y[i] = padding, a.index[i] = 0;
-  for_each_window_tap(shape, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
+  for_each_window_tap(shape, s.window.pad_top, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
     for (uint32_t c = 0; c < s.C; ++c) {
       const float x = a.x[pixel * s.C + c], best = a.y[row * s.C + c];
       if (!(last_wins ? x >= best : x > best)) continue;
@@ -249,6 +277,7 @@ const PlainKernel kPlainKernels[] = {
     plain<LinearForward, linear>(),
     plain<LinearBackwardBias, bias>(),
     plain<MaxPoolForward, max_pool>(),
+    plain<AvgPoolForward, avg_pool>(),
     plain<DropoutForward, dropout>(),
     plain<DropoutBackward, dropout>(),
     plain<EmbeddingForward, embedding>(),
@@ -314,15 +343,36 @@ const WrongKernel kMutants[] = {
       return ok_status();
     }>("relu_backward_clears_before_it_reads"),
     wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
-      conv_with(a, a.shape.window.pad + 1, a.shape.C);
+      conv_with(a, a.shape.window.pad_top + 1, a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_pads_one_too_many"),
     wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
-      conv_with(a, a.shape.window.pad, a.shape.C > 500 ? a.shape.C - 1 : a.shape.C);
+      conv_with(a, a.shape.window.pad_top, a.shape.C > 500 ? a.shape.C - 1 : a.shape.C);
       return statistics_of_conv(k, a);
     }>("conv_drops_the_last_of_many_channels"),
     wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
-      conv_with(a, a.shape.window.pad, a.shape.C);
+      ConvForwardArgsOf<float> square = a;
+      square.shape.window.stride_w = a.shape.window.stride_h, square.shape.window.dilation_w = a.shape.window.dilation_h;
+      return conv(k, square);
+    }>("conv_slides_along_a_row_as_down_a_column"),
+    wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+      ConvForwardArgsOf<float> biasless = a;
+      biasless.b = nullptr;
+      return conv(k, biasless);
+    }>("conv_forgets_its_bias"),
+    wrong_kernel<ConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
+      const ConvShape& s = a.shape;  // as if input channels took turns among the groups
+      std::vector<float> x(uint64_t{s.N} * s.H * s.W * s.C);
+      for (uint64_t i = 0; i < x.size(); ++i) {
+        const uint64_t c = i % s.C, group = c / s.group_inputs(), of_group = c % s.group_inputs();
+        x[i] = a.x[i - c + of_group * s.window.groups + group];
+      }
+      ConvBackwardWeightArgsOf<float> mixed = a;
+      mixed.x = x.data();
+      return conv_weight(k, mixed);
+    }>("conv_weight_mixes_its_groups"),
+    wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
+      conv_with(a, a.shape.window.pad_top, a.shape.C);
       return statistics_of_conv(k, a, uint64_t{a.shape.P} * a.shape.Q > 1 ? 1 : 0);
     }>("conv_leaves_a_row_out_of_its_statistics"),
     wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
@@ -349,7 +399,7 @@ const WrongKernel kMutants[] = {
             a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * weight_at(a.w, o * taps * s.C + i);
           }
         }
-      for_each_window_tap(s, s.window.pad, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
+      for_each_window_tap(s, s.window.pad_top, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
         for (uint32_t o = 0; o < s.K; ++o)
           for (uint32_t c = 0; c < s.C; ++c) {
             const float change = normalised(a.norm, a.x[pixel * s.C + c], c) - normalised(a.norm, 0, c);
@@ -359,7 +409,7 @@ const WrongKernel kMutants[] = {
       return statistics_of_conv(k, a);
     }>("norm_conv_normalises_padding"),
     wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
-      conv_with(a, a.shape.window.pad, a.shape.C, false);
+      conv_with(a, a.shape.window.pad_top, a.shape.C, false);
       return statistics_of_conv(k, a);
     }>("norm_conv_does_not_cut"),
     wrong_kernel<NormConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
@@ -440,6 +490,14 @@ const WrongKernel kMutants[] = {
       if (last == 0) a.db[0] = std::nextafter(a.db[0], 1e9f);
       return status;
     }>("bias_depends_on_the_order_of_tasks"),
+    wrong_kernel<AvgPoolForward, [](const KernelContext&, const AvgPoolArgsOf<float>& a) {
+      avg_pool_with(a, true);
+      return ok_status();
+    }>("avg_pool_always_counts_padding"),
+    wrong_kernel<AvgPoolForward, [](const KernelContext&, const AvgPoolArgsOf<float>& a) {
+      avg_pool_with(a, false);
+      return ok_status();
+    }>("avg_pool_never_counts_padding"),
     wrong_kernel<MaxPoolForward, [](const KernelContext&, const MaxPoolForwardArgsOf<float>& a) {
       max_pool_with(a, -std::numeric_limits<float>::infinity(), true);
       return ok_status();

@@ -149,7 +149,7 @@ TEST(KernelTable, CheckRefusesWeightsThatAKernelDoesNotTake) {
   for (const KernelCase& c : kernel_cases()) {
     const std::optional<KernelCase> halves = weights_as(c, DType::kF16);
     if (!halves) continue;
-    const bool is_conv = c.op == Op::kConv || c.op == Op::kNormConv;
+    const bool is_conv = c.op == Op::kConv || c.op == Op::kNormConv || c.op == Op::kConvTranspose;
     EXPECT_EQ(fault_of(*halves, false), is_conv ? Fault::kDType : Fault::kNone) << c.id;
     (is_conv ? met_conv : met_linear) = true;
     if (c.op != Op::kLinear || weights_as(c, DType::kQ8_0)) continue;

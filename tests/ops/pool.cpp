@@ -1,5 +1,6 @@
-// Max pooling and global average pooling: cases, data, reference and slope.
+// Max pooling, average pooling and global average pooling: cases, data, reference and slope.
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "tests/ops/op_family.h"
@@ -19,8 +20,7 @@ struct Pooled {
 
 Pooled max_pool_forward(const Array& x_in, const WindowAttribute& window) {
   const auto x = view<4>(x_in);
-  const size_t P = window_positions(x.shape(1), window.kernel_h, window);
-  const size_t Q = window_positions(x.shape(2), window.kernel_w, window);
+  const size_t P = window_rows(x.shape(1), window), Q = window_columns(x.shape(2), window);
   const double lowest = -std::numeric_limits<double>::infinity();
   Pooled out{Array({x.shape(0), P, Q, x.shape(3)}, lowest), Array({x.shape(0), P, Q, x.shape(3)}, -1.0)};
   auto y = view<4>(out.y), index = view<4>(out.index);
@@ -48,6 +48,41 @@ Array max_pool_backward(const Array& index_in, const Array& dy_in, size_t H, siz
   return dx_out;
 }
 
+// 1 / places of each output's window, [P,Q].
+Array shares(size_t H, size_t W, const WindowAttribute& window) {
+  const size_t P = window_rows(H, window), Q = window_columns(W, window);
+  Array places_out = zeros({P, Q});
+  auto places = view<2>(places_out);
+  for_each_tap(1, H, W, P, Q, window, [&](size_t, size_t p, size_t q, size_t, size_t, size_t, size_t) { places(p, q) += 1; });
+  if (window.counts_padding != 0) places_out.fill(window.kernel_h * window.kernel_w);
+  return 1.0 / places_out;
+}
+
+Array avg_pool_forward(const Array& x_in, const WindowAttribute& window) {
+  const auto x = view<4>(x_in);
+  const Array share_out = shares(x.shape(1), x.shape(2), window);
+  const auto share = view<2>(share_out);
+  Array y_out = zeros({x.shape(0), share.shape(0), share.shape(1), x.shape(3)});
+  auto y = view<4>(y_out);
+  for_each_tap(x.shape(0), x.shape(1), x.shape(2), share.shape(0), share.shape(1), window,
+               [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t, size_t) {
+                 for (size_t c = 0; c < x.shape(3); ++c) y(n, p, q, c) += x(n, i, j, c) * share(p, q);
+               });
+  return y_out;
+}
+
+Array avg_pool_backward(const Array& dy_in, size_t H, size_t W, const WindowAttribute& window) {
+  const auto dy = view<4>(dy_in);
+  const Array share_out = shares(H, W, window);
+  const auto share = view<2>(share_out);
+  Array dx_out = zeros({dy.shape(0), H, W, dy.shape(3)});
+  auto dx = view<4>(dx_out);
+  for_each_tap(dy.shape(0), H, W, dy.shape(1), dy.shape(2), window, [&](size_t n, size_t p, size_t q, size_t i, size_t j, size_t, size_t) {
+    for (size_t c = 0; c < dy.shape(3); ++c) dx(n, i, j, c) += dy(n, p, q, c) * share(p, q);
+  });
+  return dx_out;
+}
+
 Array global_pool_forward(const Array& x) { return xt::mean(x, {1, 2}); }
 
 Array global_pool_backward(const Array& dy, size_t H, size_t W) {
@@ -58,18 +93,42 @@ Array global_pool_backward(const Array& dy, size_t H, size_t W) {
 
 // ---- cases ----
 
+// What pooling images of [N,H,W,C] writes, and a name for it.
+struct PoolLayer {
+  std::optional<Tensor> x, y, index;
+  std::string tag;
+};
+PoolLayer pool_layer(uint32_t N, uint32_t H, uint32_t W, uint32_t C, const WindowAttribute& a) {
+  const uint32_t P = static_cast<uint32_t>(window_rows(H, a)), Q = static_cast<uint32_t>(window_columns(W, a));
+  std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_r" + str(a.kernel_h) + "s" + str(a.kernel_w) + "_stride" +
+                    str(a.stride_h) + "_pad" + str(a.pad_top);
+  const WindowAttribute alike = {a.kernel_h, a.kernel_w, a.stride_h, a.pad_top};
+  if (a.rows() != alike.rows() || a.columns() != alike.columns()) {
+    for (const WindowSide& side : {a.rows(), a.columns()}) tag += "_" + str(side.stride) + "d" + str(side.dilation) + "p" + str(side.pad) + "p" + str(side.far_pad);
+  }
+  return {shaped({N, H, W, C}), shaped({N, P, Q, C}), shaped({N, P, Q, C}, DType::kU8), tag};
+}
+
 void add_max_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, WindowAttribute window,
                   CaseValues data = CaseValues::kPlain, const char* name = "") {
-  const uint32_t P = (H + 2u * window.pad - window.kernel_h) / window.stride + 1;
-  const uint32_t Q = (W + 2u * window.pad - window.kernel_w) / window.stride + 1;
-  const auto x = shaped({N, H, W, C}), y = shaped({N, P, Q, C}), index = shaped({N, P, Q, C}, DType::kU8);
-  const std::string tag = "n" + str(N) + "_" + str(H) + "x" + str(W) + "_c" + str(C) + "_r" + str(window.kernel_h) + "s" +
-                          str(window.kernel_w) + "_stride" + str(window.stride) + "_pad" + str(window.pad) + name;
+  const auto [x, y, index, layer] = pool_layer(N, H, W, C, window);
+  const std::string tag = layer + name;
   using Forward = MaxPoolForward;
   using Backward = MaxPoolBackward;
   table.add<Forward>(tag, {{Forward::kY, y}, {Forward::kIndex, index}, {Forward::kX, x}}, window).data = data;
   table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kIndex, index}, {Backward::kDy, y}}, window).data = data;
   table.again_accumulating({Backward::kDx});
+}
+
+void add_avg_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C, WindowAttribute window) {
+  const PoolLayer layer = pool_layer(N, H, W, C, window);
+  for (const uint32_t counts_padding : {0u, 1u}) {
+    window.counts_padding = counts_padding;
+    const std::string tag = layer.tag + (counts_padding != 0 ? "_counts" : "");
+    table.add<AvgPoolForward>(tag, {{AvgPoolForward::kY, layer.y}, {AvgPoolForward::kX, layer.x}}, window);
+    table.add<AvgPoolBackward>(tag, {{AvgPoolBackward::kDx, layer.x}, {AvgPoolBackward::kDy, layer.y}}, window);
+    table.again_accumulating({AvgPoolBackward::kDx});
+  }
 }
 
 void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32_t C) {
@@ -81,7 +140,10 @@ void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint3
 }
 
 void add_cases(CaseTable& table) {
-  if (table.is_bench()) return add_max_pool(table, 4, 112, 112, 64, {3, 3, 2, 1});
+  if (table.is_bench()) {
+    add_max_pool(table, 4, 112, 112, 64, {3, 3, 2, 1});
+    return add_avg_pool(table, 4, 56, 56, 64, {3, 3, 1, 1});  // PoolFormer
+  }
   add_max_pool(table, 1, 1, 1, 1, {1, 1, 1, 0});
   add_max_pool(table, 2, 8, 8, 5, {2, 2, 2, 0});
   add_max_pool(table, 2, 9, 7, 17, {3, 3, 2, 1});
@@ -92,6 +154,22 @@ void add_cases(CaseTable& table) {
   add_max_pool(table, 2, 6, 7, 130, {3, 3, 2, 1});
   add_max_pool(table, 1, 5, 9, 64, {1, 3, 1, 0});
   add_max_pool(table, 1, 40, 36, 3, {15, 17, 8, 7}); // index up to 254
+
+  // Sides that differ; a window that begins in the last row, as rounding up makes it; taps apart.
+  const WindowAttribute unequal = {.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .pad_top = 1, .stride_w = 3, .pad_left = 0, .pad_bottom = 2, .pad_right = 1};
+  const WindowAttribute rounded_up = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .pad_top = 0, .pad_bottom = 1, .pad_right = 1};
+  const WindowAttribute apart = {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .pad_top = 2, .stride_w = 3, .dilation_h = 2, .dilation_w = 3};
+  const WindowAttribute common = {.kernel_h = 3, .kernel_w = 2, .stride_h = 4, .pad_top = 0, .stride_w = 2, .dilation_h = 6, .dilation_w = 4};
+  for (const auto& [H, W, C, window] : {std::tuple(8u, 9u, 7u, unequal), std::tuple(7u, 9u, 20u, rounded_up), std::tuple(11u, 12u, 18u, apart),
+                                        std::tuple(17u, 11u, 5u, common)}) {
+    add_max_pool(table, 2, H, W, C, window);
+    add_avg_pool(table, 2, H, W, C, window);
+  }
+  add_max_pool(table, 1, 9, 8, 70, {5, 5, 1, 2});
+  add_avg_pool(table, 1, 1, 1, 1, {1, 1, 1, 0});
+  add_avg_pool(table, 2, 7, 9, 35, {3, 3, 1, 1});
+  add_avg_pool(table, 1, 8, 8, 144, {2, 2, 2, 0});
+  add_avg_pool(table, 1, 9, 9, 4, {2, 3, 4, 1});
 
   add_global_pool(table, 1, 1, 1, 1);
   add_global_pool(table, 3, 7, 5, 19);
@@ -140,6 +218,20 @@ void expect_max_pool_backward(Oracle& o) {
   o.expect(A::kDx, {spread(o.value(A::kDy)), spread(magnitudes(o.value(A::kDy))), overlaps});
 }
 
+void expect_avg_pool(Oracle& o) {
+  using A = AvgPoolForward;
+  const WindowAttribute& window = o.c.as<WindowAttribute>();
+  const Array& x = o.value(A::kX);
+  o.expect(A::kY, {avg_pool_forward(x, window), avg_pool_forward(magnitudes(x), window), window.kernel_h * window.kernel_w + 2.0});
+}
+void expect_avg_pool_backward(Oracle& o) {
+  using A = AvgPoolBackward;
+  const WindowAttribute& window = o.c.as<WindowAttribute>();
+  const uint32_t* dx = o.c.tensor(A::kDx).shape;
+  const auto spread = [&](const Array& dy) { return avg_pool_backward(dy, dx[1], dx[2], window); };
+  o.expect(A::kDx, {spread(o.value(A::kDy)), spread(magnitudes(o.value(A::kDy))), window.kernel_h * window.kernel_w + 2.0});
+}
+
 void expect_global_pool(Oracle& o) {
   using A = GlobalPoolForward;
   const Array& x = o.value(A::kX);
@@ -155,6 +247,7 @@ void expect_global_pool_backward(Oracle& o) {
 void expect(Oracle& o) {
   const bool forward = o.c.pass == Pass::kForward;
   if (o.c.op == Op::kMaxPool) return forward ? expect_max_pool(o) : expect_max_pool_backward(o);
+  if (o.c.op == Op::kAvgPool) return forward ? expect_avg_pool(o) : expect_avg_pool_backward(o);
   forward ? expect_global_pool(o) : expect_global_pool_backward(o);
 }
 
@@ -175,18 +268,33 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   if (c.op == Op::kGlobalPool) {
     return {{random_like(c.tensor(Global::kDx), c.id)}, {Global::kDx}, [&](const auto& at) { return dot(v[Global::kDy], global_pool_forward(at[0])); }};
   }
-  using A = MaxPoolBackward;
   const WindowAttribute& window = c.as<WindowAttribute>();
+  using Avg = AvgPoolBackward;
+  if (c.op == Op::kAvgPool) {
+    return {{random_like(c.tensor(Avg::kDx), c.id)}, {Avg::kDx}, [&](const auto& at) { return dot(v[Avg::kDy], avg_pool_forward(at[0], window)); }};
+  }
+  using A = MaxPoolBackward;
   const Array x = distinct_like(c.tensor(A::kDx), c.id);
   v[A::kIndex] = max_pool_forward(x, window).index;
   return {{x}, {A::kDx}, [&](const auto& at) { return dot(v[A::kDy], max_pool_forward(at[0], window).y); }};
 }
 
-constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kGlobalPool};
+std::vector<KnownValue> known_values() {
+  Array x = xt::arange(1.0, 10.0);
+  x.reshape({1, 3, 3, 1});
+  WindowAttribute window = {2, 2, 2, 0};
+  window.pad_bottom = window.pad_right = 1;
+  const Array inside = avg_pool_forward(x, window);
+  window.counts_padding = 1;
+  return {{"a mean is of what lies inside", inside, {3, 4.5, 7.5, 9}}, {"or of the padding too", avg_pool_forward(x, window), {3, 2.25, 3.75, 2.25}}};
+}
+
+constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kAvgPool, Op::kGlobalPool};
 
 }  // namespace
 
 extern constinit const OpFamily kPoolFamily = {
-    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable};
+    .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable,
+    .known_values = known_values};
 
 }  // namespace reprise::test

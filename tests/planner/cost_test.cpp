@@ -114,11 +114,11 @@ struct WindowWalk {
 WindowWalk walk(uint32_t H, uint32_t W, WindowAttribute w) {
   WindowWalk sum;
   std::set<std::pair<int, int>> touched;
-  for (uint32_t p = 0; p < window_output(H, w.kernel_h, w.stride, w.pad); ++p) {
-    for (uint32_t q = 0; q < window_output(W, w.kernel_w, w.stride, w.pad); ++q) {
+  for (uint32_t p = 0; p < w.rows().outputs(H); ++p) {
+    for (uint32_t q = 0; q < w.columns().outputs(W); ++q) {
       for (int r = 0; r < w.kernel_h; ++r) {
         for (int s = 0; s < w.kernel_w; ++s) {
-          const int h = static_cast<int>(p * w.stride) - w.pad + r, v = static_cast<int>(q * w.stride) - w.pad + s;
+          const int h = static_cast<int>(p * w.stride_h) - w.pad_top + r * w.dilation_h, v = static_cast<int>(q * w.stride_w) - w.pad_left + s * w.dilation_w;
           ++sum.products;  // on the padding too, as everybody counts them
           if (h >= 0 && v >= 0 && h < static_cast<int>(H) && v < static_cast<int>(W)) touched.insert({h, v});
         }
@@ -130,26 +130,31 @@ WindowWalk walk(uint32_t H, uint32_t W, WindowAttribute w) {
 }
 
 TEST(Cost, ConvolutionsCountTheirProductsAndThePixelsUnderTheirWindows) {
-  const uint32_t N = 2, C = 3, K = 5;
+  const uint32_t N = 2, C = 6, K = 10;
+  const WindowAttribute grouped = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .groups = 2};
+  const WindowAttribute unequal = {.kernel_h = 2, .kernel_w = 3, .stride_h = 3, .pad_top = 1, .stride_w = 1, .pad_left = 0, .dilation_h = 1, .dilation_w = 2};
   const struct {
     uint32_t H, W;
     WindowAttribute window;
-  } cases[] = {{8, 9, {3, 3, 1, 1}}, {8, 8, {3, 3, 2, 1}}, {8, 8, {1, 1, 2, 0}}, {9, 7, {1, 1, 2, 0}}, {11, 11, {7, 7, 2, 3}}, {12, 12, {2, 2, 3, 0}}, {8, 8, {1, 1, 1, 0}}};
+  } cases[] = {{8, 9, grouped}, {9, 11, unequal}, {8, 9, {3, 3, 1, 1}}, {8, 8, {3, 3, 2, 1}}, {8, 8, {1, 1, 2, 0}}, {9, 7, {1, 1, 2, 0}}, {11, 11, {7, 7, 2, 3}}, {12, 12, {2, 2, 3, 0}}, {8, 8, {1, 1, 1, 0}}};
   for (const auto& c : cases) {
     const WindowWalk counted = walk(c.H, c.W, c.window);
-    const uint32_t P = window_output(c.H, c.window.kernel_h, c.window.stride, c.window.pad), Q = window_output(c.W, c.window.kernel_w, c.window.stride, c.window.pad);
-    const Shape x = {N, c.H, c.W, C}, y = {N, P, Q, K}, w = {K, c.window.kernel_h, c.window.kernel_w, C};
-    const double flops = 2 * counted.products * N * C * K, x_read = counted.pixels * N * C, x_all = N * c.H * c.W * C, y_all = N * P * Q * K,
-                 w_all = K * c.window.kernel_h * c.window.kernel_w * C;
+    const uint32_t P = static_cast<uint32_t>(c.window.rows().outputs(c.H)), Q = static_cast<uint32_t>(c.window.columns().outputs(c.W));
+    const uint32_t of_group = C / c.window.groups;
+    const Shape x = {N, c.H, c.W, C}, y = {N, P, Q, K}, w = {K, c.window.kernel_h, c.window.kernel_w, of_group};
+    const double flops = 2 * counted.products * N * of_group * K, x_read = counted.pixels * N * C, x_all = N * c.H * c.W * C, y_all = N * P * Q * K,
+                 w_all = K * c.window.kernel_h * c.window.kernel_w * of_group;
     using Conv = ConvForward;
     expect_cost(one_call<Conv>({{Conv::kY, y}, {Conv::kX, x}, {Conv::kW, w}}).attribute(c.window), flops, 4 * (y_all + x_read + w_all));
     // Statistics of what is written: two vectors, no pass over y of their own.
     expect_cost(one_call<Conv>({{Conv::kY, y}, {Conv::kMeanOfY, {K}}, {Conv::kRstdOfY, {K}}, {Conv::kX, x}, {Conv::kW, w}}).attribute(c.window), flops,
                 4 * (y_all + x_read + w_all + 2 * K));
+    expect_cost(one_call<Conv>({{Conv::kY, y}, {Conv::kX, x}, {Conv::kW, w}, {Conv::kB, {K}}}).attribute(c.window), flops, 4 * (y_all + x_read + w_all + K));
     using Data = ConvBackwardData;
     using Weight = ConvBackwardWeight;
     expect_cost(one_call<Data>({{Data::kDx, x}, {Data::kDy, y}, {Data::kW, w}}).attribute(c.window), flops, 4 * (x_all + y_all + w_all));
     expect_cost(one_call<Weight>({{Weight::kDw, w}, {Weight::kX, x}, {Weight::kDy, y}}).attribute(c.window), flops, 4 * (w_all + x_read + y_all));
+    if (c.window.groups != 1) continue;
     // With a norm folded in: its four vectors, no pass over x of its own.
     const auto with_norm = [&]<typename A>(std::vector<NamedArgument<A, Stored>> arguments) {
       arguments.insert(arguments.end(), {{A::kMean, {C}}, {A::kRstd, {C}}, {A::kGamma, {C}}, {A::kBeta, {C}}});

@@ -152,6 +152,21 @@ TEST(Fold, AConvolutionTakesTheStatisticsOfWhatItWrites) {
   for (size_t i = 0; i < 2; ++i) EXPECT_EQ(statistics(later[i]), (std::vector<ValueId>{kNoValue, kNoValue}));
 }
 
+// A convolution in groups reads what is stored, and takes statistics; one with a bias folds as one without, and keeps it.
+TEST(Fold, AConvolutionInGroupsDoesNotNormalise) {
+  Net net;
+  WindowAttribute depthwise = kThree;
+  depthwise.groups = 16;
+  const ValueId y = net.graph.conv(net.graph.relu(net.norm(net.x, "bn0"), "relu0"), "conv1", 16, depthwise, true);
+  net.graph.conv(net.graph.relu(net.norm(y, "bn1"), "relu1"), "conv2", 16, kThree, true);
+  const std::vector<Call> calls = Folded(net.graph).forward;
+  EXPECT_EQ(names_of(calls), (Names{"conv.forward", "batch_norm.running", "batch_norm.forward", "relu.forward", "conv.forward", "batch_norm.running",
+                                    "norm_conv.forward"}));
+  EXPECT_NE(calls[4].arguments[ConvForward::kMeanOfY], kNoValue);
+  EXPECT_EQ(calls[4].arguments[ConvForward::kB], net.graph.nodes[3].parameters[1]);
+  EXPECT_EQ(calls[6].arguments[NormConvForward::kB], net.graph.nodes.back().parameters[1]);
+}
+
 TEST(Fold, NoStatisticsAreTakenAcrossACut) {
   Net net;
   net.graph.cut(net.x);

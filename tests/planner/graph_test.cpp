@@ -61,6 +61,19 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.conv(v.image, "c", 4, {11, 3, 1, 1}); }, {"c (conv): its window of 11 x 3 is larger", "at most 10 x 10"}},
       {[](Values& v) { v.graph.conv(v.image, "c", 4, {3, 11, 1, 1}); }, {"c (conv): its window of 3 x 11 is larger", "at most 10 x 10"}},
       {[](Values& v) { v.graph.conv(v.table, "c", 4, kThree); }, {"c (conv): x is table [7,12] of f32; must be what a node writes, or the input"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 4, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .groups = 3}); },
+       {"c (conv): has 3 groups; they must divide the 4 channels of x and the 4 output channels"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 6, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .groups = 4}); },
+       {"c (conv): has 4 groups", "the 6 output channels"}},
+      {[](Values& v) { v.graph.conv(v.image, "c", 4, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .dilation_h = 5}); },
+       {"c (conv): its window of 11 x 11 is larger", "at most 10 x 10"}},
+      {[](Values& v) { v.graph.conv_transpose(v.rows, "t", 4, kThree); }, {"t (conv_transpose): x is rows"}},
+      {[](Values& v) { v.graph.conv_transpose(v.image, "t", 0, kThree); }, {"t (conv_transpose): has 0 output channels"}},
+      {[](Values& v) { v.graph.conv_transpose(v.image, "t", 4, {3, 3, 2, 1}, 2); },
+       {"t (conv_transpose): writes 2 more rows or columns; must be fewer than its stride of 2"}},
+      {[](Values& v) { v.graph.conv_transpose(v.image, "t", 4, {1, 1, 1, 9}); }, {"t (conv_transpose): would write -10 rows or columns"}},
+      {[](Values& v) { v.graph.conv_transpose(v.image, "t", 3, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .groups = 2}); },
+       {"t (conv_transpose): has 2 groups", "the 3 output channels"}},
       {[](Values& v) { v.graph.batch_norm(v.rows, "n"); }, {"n (batch_norm): x is rows [6,12] of f32; must be images"}},
       {[](Values& v) { v.graph.batch_norm(v.image, "n", 0.0f); }, {"n (batch_norm): is given epsilon 0", "NormAttribute"}},
       {[](Values& v) { v.graph.batch_norm(v.image, "n", 1e-5f, 2.0f); }, {"n (batch_norm): is given", "momentum 2"}},
@@ -78,8 +91,14 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.add(v.rows, v.sequence, "a"); }, {"a (add): b is sequence [2,3,12] of f32; must be [6,12]"}},
       {[](Values& v) { v.graph.swiglu(v.rows, v.sequence, "s"); }, {"s (swiglu): up is sequence [2,3,12] of f32; must be [6,12]"}},
       {[](Values& v) { v.graph.max_pool(v.rows, "p", kThree); }, {"p (max_pool): x is rows"}},
-      {[](Values& v) { v.graph.max_pool(v.image, "p", {2, 2, 2, 2}); }, {"p (max_pool): is padded by 2; must be by less"}},
+      {[](Values& v) { v.graph.max_pool(v.image, "p", {2, 2, 2, 2}); }, {"p (max_pool): is padded by 2, 2, 2 and 2", "must be by less"}},
       {[](Values& v) { v.graph.max_pool(v.image, "p", {20, 20, 1, 10}); }, {"p (max_pool): its window has 400 places; must have at most 256"}},
+      {[](Values& v) { v.graph.max_pool(v.image, "p", {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .pad_top = 0, .pad_bottom = 3}); },
+       {"p (max_pool): is padded by 0, 0, 3 and 0"}},
+      {[](Values& v) { v.graph.avg_pool(v.rows, "p", kThree); }, {"p (avg_pool): x is rows"}},
+      {[](Values& v) { v.graph.avg_pool(v.image, "p", {2, 2, 2, 2}); }, {"p (avg_pool): is padded by 2"}},
+      {[](Values& v) { v.graph.avg_pool(v.image, "p", {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .pad_top = 0, .groups = 2}); },
+       {"p (avg_pool): has 2 groups"}},
       {[](Values& v) { v.graph.global_pool(v.sequence, "p"); }, {"p (global_pool): x is sequence [2,3,12] of f32; must be images"}},
       {[](Values& v) { v.graph.linear(v.tokens, "l", 4, false, false, 1); }, {"l (linear): x is tokens"}},
       {[](Values& v) { v.graph.linear(v.rows, "l", 0, false, false, 1); }, {"l (linear): has 0 output features"}},
@@ -271,11 +290,15 @@ class RandomNode {
   }
 
   void build() {
-    const WindowAttribute window = {small(), small(), small(), small()};
+    WindowAttribute window = {small(), small(), small(), small()};
+    if (below(2) == 0) {
+      window.stride_w = small(), window.pad_left = small(), window.pad_bottom = small(), window.pad_right = small();
+      window.dilation_h = small(), window.dilation_w = small(), window.groups = below(4);
+    }
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(25)) {
-      case 0: graph_.conv(any(), name, below(4), window); break;
+    switch (below(27)) {
+      case 0: graph_.conv(any(), name, below(4), window, below(2) == 0); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
       case 3: graph_.add(any(), any(), name); break;
@@ -308,6 +331,8 @@ class RandomNode {
       case 21: graph_.reshape(any(), name, {below(4) + 1, below(4) + 1, below(4) + 1}); break;
       case 22: graph_.transpose(any(), name, {0, 1 + below(3), 1 + below(3)}); break;
       case 23: graph_.resize(any(), name, below(4), below(4), static_cast<ResizeKind>(below(4))); break;
+      case 24: graph_.avg_pool(any(), name, window); break;
+      case 25: graph_.conv_transpose(any(), name, below(4), window, below(2), below(2), below(2) == 0); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -345,7 +370,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 23u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 25u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----
@@ -467,6 +492,63 @@ TEST(GroupNorm, GradientsAreThoseOfTheWholeNetwork) {
 TEST(GroupNorm, TrainsWithTheSameBitsUnderEverySchedule) {
   for (const DType stored : {DType::kF32, DType::kBf16}) {
     expect_same_bits_under_every_schedule(group_norm_recipe(stored), GroupNormNetwork::build(stored), GroupNormNetwork::source());
+  }
+}
+
+// ---- windows of every kind in a network ----
+
+// A bias, groups, single channels, dilation, strides and paddings that differ, and both pools.
+struct WindowNetwork {
+  static constexpr uint32_t kN = 3, kH = 13, kW = 11, kIn = 3, kC = 8, kClasses = 4;
+
+  static Graph build(DType stored) {
+    Graph g(stored);
+    g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
+    g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
+    const ValueId x = g.conv(g.input, "stem", kC, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 0, .pad_left = 1, .pad_bottom = 2, .pad_right = 1}, true);
+    g.cut(x);
+    const ValueId wide = g.relu(g.batch_norm(g.conv(x, "expand", 2 * kC, {1, 1, 1, 0}), "bn1"), "relu1");
+    const ValueId deep = g.conv(wide, "depthwise", 2 * kC, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1, .groups = 2 * kC});
+    const ValueId narrow = g.conv(g.relu(g.batch_norm(deep, "bn2"), "relu2"), "project", kC, {1, 1, 1, 0}, true), unit = g.add(x, narrow, "unit");
+    g.cut(unit);
+    const ValueId pooled = g.max_pool(unit, "max", {.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .pad_top = 1, .stride_w = 1, .pad_left = 0});
+    const ValueId apart = g.conv(pooled, "dilated", kC, {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 2, .dilation_h = 2, .groups = 2}, true);
+    g.cut(apart);
+    const ValueId larger = g.conv_transpose(apart, "transposed", kC, {.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .pad_top = 1, .pad_right = 0}, 1, 0, true);
+    const ValueId mean = g.avg_pool(larger, "avg", {.kernel_h = 3, .kernel_w = 3, .stride_h = 2, .pad_top = 1});
+    g.loss_head(g.global_pool(g.relu(mean, "relu3"), "pool"), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
+    return g;
+  }
+
+  static BatchSource source() {
+    return {nullptr, [](void*, uint64_t, uint32_t, BatchSink& sink) {
+              std::mt19937 random(7);
+              std::uniform_real_distribution<float> uniform(-1, 1);
+              std::vector<float> pixels(size_t{kN} * kH * kW * kIn);
+              for (float& pixel : pixels) pixel = uniform(random);
+              const std::vector<Bf16> rounded(pixels.begin(), pixels.end());
+              const int32_t labels[kN] = {2, 0, 3};
+              const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
+              sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), labels, kN);
+              return ok_status();
+            }};
+  }
+};
+
+TEST(Windows, TrainWithTheSameBitsUnderEverySchedule) {
+  for (const DType stored : {DType::kF32, DType::kBf16}) {
+    const Recipe recipe = group_norm_recipe(stored);
+    const Graph network = WindowNetwork::build(stored);
+    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, WindowNetwork::source(), {.steps = 12});
+    EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front());
+    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"optimal", 0}, {"optimal", 0.5}};
+    for (const auto& [strategy, share] : schedules) {
+      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
+      const PlannedRun run = plan_run(recipe, network, strategy, share);
+      expect_same(expected, train_plan(run.planned.plan, WindowNetwork::source(), {.steps = 12, .workers = 3, .poison = true}), what);
+      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
+      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
+    }
   }
 }
 

@@ -9,7 +9,7 @@
 namespace reprise::test {
 namespace {
 
-REPRISE_JUDGE_PRODUCTS(23, 7, Op::kConv, Op::kNormConv);
+REPRISE_JUDGE_PRODUCTS(23, 7, Op::kConv, Op::kNormConv, Op::kConvTranspose);
 
 // ---- tensor cores ----
 
@@ -55,7 +55,7 @@ TEST(CudaTensorCores, AreAskedForEveryTile) {
       in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s, CardSize::kSmall), CardSize::kSmall).count > 1;
     } else {
       const ConvShape s = conv_shape(c.tensor(ConvBackwardData::kDx), c.tensor(ConvBackwardData::kDy), window);
-      const ConvPhase rows = conv_phase(s.H, window.kernel_h, window, 0), columns = conv_phase(s.W, window.kernel_w, window, 0);
+      const ConvPhase rows = conv_phase(s.H, window.rows(), 0), columns = conv_phase(s.W, window.columns(), 0);
       if (conv_backward_uses_mma(DType::kBf16, s)) meet(c, {ConvPhases{rows, columns}.inputs(s.N), s.C, s.K});
     }
   }

@@ -33,7 +33,7 @@ const Backend kBackend = cuda_backend(kMachine);
 // ---- which cases ----
 
 // These meet the judge in tests of their own (cuda_products.h).
-bool is_product(Op op) { return op == Op::kLinear || op == Op::kConv || op == Op::kNormConv || op == Op::kAttention; }
+bool is_product(Op op) { return op == Op::kLinear || op == Op::kConv || op == Op::kNormConv || op == Op::kConvTranspose || op == Op::kAttention; }
 bool exists(const KernelCase& c) { return !is_product(c.op) && kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr; }
 
 std::vector<Judged> judged(bool (*keep)(const KernelCase&)) {

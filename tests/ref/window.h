@@ -15,15 +15,24 @@ void for_each_tap(size_t N, size_t H, size_t W, size_t P, size_t Q, const Window
       for (size_t q = 0; q < Q; ++q)
         for (size_t r = 0; r < window.kernel_h; ++r)
           for (size_t s = 0; s < window.kernel_w; ++s) {
-            const long h = static_cast<long>(p * window.stride + r) - window.pad;
-            const long w = static_cast<long>(q * window.stride + s) - window.pad;
+            const long h = static_cast<long>(p * window.stride_h + r * window.dilation_h) - window.pad_top;
+            const long w = static_cast<long>(q * window.stride_w + s * window.dilation_w) - window.pad_left;
             if (h < 0 || w < 0 || h >= static_cast<long>(H) || w >= static_cast<long>(W)) continue;
             f(n, p, q, static_cast<size_t>(h), static_cast<size_t>(w), r, s);
           }
 }
 
-inline size_t window_positions(size_t length, size_t kernel, const WindowAttribute& window) {
-  return (length + 2 * window.pad - kernel) / window.stride + 1;
+// By sliding: how often a window fits into what is padded.
+inline size_t window_positions(size_t length, size_t kernel, size_t stride, size_t dilation, size_t padding) {
+  size_t positions = 0;
+  while (positions * stride + (kernel - 1) * dilation < length + padding) ++positions;
+  return positions;
+}
+inline size_t window_rows(size_t H, const WindowAttribute& w) {
+  return window_positions(H, w.kernel_h, w.stride_h, w.dilation_h, size_t{w.pad_top} + w.pad_bottom);
+}
+inline size_t window_columns(size_t W, const WindowAttribute& w) {
+  return window_positions(W, w.kernel_w, w.stride_w, w.dilation_w, size_t{w.pad_left} + w.pad_right);
 }
 
 }  // namespace reprise::ref

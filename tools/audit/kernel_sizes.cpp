@@ -22,8 +22,10 @@ struct Definition {
   const char *name, *text;
 };
 constexpr Definition kDefinitions[] = {
-    {"kernel_h", "R"}, {"kernel_w", "S"}, {"stride", "1"}, {"pad", "0"}, {"P", "(H + 2pad - kernel_h) / stride + 1"},
-    {"Q", "(W + 2pad - kernel_w) / stride + 1"}, {"epsilon", "1e-5"}, {"Norm.momentum", "0.1"},
+    {"kernel_h", "R"}, {"kernel_w", "S"}, {"stride", "1"}, {"pad", "0"}, {"stride_w", "stride"}, {"pad_left", "pad"}, {"pad_bottom", "pad"},
+    {"pad_right", "pad_left"}, {"dilation_h", "1"}, {"dilation_w", "dilation_h"}, {"groups", "1"}, {"counts_padding", "0"},
+    {"P", "(H + pad + pad_bottom - dilation_h (kernel_h - 1) - 1) / stride + 1"},
+    {"Q", "(W + pad_left + pad_right - dilation_w (kernel_w - 1) - 1) / stride_w + 1"}, {"epsilon", "1e-5"}, {"Norm.momentum", "0.1"},
     {"count", "N H W"}, {"kv_heads", "heads"}, {"Attention.W", "(heads + 2kv_heads) C / heads"}, {"D", "C / heads"}, {"rotary", "D"},
     {"neighbours", "0"}, {"theta", "10000"}, {"scale", "1"}, {"input_major", "0"}, {"tanh_form", "0"}, {"dropout", "0"},
     {"probability", "0"}, {"stream", "0"}, {"max_norm", "0"}, {"weight_decay", "0"}, {"Update.momentum", "0.95"}, {"nesterov", "1"}, {"beta1", "0.9"},

@@ -3,6 +3,7 @@
 #include "tools/graph/cost.h"
 
 #include <algorithm>
+#include <set>
 
 namespace reprise {
 
@@ -29,10 +30,14 @@ double matrix_flops(const KernelCall& call, const AttributeTables& attributes) {
   const auto& a = call.tensors;
   switch (call.op) {
     case Op::kConv:
-    case Op::kNormConv: {
+    case Op::kNormConv: {  // each output channel has its own row of w, of its group's inputs
       const Tensor* y = call.pass == Pass::kForward ? a[0] : call.pass == Pass::kBackwardData ? a[1] : a[2];
       const Tensor* w = call.pass == Pass::kForward ? a[4] : call.pass == Pass::kBackwardData ? a[2] : a[0];
       return 2 * elements(y) * elements(w) / w->shape[0];
+    }
+    case Op::kConvTranspose: {
+      using A = ConvTransposeForward;
+      return 2 * elements(a[A::kX]) * elements(a[A::kW]) / a[A::kW]->shape[0];
     }
     case Op::kLinear: {
       if (call.pass == Pass::kBackwardBias) return 0;
@@ -58,18 +63,29 @@ double matrix_flops(const KernelCall& call, const AttributeTables& attributes) {
   }
 }
 
-// Where the stride is longer than the window, some of the input lies under none.
+// Elements along one dimension that some output's window reads, of `size`: where the stride is longer than the window, some lie under none, and
+// dilation leaves others out.
+double elements_under(const WindowSide& side, uint32_t size, uint32_t outputs) {
+  if (side.stride <= side.kernel && side.dilation == 1) return size;
+  std::set<uint64_t> met;
+  for (uint64_t o = 0; o < outputs; ++o) {
+    for (uint64_t t = 0; t < side.kernel; ++t) {
+      const uint64_t place = o * side.stride + t * side.dilation;
+      if (place >= side.pad && place - side.pad < size) met.insert(place);
+    }
+  }
+  return static_cast<double>(met.size());
+}
+
+// Of a convolution's x, those under its windows.
 double conv_elements(const KernelCall& call, size_t argument, const AttributeTables& attributes) {
   const Tensor& tensor = *call.tensors[argument];
   const size_t x = call.pass == Pass::kForward ? 3 : 1;
   if (call.pass == Pass::kBackwardData || argument != x) return elements(&tensor);
   const Tensor& y = *call.tensors[call.pass == Pass::kForward ? 0 : 2];
   const WindowAttribute& window = attributes.of<WindowAttribute>()[call.attribute];
-  const auto along = [&](uint32_t input, uint32_t output, uint32_t kernel) -> double {
-    return window.stride <= kernel ? input : std::min(input, output * kernel);
-  };
-  return elements(&tensor) / tensor.shape[1] / tensor.shape[2] * along(tensor.shape[1], y.shape[1], window.kernel_h) *
-         along(tensor.shape[2], y.shape[2], window.kernel_w);
+  return elements(&tensor) / tensor.shape[1] / tensor.shape[2] * elements_under(window.rows(), tensor.shape[1], y.shape[1]) *
+         elements_under(window.columns(), tensor.shape[2], y.shape[2]);
 }
 
 // Forward gathers a table's rows; backward adds to them, or writes the whole table, of which all other rows are zero.

@@ -143,7 +143,7 @@ class NormFolder {
           continue;
         }
         const auto call = reading_norm((*calls)[reader.call], reader.place, by);
-        if (!call) return false;
+        if (!call || is_in_groups(*call)) return false;
         rewritten.push_back({&(*calls)[reader.call], *call});
       }
     }
@@ -153,6 +153,9 @@ class NormFolder {
     forward_.drop(relu);
     return true;
   }
+
+  // A convolution in groups does not normalise (lib/ops/conv.h).
+  bool is_in_groups(const Call& call) const { return graph_.attributes.of<WindowAttribute>()[call.attribute].groups != 1; }
 
   void mask_in_norm(size_t relu, const Call& norm) {
     const ValueId dn = backward_[relu].arguments[ReluBackward::kDx], da = backward_[relu].arguments[ReluBackward::kDy];

@@ -13,7 +13,7 @@ void want_statistics(Graph& graph);
 
 // Rewrites the calls of a piece of the graph, where the graph is not cut between them:
 //   convolution(relu(batch_norm(x)))       the convolutions normalise x themselves, forward and for their weights' gradients; every
-//                                          reader of the ReLU must be one
+//                                          reader of the ReLU must be one, and of one group of channels
 //   batch_norm(convolution(x))             the convolution takes the statistics that it was marked for
 //   relu(add(batch_norm(x), b))            one kernel; batch_norm and add must have no other reader
 // An op folds where kFoldedReaders or kStatisticsWriters (fold.cpp) has a line for it.

@@ -89,10 +89,21 @@ class NodeRules {
   }
   void require_window(const Tensor& in, const WindowAttribute& window) const {
     require_sense(window);
-    const uint32_t fits_h = in.shape[1] + 2u * window.pad, fits_w = in.shape[2] + 2u * window.pad;
-    require(window.kernel_h <= fits_h && window.kernel_w <= fits_w,
-            "its window of " + std::to_string(window.kernel_h) + " x " + std::to_string(window.kernel_w) + " is larger than its padded input; must be at most " +
-                std::to_string(fits_h) + " x " + std::to_string(fits_w));
+    const WindowSide rows = window.rows(), columns = window.columns();
+    const uint64_t fits_h = uint64_t{in.shape[1]} + rows.pad + rows.far_pad, fits_w = uint64_t{in.shape[2]} + columns.pad + columns.far_pad;
+    const auto size_text = [](uint64_t h, uint64_t w) { return std::to_string(h) + " x " + std::to_string(w); };
+    require(rows.extent() <= fits_h && columns.extent() <= fits_w, "its window of " + size_text(rows.extent(), columns.extent()) +
+                                                                       " is larger than its padded input; must be at most " + size_text(fits_h, fits_w));
+  }
+  // Of a pool.
+  void require_pool(const Tensor& in, const WindowAttribute& window) const {
+    require_window(in, window);
+    require(window.groups == 1, "has " + std::to_string(window.groups) + " groups; a pool takes each channel by itself, and has 1");
+    const auto meets = [](const WindowSide& side, uint32_t size) { return side.always_meets(size, side.outputs(size)); };
+    require(meets(window.rows(), in.shape[1]) && meets(window.columns(), in.shape[2]),
+            "is padded by " + std::to_string(window.pad_top) + ", " + std::to_string(window.pad_left) + ", " + std::to_string(window.pad_bottom) +
+                " and " + std::to_string(window.pad_right) + " (top, left, bottom, right); must be by less than its window's height and width, so that " +
+                "no window lies in the padding alone");
   }
 
  private:
@@ -109,7 +120,15 @@ class NodeRules {
 
 }  // namespace
 
-uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad) { return (input + 2 * pad - kernel) / stride + 1; }
+namespace {
+
+// [N,P,Q,channels] of a window over [N,H,W,C] that it fits into.
+Shape shape_under(const Tensor& in, const WindowAttribute& window, uint32_t channels) {
+  const auto outputs = [](const WindowSide& side, uint32_t size) { return static_cast<uint32_t>(side.outputs(size)); };
+  return {in.shape[0], outputs(window.rows(), in.shape[1]), outputs(window.columns(), in.shape[2]), channels};
+}
+
+}  // namespace
 
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape) {
   std::array<uint32_t, kMaxRank> padded = {1, 1, 1, 1};
@@ -170,23 +189,59 @@ Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
   return nodes.back();
 }
 
-ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window) {
+ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias) {
   const NodeRules rules(*this, Op::kConv, name);
   const Tensor in = rules.image(x);
   rules.require_window(in, window);
   rules.require(out_channels > 0, "has 0 output channels; must have at least one");
-  const uint32_t channels = in.shape[3];
+  const uint32_t channels = in.shape[3], groups = window.groups;
+  rules.require(channels % groups == 0 && out_channels % groups == 0,
+                "has " + std::to_string(groups) + " groups; they must divide the " + std::to_string(channels) + " channels of x and the " +
+                    std::to_string(out_channels) + " output channels");
+  const uint32_t taps = uint32_t{window.kernel_h} * window.kernel_w;
+  const float bound = 1.0f / std::sqrt(static_cast<float>(channels / groups) * static_cast<float>(taps));
   // torchvision: kaiming_normal_(mode="fan_out", nonlinearity="relu").
   const float fan_out = static_cast<float>(out_channels) * window.kernel_h * window.kernel_w;
-  const ValueId weight = parameter(name + ".weight", {out_channels, window.kernel_h, window.kernel_w, channels}, InitKind::kNormal,
-                                   std::sqrt(2.0f / fan_out));
-  const ValueId y = add_value(name, ValueKind::kActivation,
-                              {in.shape[0], window_output(in.shape[1], window.kernel_h, window.stride, window.pad),
-                               window_output(in.shape[2], window.kernel_w, window.stride, window.pad), out_channels});
+  const Shape shape = {out_channels, window.kernel_h, window.kernel_w, channels / groups};
+  const ValueId weight = bias ? parameter(name + ".weight", shape, InitKind::kUniform, bound)
+                              : parameter(name + ".weight", shape, InitKind::kNormal, std::sqrt(2.0f / fan_out));
+  const ValueId b = bias ? parameter(name + ".bias", {out_channels}, InitKind::kUniform, bound) : kNoValue;
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_under(in, window, out_channels));
   Node& n = node(Op::kConv, name, {x});
   n.attribute = attributes.intern(window);
   n.outputs = {y};
-  n.parameters = {weight};
+  n.parameters = {weight, b};
+  return y;
+}
+
+ValueId Graph::conv_transpose(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, uint32_t more_h, uint32_t more_w,
+                              bool bias) {
+  const NodeRules rules(*this, Op::kConvTranspose, name);
+  const Tensor in = rules.image(x);
+  rules.require_sense(window);
+  const uint32_t channels = in.shape[3], groups = window.groups;
+  rules.require(out_channels > 0, "has 0 output channels; must have at least one");
+  rules.require(channels % groups == 0 && out_channels % groups == 0,
+                "has " + std::to_string(groups) + " groups; they must divide the " + std::to_string(channels) + " channels of x and the " +
+                    std::to_string(out_channels) + " output channels");
+  const auto size_of = [&](const WindowSide& side, uint32_t places, uint32_t more) {
+    const int64_t size = (int64_t{places} - 1) * side.stride + side.extent() + more - side.pad - side.far_pad;
+    rules.require(size > 0 && size <= 0xffffffff,
+                  "would write " + std::to_string(size) + " rows or columns; must be padded by less than its windows cover");
+    rules.require(side.outputs(static_cast<uint64_t>(size)) == places,
+                  "writes " + std::to_string(more) + " more rows or columns; must be fewer than its stride of " + std::to_string(side.stride));
+    return static_cast<uint32_t>(size);
+  };
+  const Shape out = {in.shape[0], size_of(window.rows(), in.shape[1], more_h), size_of(window.columns(), in.shape[2], more_w), out_channels};
+  const Shape shape = {channels, window.kernel_h, window.kernel_w, out_channels / groups};
+  const float bound = 1.0f / std::sqrt(static_cast<float>(uint32_t{window.kernel_h} * window.kernel_w) * static_cast<float>(out_channels / groups));
+  const ValueId weight = parameter(name + ".weight", shape, InitKind::kUniform, bound);
+  const ValueId b = bias ? parameter(name + ".bias", {out_channels}, InitKind::kUniform, bound) : kNoValue;
+  const ValueId y = add_value(name, ValueKind::kActivation, out);
+  Node& n = node(Op::kConvTranspose, name, {x});
+  n.attribute = attributes.intern(window);
+  n.outputs = {y};
+  n.parameters = {weight, b};
   return y;
 }
 
@@ -260,18 +315,26 @@ ValueId Graph::broadcast(Op op, ValueId a, ValueId b, const std::string& name) {
 ValueId Graph::max_pool(ValueId x, const std::string& name, WindowAttribute window) {
   const NodeRules rules(*this, Op::kMaxPool, name);
   const Tensor in = rules.image(x);
-  rules.require_window(in, window);
-  rules.require(window.pad < window.kernel_h && window.pad < window.kernel_w,
-                "is padded by " + std::to_string(window.pad) + "; must be by less than its window's height and width");
+  rules.require_pool(in, window);
   rules.require(uint32_t{window.kernel_h} * window.kernel_w <= 256, "its window has " + std::to_string(uint32_t{window.kernel_h} * window.kernel_w) +
                                                                       " places; must have at most 256, which a byte can number");
-  const Shape shape = {in.shape[0], window_output(in.shape[1], window.kernel_h, window.stride, window.pad),
-                       window_output(in.shape[2], window.kernel_w, window.stride, window.pad), in.shape[3]};
+  const Shape shape = shape_under(in, window, in.shape[3]);
   const ValueId y = add_value(name, ValueKind::kActivation, shape);
   const ValueId index = add_value(name + ".index", ValueKind::kActivation, shape, DType::kU8);
   Node& n = node(Op::kMaxPool, name, {x});
   n.attribute = attributes.intern(window);
   n.outputs = {y, index};
+  return y;
+}
+
+ValueId Graph::avg_pool(ValueId x, const std::string& name, WindowAttribute window) {
+  const NodeRules rules(*this, Op::kAvgPool, name);
+  const Tensor in = rules.image(x);
+  rules.require_pool(in, window);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_under(in, window, in.shape[3]));
+  Node& n = node(Op::kAvgPool, name, {x});
+  n.attribute = attributes.intern(window);
+  n.outputs = {y};
   return y;
 }
 

@@ -167,7 +167,14 @@ class Graph {
   // Each appends a node and answers its main output. What the op's kernels could not take (a wrong shape, rank or type, an attribute
   // without sense, a value that is not there, a second parameter of one name) throws a UserError whose line names the node, its op and
   // what would be right, so that a graph may come from elsewhere than our models.
-  ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window);
+  // With `bias` the parameters are drawn as PyTorch draws a Conv2d's, uniform up to 1/sqrt(fan in); without one the weight as torchvision's ResNet
+  // draws it, normal by the fan out.
+  ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias = false);
+  // Transposed: x is what a convolution with `window` of the output would write, and the weight is that convolution's, [channels of x,R,S,
+  // out_channels / groups]. `more_h`, `more_w`: rows and columns of the output beyond the smallest that has so many places, of which a stride
+  // leaves several (PyTorch's output_padding). Drawn as PyTorch draws a ConvTranspose2d's.
+  ValueId conv_transpose(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, uint32_t more_h = 0, uint32_t more_w = 0,
+                         bool bias = false);
   ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f);
   // `groups`: of neighbouring channels, which must divide into them; 1 normalises a whole image, as many as there are channels each by itself.
   ValueId group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon = 1e-5f);
@@ -176,6 +183,7 @@ class Graph {
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId multiply(ValueId a, ValueId b, const std::string& name);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
+  ValueId avg_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
   // Where `adapters` gives the layer a rank, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
@@ -246,8 +254,6 @@ std::string op_name(Op op);
 
 KernelCall kernel_call(const Graph& graph, const Call& call);
 
-// Places of a window along one side of an input that it fits into, padding included.
-uint32_t window_output(uint32_t input, uint32_t kernel, uint32_t stride, uint32_t pad);
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape);
 
 }  // namespace reprise

@@ -44,7 +44,7 @@ KeepRule keep_ops(const std::string& policy, const std::vector<std::string>& ops
 }
 
 KeepRule rule_over_plain_ops(const std::string& policy) {
-  if (policy == "dots") return [](const Graph&, Op op, ValueId) { return is_one_of(op, {Op::kConv, Op::kLinear}); };
+  if (policy == "dots") return [](const Graph&, Op op, ValueId) { return is_one_of(op, {Op::kConv, Op::kConvTranspose, Op::kLinear}); };
   if (policy == "linear") return [](const Graph&, Op op, ValueId) { return op == Op::kLinear; };
   if (policy == "attention-core") return [](const Graph&, Op op, ValueId) { return op != Op::kAttention; };
   if (policy == "drop-bn-relu") {

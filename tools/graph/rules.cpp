@@ -106,12 +106,20 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
   const auto& out = n.outputs;
   const auto& p = n.parameters;
   switch (n.op) {
-    case Op::kConv: return {call<ConvForward>({{ConvForward::kY, out[0]}, {ConvForward::kX, in[0]}, {ConvForward::kW, p[0]}}, n.attribute)};
+    case Op::kConv: {
+      using A = ConvForward;
+      return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kW, p[0]}, {A::kB, p[1]}}, n.attribute)};
+    }
+    case Op::kConvTranspose: {
+      using A = ConvTransposeForward;
+      return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kW, p[0]}, {A::kB, p[1]}}, n.attribute)};
+    }
     case Op::kBatchNorm: return batch_norm_calls(n);
     case Op::kDora: return dora_calls(n);
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
     case Op::kUnary: return {unary_call<UnaryForward>(n)};
+    case Op::kAvgPool: return {unary_call<AvgPoolForward>(n)};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
     case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
@@ -399,6 +407,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   switch (n.op) {
     case Op::kConv: return convolution(n, dy);
+    case Op::kConvTranspose: return transposed_convolution(n, dy);
     case Op::kLinear: return linear(n, dy);
     case Op::kDora: return dora(n, dy);
     case Op::kBatchNorm:
@@ -447,6 +456,10 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
       using A = MaxPoolBackward;
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kIndex, n.outputs[1]}, {A::kDy, dy}}, n.attribute), A::kDx, true);
     }
+    case Op::kAvgPool: {
+      using A = AvgPoolBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}, n.attribute), A::kDx, true);
+    }
     case Op::kGlobalPool: {
       using A = GlobalPoolBackward;
       return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}), A::kDx, true);
@@ -487,12 +500,13 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
   }
 }
 
-// The weight's gradient first: it is the last to read x, whose room the gradient of x may then take.
+// The weight's gradient first: it is the last to read x, whose room the gradient of x may then take. Then that of the bias.
 void BackwardBuilder::convolution(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
   using W = ConvBackwardWeight;
   Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, x}, {W::kDy, dy}}, n.attribute);
   if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
+  bias_gradient(n.parameters[1], dy);
   using D = ConvBackwardData;
   if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, n.attribute), D::kDx, true);
 }
@@ -506,7 +520,25 @@ void BackwardBuilder::multiply(const Node& n, ValueId dy) {
   if (needs_gradient_[a]) write(a, call<D>({{D::kDa, kNoValue}, {D::kDy, dy}, {D::kB, b}}), D::kDa, true);
 }
 
-// As a convolution; then the gradient of the bias. A scale counts in forward alone: dy of such a layer, the first of an adapter, holds it already,
+// The convolution whose gradient of data the node is: of dy.
+void BackwardBuilder::transposed_convolution(const Node& n, ValueId dy) {
+  const ValueId x = n.inputs[0];
+  using W = ConvBackwardWeight;
+  Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, dy}, {W::kDy, x}}, n.attribute);
+  if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
+  bias_gradient(n.parameters[1], dy);
+  using D = ConvForward;
+  if (needs_gradient_[x]) write(x, call<D>({{D::kY, kNoValue}, {D::kX, dy}, {D::kW, n.parameters[0]}}, n.attribute), D::kY, false);
+}
+
+// Of whatever adds a bias to each of its channels.
+void BackwardBuilder::bias_gradient(ValueId parameter, ValueId dy) {
+  using B = LinearBackwardBias;
+  Call bias = call<B>({{B::kDb, kNoValue}, {B::kDy, dy}});
+  if (weight_gradient(parameter, bias, B::kDb) != kNoValue) calls_.push_back(bias);
+}
+
+// As a convolution. A scale counts in forward alone: dy of such a layer, the first of an adapter, holds it already,
 // because the second made it so.
 void BackwardBuilder::linear(const Node& n, ValueId dy) {
   const ValueId x = n.inputs[0];
@@ -514,9 +546,7 @@ void BackwardBuilder::linear(const Node& n, ValueId dy) {
   using W = LinearBackwardWeight;
   Call weight = call<W>({{W::kDw, kNoValue}, {W::kX, x}, {W::kDy, dy}}, unscaled);
   if (weight_gradient(n.parameters[0], weight, W::kDw) != kNoValue) calls_.push_back(weight);
-  using B = LinearBackwardBias;
-  Call bias = call<B>({{B::kDb, kNoValue}, {B::kDy, dy}});
-  if (weight_gradient(n.parameters[1], bias, B::kDb) != kNoValue) calls_.push_back(bias);
+  bias_gradient(n.parameters[1], dy);
   if (n.low_rank != kNoNode) adapter(n, dy);
   using D = LinearBackwardData;
   if (needs_gradient_[x]) write(x, call<D>({{D::kDx, kNoValue}, {D::kDy, dy}, {D::kW, n.parameters[0]}}, unscaled), D::kDx, true);
@@ -550,9 +580,7 @@ void BackwardBuilder::concat(const Node& n, ValueId dy) {
 
 // The bias's gradient first: dz may take the room of dy.
 void BackwardBuilder::dora(const Node& n, ValueId dy) {
-  using B = LinearBackwardBias;
-  Call bias = call<B>({{B::kDb, kNoValue}, {B::kDy, dy}});
-  if (weight_gradient(n.parameters[1], bias, B::kDb) != kNoValue) calls_.push_back(bias);
+  bias_gradient(n.parameters[1], dy);
   using A = DoraBackward;
   Call scale = call<A>({{A::kDz, kNoValue}, {A::kZ, n.inputs[0]}, {A::kMagnitudes, n.parameters[0]}, {A::kNorms, n.outputs[1]}, {A::kDy, dy}});
   weight_gradient(n.parameters[0], scale, A::kDmagnitudes);

@@ -56,6 +56,8 @@ class BackwardBuilder {
   void differentiate(const Node& node, ValueId dy);
   void convolution(const Node& node, ValueId dy);
   void multiply(const Node& node, ValueId dy);
+  void transposed_convolution(const Node& node, ValueId dy);
+  void bias_gradient(ValueId parameter, ValueId dy);
   void linear(const Node& node, ValueId dy);
   void adapter(const Node& node, ValueId dy);
   void dora(const Node& node, ValueId dy);

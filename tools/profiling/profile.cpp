@@ -22,7 +22,15 @@ std::string number_text(double value) {
 
 // Only what changes the work: two dropouts that differ in their random stream cost the same.
 std::string work_text(const WindowAttribute& w) {
-  return " window=" + std::to_string(w.kernel_h) + "x" + std::to_string(w.kernel_w) + "/" + std::to_string(w.stride) + "+" + std::to_string(w.pad);
+  const auto number = [](uint32_t n) { return std::to_string(n); };
+  std::string text = " window=" + number(w.kernel_h) + "x" + number(w.kernel_w) + "/" + number(w.stride_h) + "+" + number(w.pad_top);
+  const WindowAttribute alike = {w.kernel_h, w.kernel_w, w.stride_h, w.pad_top};
+  if (w.columns() != alike.columns() || w.rows() != alike.rows()) {
+    for (const WindowSide& side : {w.rows(), w.columns()}) {
+      text += " " + number(side.stride) + ":" + number(side.dilation) + "+" + number(side.pad) + "+" + number(side.far_pad);
+    }
+  }
+  return text + (w.groups == 1 ? "" : " groups=" + number(w.groups)) + (w.counts_padding == 0 ? "" : " counts_padding");
 }
 std::string work_text(const NormAttribute& n) { return " count=" + std::to_string(n.count); }
 std::string work_text(const LinearAttribute& l) { return " input_major=" + std::to_string(l.input_major); }
@@ -70,11 +78,13 @@ std::string tensor_text(const Tensor* tensor) {
   return text + "]";
 }
 
-// A key does not name all gradients' norms, whose number says nothing about the time of one, nor that an attention knows no documents, nor
-// that a linear layer has no adapter.
+// A key does not name all gradients' norms, whose number says nothing about the time of one, nor that an attention knows no documents, that
+// a linear layer has no adapter, or that a convolution has no bias.
 bool is_named(const KernelCall& call, size_t argument) {
   if (call.op == Op::kGradNorm) return argument != (call.pass == Pass::kReduce ? 0 : 1);
   if (call.op == Op::kLinear && call.pass == Pass::kForward && argument > LinearForward::kB) return call.tensors[argument] != nullptr;
+  if (call.op == Op::kConv && call.pass == Pass::kForward && argument == ConvForward::kB) return call.tensors[argument] != nullptr;
+  if (call.op == Op::kNormConv && call.pass == Pass::kForward && argument == NormConvForward::kB) return call.tensors[argument] != nullptr;
   return call.op != Op::kAttention || call.tensors[argument] != nullptr;
 }
 
