@@ -9,36 +9,32 @@ namespace reprise {
 namespace {
 
 struct Multiply {
-  __device__ static float of(float, float a, float b) { return a * b; }
-};
-struct MultiplyAndAdd {
-  __device__ static float of(float y, float a, float b) { return fmaf(a, b, y); }
+  __device__ static float of(float a, float b) { return a * b; }
 };
 struct Add {
-  __device__ static float of(float, float a, float b) { return a + b; }
+  __device__ static float of(float a, float b) { return a + b; }
 };
 
-template <typename Map, bool kReadsY, uint32_t kWidth, typename Stored>
+template <typename Map, uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) map_broadcast(const BroadcastArgsOf<Stored> args) {
   const Broadcast s = args.shape;
   const uint64_t n = s.elements();
   for (uint64_t i = grid_thread() * kWidth; i < n; i += grid_threads() * kWidth) {
     const uint64_t row = i / s.columns;
     const uint64_t at = s.segment_of(row / s.rows) * s.columns + i % s.columns;
-    const Pack<kWidth> a = load_pack<kWidth>(args.a + i), b = load_pack<kWidth>(args.b + at);
-    Pack<kWidth> y = {};
-    if constexpr (kReadsY) y = load_pack<kWidth>(args.y + i);
+    Pack<kWidth> a = load_pack<kWidth>(args.a + i);
+    const Pack<kWidth> b = load_pack<kWidth>(args.b + at);
     REPRISE_UNROLL
-    for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = Map::of(y.at[k], a.at[k], b.at[k]);
-    store_pack(args.y + i, y);
+    for (uint32_t k = 0; k < kWidth; ++k) a.at[k] = Map::of(a.at[k], b.at[k]);
+    store_pack(args.y + i, a);
   }
 }
 
-template <typename Map, bool kReadsY, typename Stored>
+template <typename Map, typename Stored>
 Status launch_map(const KernelContext& context, const BroadcastArgsOf<Stored>& args) {
   constexpr uint32_t kWide = kPackWidth<Stored>;
   const bool wide = args.shape.columns % kWide == 0;
-  const auto kernel = wide ? map_broadcast<Map, kReadsY, kWide, Stored> : map_broadcast<Map, kReadsY, 1, Stored>;
+  const auto kernel = wide ? map_broadcast<Map, kWide, Stored> : map_broadcast<Map, 1, Stored>;
   REPRISE_LAUNCH(kernel, blocks_for(args.shape.elements() / (wide ? kWide : 1)), kBlockThreads, context.queue, args);
   return launch_status();
 }
@@ -117,12 +113,12 @@ __global__ void __launch_bounds__(kBlockThreads) add_broadcast_chunks(const Broa
 
 template <typename Stored>
 Status cuda_multiply(const KernelContext& context, const BroadcastArgsOf<Stored>& args) {
-  return args.accumulate_y ? launch_map<MultiplyAndAdd, true>(context, args) : launch_map<Multiply, false>(context, args);
+  return launch_map<Multiply>(context, args);
 }
 
 template <typename Stored>
 Status cuda_broadcast_add(const KernelContext& context, const BroadcastArgsOf<Stored>& args) {
-  return launch_map<Add, false>(context, args);
+  return launch_map<Add>(context, args);
 }
 
 template <typename Stored>

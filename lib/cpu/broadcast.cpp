@@ -11,13 +11,10 @@ namespace {
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "the scratch of a repeated factor's gradient must have the bytes of its scratch rule", 0};
 
 struct Multiply {
-  REPRISE_INLINE static float of(float, float a, float b) { return a * b; }
-};
-struct MultiplyAndAdd {
-  REPRISE_INLINE static float of(float y, float a, float b) { return y + a * b; }
+  REPRISE_INLINE static float of(float a, float b) { return a * b; }
 };
 struct Add {
-  REPRISE_INLINE static float of(float, float a, float b) { return a + b; }
+  REPRISE_INLINE static float of(float a, float b) { return a + b; }
 };
 
 // The rows of a and y, as they lie; where a row has one column, which meets one number of b, all rows of a run as a row.
@@ -43,10 +40,10 @@ REPRISE_INLINE void map_lines_body(Map, const BroadcastArgsOf<Stored>& args, uin
       if (args.shape.columns == 1) {
         const float one = b[0];
         REPRISE_INDEPENDENT
-        for (uint64_t i = begin; i < end; ++i) y[i] = Map::of(y[i], a[i], one);
+        for (uint64_t i = begin; i < end; ++i) y[i] = Map::of(a[i], one);
       } else {
         REPRISE_INDEPENDENT
-        for (uint64_t i = begin; i < end; ++i) y[i] = Map::of(y[i], a[i], b[i]);
+        for (uint64_t i = begin; i < end; ++i) y[i] = Map::of(a[i], b[i]);
       }
     }
   }
@@ -200,7 +197,7 @@ Status sum_all(const KernelContext& context, const BroadcastSumArgsOf<Stored>& a
 
 template <typename Stored>
 Status cpu_multiply(const KernelContext& context, const BroadcastArgsOf<Stored>& args) {
-  return args.accumulate_y ? map_all(context, MultiplyAndAdd{}, args) : map_all(context, Multiply{}, args);
+  return map_all(context, Multiply{}, args);
 }
 
 template <typename Stored>

@@ -60,7 +60,6 @@ struct BroadcastArgsOf {
   const Stored* a;
   const Stored* b;  // a's shape, or broadcast to it
   Broadcast shape;
-  bool accumulate_y;  // the gradient's
 };
 // The gradient of b: the sum of dy a, or of dy where a is null, over what is repeated.
 template <typename Stored>
@@ -85,8 +84,7 @@ struct BroadcastForward {
       .arguments = {contract::act_out("y[N,H,W,C]"), contract::act_in("a[N,H,W,C]"), contract::act_in("b[N,1,1,C]")}, .shape_fault = fault};
   template <typename Stored>
   static BroadcastArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .a = c.pointer<Stored>(kA), .b = c.pointer<Stored>(kB), .shape = contract::broadcast_of(c[kA], c[kB]),
-            .accumulate_y = false};
+    return {.y = c.pointer<Stored>(kY), .a = c.pointer<Stored>(kA), .b = c.pointer<Stored>(kB), .shape = contract::broadcast_of(c[kA], c[kB])};
   }
 };
 
@@ -111,11 +109,10 @@ struct MultiplyBackwardData {
   static constexpr const char* kSynopsis = "da = dy b, b alike over what it has not";
   static constexpr KernelInfo kInfo = {
       .op = Op::kMultiply, .pass = Pass::kBackwardData, .name = "multiply.backward_data", .in_place_output = kDa, .in_place_input = kDy,
-      .arguments = {contract::act_sum("da[N,H,W,C]"), contract::act_in("dy[N,H,W,C]"), contract::act_in("b[N,1,1,C]")}, .shape_fault = fault};
+      .arguments = {contract::act_out("da[N,H,W,C]"), contract::act_in("dy[N,H,W,C]"), contract::act_in("b[N,1,1,C]")}, .shape_fault = fault};
   template <typename Stored>
   static BroadcastArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kDa), .a = c.pointer<Stored>(kDy), .b = c.pointer<Stored>(kB), .shape = contract::broadcast_of(c[kDy], c[kB]),
-            .accumulate_y = c.adds(kDa)};
+    return {.y = c.pointer<Stored>(kDa), .a = c.pointer<Stored>(kDy), .b = c.pointer<Stored>(kB), .shape = contract::broadcast_of(c[kDy], c[kB])};
   }
 };
 

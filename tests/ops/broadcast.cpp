@@ -54,7 +54,6 @@ void add_broadcast(CaseTable& table, const Dimensions& a_shape, const Dimensions
   table.add<Multiply>(tag, {{Multiply::kY, a}, {Multiply::kA, a}, {Multiply::kB, b}});
   table.add<Add>(tag, {{Add::kY, a}, {Add::kA, a}, {Add::kB, b}});
   table.add<Data>(tag, {{Data::kDa, a}, {Data::kDy, a}, {Data::kB, b}});
-  table.again_accumulating({Data::kDa});
   table.add<Weight>(tag, {{Weight::kDb, b}, {Weight::kDy, a}, {Weight::kA, a}});
   table.again_accumulating({Weight::kDb});
   table.add<Sum>(tag, {{Sum::kDb, b}, {Sum::kDy, a}});
@@ -163,11 +162,10 @@ constexpr WrongKernel kWrongKernels[] = {
       other.shape = turned(a.shape);
       return cpu_multiply(k, other);
     }>("multiply_repeats_along_other_dimensions"),
-    wrong_kernel<MultiplyBackwardData, [](const KernelContext& k, const BroadcastArgsOf<float>& a) {
-      BroadcastArgsOf<float> other = a;
-      other.accumulate_y = false;
-      return cpu_multiply(k, other);
-    }>("multiply_backward_data_overwrites"),
+    wrong_kernel<MultiplyBackwardData, [](const KernelContext&, const BroadcastArgsOf<float>& a) {
+      for (uint64_t i = 0; i < a.shape.elements(); ++i) a.y[i] = a.a[i] * a.b[0];
+      return ok_status();
+    }>("multiply_backward_data_takes_the_first_factor"),
     wrong_kernel<MultiplyBackwardWeight, [](const KernelContext& k, const BroadcastSumArgsOf<float>& a) {
       BroadcastSumArgsOf<float> other = a;
       other.a = nullptr;

@@ -170,7 +170,7 @@ std::vector<KnownValue> known_values() {
           known("tanh of 1", UnaryFunction::kTanh, 0, 1, 0.7615941559557649),
           known("softplus of 0", UnaryFunction::kSoftplus, 0, 0, 0.6931471805599453),
           known("mish of 1", UnaryFunction::kMish, 0, 1, 0.8650983882673103),
-          known("quick_gelu of 1", UnaryFunction::kQuickGelu, 0, 1, 0.8457957659),
+          known("quick_gelu of 1, with 1.702 as f32", UnaryFunction::kQuickGelu, 0, 1, 0.8457957687936359),
           known("exp of 1", UnaryFunction::kExp, 0, 1, 2.718281828459045)};
 }
 

@@ -517,7 +517,7 @@ void BackwardBuilder::multiply(const Node& n, ValueId dy) {
   using W = MultiplyBackwardWeight;
   if (needs_gradient_[b]) write(b, call<W>({{W::kDb, kNoValue}, {W::kDy, dy}, {W::kA, a}}), W::kDb, true);
   using D = MultiplyBackwardData;
-  if (needs_gradient_[a]) write(a, call<D>({{D::kDa, kNoValue}, {D::kDy, dy}, {D::kB, b}}), D::kDa, true);
+  if (needs_gradient_[a]) write(a, call<D>({{D::kDa, kNoValue}, {D::kDy, dy}, {D::kB, b}}), D::kDa, false);
 }
 
 // The convolution whose gradient of data the node is: of dy.
