@@ -89,6 +89,10 @@ Status cuda_broadcast_add(const KernelContext& context, const BroadcastArgsOf<St
 template <typename Stored>
 Status cuda_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_learned_forward(const KernelContext& context, const LearnedForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_learned_backward(const KernelContext& context, const LearnedBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
@@ -192,6 +196,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<MultiplyBackwardWeight, Stored, cuda_broadcast_sum<Stored>>();
   table.set<BroadcastAddForward, Stored, cuda_broadcast_add<Stored>>();
   table.set<BroadcastAddBackward, Stored, cuda_broadcast_sum<Stored>>();
+  table.set<LearnedForward, Stored, cuda_learned_forward<Stored>>();
+  table.set<LearnedBackward, Stored, cuda_learned_backward<Stored>>();
   table.set<ColumnsForward, Stored, cuda_take_box<Stored>>();
   table.set<ColumnsBackward, Stored, cuda_put_box<Stored>>();
   table.set<PadForward, Stored, cuda_put_box<Stored>>();

@@ -101,6 +101,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(ReshapeKernels{});
   rules.have(TransposeKernels{});
   rules.have(ResizeKernels{});
+  rules.have(LearnedKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

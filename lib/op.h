@@ -14,6 +14,7 @@
 #include "lib/ops/embedding.h"
 #include "lib/ops/grad_norm.h"
 #include "lib/ops/layer_norm.h"
+#include "lib/ops/learned.h"
 #include "lib/ops/linear.h"
 #include "lib/ops/load.h"
 #include "lib/ops/loss_head.h"
@@ -47,7 +48,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
                                  PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
-                                 AvgPoolKernels, ConvTransposeKernels>::List;
+                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

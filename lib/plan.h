@@ -18,7 +18,7 @@ enum class Op : uint8_t {
   kAdafactor, kApollo, kMuon, kDora, kLoad, kGather, kPreference, kGeglu, kColumns, kCap,
   kUnary, kMultiply, kBroadcastAdd,
   kPad, kConcat, kReshape, kTranspose, kResize,
-  kAvgPool, kConvTranspose,
+  kAvgPool, kConvTranspose, kLearned,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

@@ -66,6 +66,10 @@ Status cpu_broadcast_add(const KernelContext& context, const BroadcastArgsOf<Sto
 template <typename Stored>
 Status cpu_broadcast_sum(const KernelContext& context, const BroadcastSumArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_learned_forward(const KernelContext& context, const LearnedForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_learned_backward(const KernelContext& context, const LearnedBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
@@ -192,6 +196,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<MultiplyBackwardWeight, Stored, cpu_broadcast_sum<Stored>>();
   table.template set<BroadcastAddForward, Stored, cpu_broadcast_add<Stored>>();
   table.template set<BroadcastAddBackward, Stored, cpu_broadcast_sum<Stored>>();
+  table.template set<LearnedForward, Stored, cpu_learned_forward<Stored>>();
+  table.template set<LearnedBackward, Stored, cpu_learned_backward<Stored>>();
   table.template set<ColumnsForward, Stored, cpu_take_box<Stored>>();
   table.template set<ColumnsBackward, Stored, cpu_put_box<Stored>>();
   table.template set<PadForward, Stored, cpu_put_box<Stored>>();

@@ -79,6 +79,8 @@ class Derivation {
     const size_t others = n.op == Op::kAttention ? 1 : 3;
     return n.inputs.size() > others ? value(n.inputs[others]) : kNoTerm;
   }
+  // None of a leaf.
+  static ValueId first_input(const Node& n) { return n.inputs.empty() ? kNoValue : n.inputs[0]; }
   bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
@@ -197,7 +199,7 @@ class Derivation {
   void backward(const Node& n) {
     if (n.op == Op::kLossHead) return loss(n);
     if (!needs_[n.outputs[0]]) return;
-    const ValueId x = n.inputs[0];
+    const ValueId x = first_input(n);
     const Term dy = gradient_.at(n.outputs[0]);
     switch (n.op) {
       case Op::kConv:
@@ -245,6 +247,8 @@ class Derivation {
       case Op::kAdd:
         hand_on(x, dy);
         return hand_on(n.inputs[1], dy);
+      case Op::kLearned:
+        return contribute_weight(n.parameters[0], application(n, Pass::kBackward, {dy}), 0);
       case Op::kMultiply:  // d(ab) = b da + a db
         contribute(n.inputs[1], application(n, Pass::kBackwardWeight, {dy, value(x)}), 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.inputs[1])}), 0);
@@ -477,7 +481,7 @@ class Derivation {
     start_batch(kEvaluationBatch);
     scalars_ = host_scalars(terms_, recipe_.seed, kEvaluationStep);
     for (const Node& n : graph_.nodes) {
-      const Term x = value(n.inputs[0]);
+      const Term x = value(first_input(n));
       if (n.op == Op::kDropout) {
         value_[n.outputs[0]] = x;
       } else if (n.op == Op::kBatchNorm) {

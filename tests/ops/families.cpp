@@ -7,7 +7,7 @@ namespace reprise::test {
 
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
-    kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLinearFamily, kLossHeadFamily,
+    kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily,
     kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kResizeFamily, kRopeFamily, kTransposeFamily, kUnaryFamily;
 
 namespace {
@@ -15,7 +15,7 @@ constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
     &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
-    &kTransposeFamily, &kResizeFamily,
+    &kTransposeFamily, &kResizeFamily, &kLearnedFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

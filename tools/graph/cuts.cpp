@@ -12,10 +12,11 @@ namespace {
 
 // Nodes [first, end) between two possible cuts.
 struct Piece {
-  size_t first, end;
-  ValueId output;         // what crosses behind it; kNoValue behind the last one
-  bool in_place = false;  // one node that may write its output where its input lies
-  bool is_block() const { return end - first > 1; }
+  size_t first = 0, end = 0;
+  ValueId output = kNoValue;  // what crosses behind it; kNoValue behind the last one
+  size_t leaves = 0;      // nodes without an input: what they write is nobody's way
+  bool in_place = false;  // one node, beside leaves, that may write its output where its input lies
+  bool is_block() const { return end - first - leaves > 1; }
 };
 
 bool works_in_place(const Graph& graph, const Node& node) {
@@ -42,15 +43,19 @@ std::vector<Piece> pieces_of(const Graph& graph) {
   };
   if (graph.input != kNoValue) is_born(graph.input);
   std::vector<Piece> pieces;
-  size_t first = 0;
+  Piece piece = {};
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const Node& node = graph.nodes[i];
+    piece.leaves += node.inputs.empty() ? 1 : 0;
     live -= dying[i];
     for (const ValueId v : node.outputs) is_born(v);
     const bool crosses = live == 1 && !node.outputs.empty() && last_reader[node.outputs[0]] != kNoNode;
     if (!crosses && i + 1 < graph.nodes.size()) continue;
-    pieces.push_back({first, i + 1, crosses ? node.outputs[0] : kNoValue, first == i && works_in_place(graph, node)});
-    first = i + 1;
+    piece.end = i + 1;
+    piece.output = crosses ? node.outputs[0] : kNoValue;
+    piece.in_place = !piece.is_block() && works_in_place(graph, node);
+    pieces.push_back(piece);
+    piece = {.first = i + 1};
   }
   return pieces;
 }

@@ -180,7 +180,18 @@ ValueId Graph::table(const std::string& name, std::vector<float> numbers) {
   return v;
 }
 
+// What a node has for its input v: of a leaf an output of its own.
+ValueId Graph::read(ValueId v) {
+  const auto leaf = leaves_.find(v);
+  if (leaf == leaves_.end()) return v;
+  const bool is_first = leaf->second.outputs.empty();
+  leaf->second.outputs = {is_first ? v : add_value(values[v].name, ValueKind::kActivation, shape_of(tensor(v)))};
+  nodes.push_back(leaf->second);
+  return nodes.back().outputs[0];
+}
+
 Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
+  for (ValueId& v : inputs) v = read(v);
   Node n;
   n.op = op;
   n.name = name;
@@ -309,6 +320,20 @@ ValueId Graph::broadcast(Op op, ValueId a, ValueId b, const std::string& name) {
   if (!swapped) rules.require_broadcast(b, "b", first);
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(swapped ? second : first));
   node(op, name, swapped ? std::vector{b, a} : std::vector{a, b}).outputs = {y};
+  return y;
+}
+
+ValueId Graph::learned(const std::string& name, const Shape& shape, InitKind init, float scale) {
+  const NodeRules rules(*this, Op::kLearned, name);
+  rules.require(!shape.empty(), "has no dimension; must have one at least");
+  rules.require(init != InitKind::kTable, "begins as a table's numbers; must be constant or drawn");
+  const ValueId w = parameter(name, shape, init, scale);
+  const ValueId y = add_value(name, ValueKind::kActivation, shape);
+  Node leaf;
+  leaf.op = Op::kLearned;
+  leaf.name = name;
+  leaf.parameters = {w};
+  leaves_[y] = leaf;
   return y;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -182,6 +183,9 @@ class Graph {
   // Of equal shapes, or of one that is broadcast to the other: each of its dimensions, from the last one on, is the other's or 1.
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId multiply(ValueId a, ValueId b, const std::string& name);
+  // A parameter of that very name as an activation: learned positions, a class token, a layer's scale. Its node stands directly before the node that
+  // reads it, and each reader has one of its own, so that it crosses no cut wherever it is made.
+  ValueId learned(const std::string& name, const Shape& shape, InitKind init, float scale);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId avg_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId global_pool(ValueId x, const std::string& name);
@@ -242,11 +246,13 @@ class Graph {
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
   uint32_t next_stream_ = 1;
   std::set<std::string> state_names_;  // of parameters, buffers and tables
+  std::map<ValueId, Node> leaves_;     // what learned() answered, and its node as the latest reader has it; before the first one without an output
 };
 
 // "conv" of "conv.forward".

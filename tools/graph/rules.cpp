@@ -120,6 +120,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kGelu: return {unary_call<GeluForward>(n)};
     case Op::kUnary: return {unary_call<UnaryForward>(n)};
     case Op::kAvgPool: return {unary_call<AvgPoolForward>(n)};
+    case Op::kLearned: return {call<LearnedForward>({{LearnedForward::kY, out[0]}, {LearnedForward::kW, p[0]}})};
     case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
     case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
@@ -404,7 +405,7 @@ ValueId BackwardBuilder::weight_gradient(ValueId parameter, Call& call, uint32_t
 }
 
 void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
-  const ValueId x = n.inputs[0];
+  const ValueId x = n.inputs.empty() ? kNoValue : n.inputs[0];
   switch (n.op) {
     case Op::kConv: return convolution(n, dy);
     case Op::kConvTranspose: return transposed_convolution(n, dy);
@@ -445,6 +446,12 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
       return pass_on(n.inputs[1], dy);
+    case Op::kLearned: {
+      using A = LearnedBackward;
+      Call weight = call<A>({{A::kDw, kNoValue}, {A::kDy, dy}});
+      if (weight_gradient(n.parameters[0], weight, A::kDw) != kNoValue) calls_.push_back(weight);
+      return;
+    }
     case Op::kMultiply: return multiply(n, dy);
     case Op::kBroadcastAdd: {
       using A = BroadcastAddBackward;
