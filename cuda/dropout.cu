@@ -43,12 +43,38 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
+// Where neighbours share a draw. A pack does where it lies among them whole.
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads)
+    drop_neighbours(Stored* y, const Stored* x, uint64_t n, uint64_t shared, const StepScalars* scalars, const Draws draws) {
+  const StepScalars s = *scalars;
+  for (uint64_t i = grid_thread() * kWidth; i < n; i += grid_threads() * kWidth) {
+    const uint64_t own = i / shared;
+    const PhiloxBlock words = draw(s, draws, own);
+    const uint32_t lane = own % 4;  // chosen without an index, which would put the words into local memory
+    const uint32_t low = lane == 0 ? words.word[0] : words.word[1], high = lane == 2 ? words.word[2] : words.word[3];
+    const bool kept = (lane < 2 ? low : high) >= draws.threshold;
+    Pack<kWidth> pack = load_pack<kWidth>(x + i);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) pack.at[k] = kept ? pack.at[k] * draws.scale : 0.0f;
+    store_pack(y + i, pack);
+  }
+}
+
 }  // namespace
 
 template <typename Stored>
 Status cuda_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args) {
   const float p = args.dropout.probability;
   const Draws draws{dropout_threshold(p), args.dropout.stream, 1.0f / (1.0f - p)};
+  const uint64_t shared = args.dropout.shared;
+  if (shared != 1) {
+    constexpr uint32_t kWide = kPackWidth<Stored>;
+    const bool wide = shared % kWide == 0;
+    REPRISE_LAUNCH((wide ? drop_neighbours<kWide, Stored> : drop_neighbours<1, Stored>), blocks_for(args.n / (wide ? kWide : 1)), kBlockThreads,
+                   context.queue, args.y, args.x, args.n, shared, args.scalars, draws);
+    return launch_status();
+  }
   REPRISE_LAUNCH(drop_elements<Stored>, blocks_for(parts(args.n, kPackWidth<Stored>)), kBlockThreads, context.queue, args.y, args.x, args.n,
                  args.scalars, draws);
   return launch_status();

@@ -268,12 +268,13 @@ struct DropoutAttribute {
   static constexpr const char* kName = "Dropout";
   float probability;
   uint32_t stream;
+  uint64_t shared = 1;  // so many neighbours are kept or dropped together; a sample's elements are stochastic depth (Huang et al. 2016)
   constexpr bool operator==(const DropoutAttribute&) const = default;
   template <typename Visit>
   constexpr void fields(const Visit& visit) const {
-    visit("probability", probability), visit("stream", stream);
+    visit("probability", probability), visit("stream", stream), visit("shared", shared);
   }
-  constexpr bool makes_sense() const { return sense::is_probability(static_cast<double>(probability)); }
+  constexpr bool makes_sense() const { return sense::is_probability(static_cast<double>(probability)) && shared > 0; }
 };
 
 // A contiguous group of tensors that one row reduces or updates.

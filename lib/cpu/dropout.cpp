@@ -29,6 +29,28 @@ REPRISE_INLINE void dropout_body(const DropoutArgsOf<Stored>& args, uint64_t beg
   }
 }
 
+// Elements [begin, end), where neighbours share a draw.
+template <typename Stored>
+REPRISE_INLINE void shared_dropout_body(const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  const StepScalars& s = *args.scalars;
+  const uint64_t shared = args.dropout.shared;
+  const uint32_t threshold = dropout_threshold(args.dropout.probability);
+  const float scale = 1.0f / (1.0f - args.dropout.probability);
+  for (uint64_t e = begin; e < end;) {
+    const uint64_t draw = e / shared, stop = smaller(end, (draw + 1) * shared);
+    const bool kept = philox_mask(s.seed, s.step, s.micro_batch, args.dropout.stream, draw / 4).word[draw % 4] >= threshold;
+    Stored* y = args.y;
+    const Stored* x = args.x;
+    REPRISE_INDEPENDENT
+    for (uint64_t i = e; i < stop; ++i) {
+      const float passed = x[i] * scale;
+      y[i] = kept ? passed : 0.0f;
+    }
+    e = stop;
+  }
+}
+
+REPRISE_STORAGE_LEVELS(shared_dropout_block, shared_dropout_body, (const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end), (args, begin, end))
 REPRISE_STORAGE_LEVELS(dropout_block, dropout_body<kLanes>, (const DropoutArgsOf<Stored>& args, uint64_t begin, uint64_t end),
                       (args, begin, end))
 
@@ -37,8 +59,9 @@ REPRISE_STORAGE_LEVELS(dropout_block, dropout_body<kLanes>, (const DropoutArgsOf
 template <typename Stored>
 Status cpu_dropout(const KernelContext& context, const DropoutArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {args.n, kBlockElements},
-                 [&](uint64_t begin, uint64_t end) { dropout_block(level, args, begin, end); });
+  for_each_piece(*context.workers, {args.n, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    (args.dropout.shared == 1 ? dropout_block<Stored> : shared_dropout_block<Stored>)(level, args, begin, end);
+  });
   return ok_status();
 }
 

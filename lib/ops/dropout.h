@@ -5,7 +5,7 @@
 
 namespace reprise {
 
-// y = x / (1-p) where element's draw >= dropout_threshold(p), else 0. The backward is the same function of dy.
+// y = x / (1-p) where element's draw >= dropout_threshold(p), else 0; element i has draw i / shared. The backward is the same function of dy.
 template <typename Stored>
 struct DropoutArgsOf {
   Stored* y;  // [n]; may be x
@@ -15,10 +15,17 @@ struct DropoutArgsOf {
   DropoutAttribute dropout;
 };
 
+namespace contract {
+constexpr Fault dropout_fault(const ShapedCall& c) {
+  const uint64_t shared = c.attribute<DropoutAttribute>().shared;
+  return shared == 0 || c[0].elements() % shared != 0 ? Fault::kAttribute : shape::all_alike(c, 2);
+}
+}  // namespace contract
+
 struct DropoutForward {
   enum : uint32_t { kY, kX, kScalars, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
-  static constexpr const char* kSynopsis = "y = (kept ? x / (1 - probability) : 0); where kept = draw(stream, scalars)";
+  static constexpr Fault fault(const ShapedCall& c) { return contract::dropout_fault(c); }
+  static constexpr const char* kSynopsis = "y = (kept ? x / (1 - probability) : 0); where kept = draw(stream, scalars) by attribute.shared";
   static constexpr KernelInfo kInfo = {
       .op = Op::kDropout, .pass = Pass::kForward, .name = "dropout.forward", .attribute = kAttributeKind<DropoutAttribute>,
       .in_place_output = kY, .in_place_input = kX, .attribute_is_cost = false,
@@ -32,8 +39,8 @@ struct DropoutForward {
 
 struct DropoutBackward {
   enum : uint32_t { kDx, kDy, kScalars, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
-  static constexpr const char* kSynopsis = "dx = (kept ? dy / (1 - probability) : 0); where kept = draw(stream, scalars)";
+  static constexpr Fault fault(const ShapedCall& c) { return contract::dropout_fault(c); }
+  static constexpr const char* kSynopsis = "dx = (kept ? dy / (1 - probability) : 0); where kept = draw(stream, scalars) by attribute.shared";
   static constexpr KernelInfo kInfo = {
       .op = Op::kDropout, .pass = Pass::kBackward, .name = "dropout.backward", .attribute = kAttributeKind<DropoutAttribute>,
       .in_place_output = kDx, .in_place_input = kDy, .attribute_is_cost = false,

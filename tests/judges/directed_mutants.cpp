@@ -154,6 +154,8 @@ class DirectedMutantMaker {
     attribute<AttentionAttribute>("a window without causality", [](AttentionAttribute& a) { a.window = 3, a.causal = 0; });
     attribute<DropoutAttribute>("probability 1", [](DropoutAttribute& a) { a.probability = 1; });
     attribute<DropoutAttribute>("probability negative", [](DropoutAttribute& a) { a.probability = -0.1f; });
+    attribute<DropoutAttribute>("shared by none", [](DropoutAttribute& a) { a.shared = 0; });
+    attribute<DropoutAttribute>("shared by more than there are", [](DropoutAttribute& a) { a.shared = uint64_t{1} << 40; });
     attribute<DropoutAttribute>("probability NaN", [](DropoutAttribute& a) { a.probability = kNan; });
     attribute<ClipAttribute>("limit negative", [](ClipAttribute& a) { a.max_norm = -1; });
     attribute<ClipAttribute>("limit NaN", [](ClipAttribute& a) { a.max_norm = kNan; });

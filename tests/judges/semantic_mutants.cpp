@@ -307,6 +307,7 @@ class SemanticMutantMaker {
     };
     change("another attention mask", rows(draws), [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), [](DropoutAttribute& a) { ++a.stream; });
+    change("another share of a dropout's draws", of({Op::kDropout}), [](DropoutAttribute& a) { a.shared = a.shared == 1 ? 2 : 1; });
     change("another dropout probability", of({Op::kDropout}), [](DropoutAttribute& a) { a.probability /= 2; });
     change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change("another rate", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.rate *= 2; });

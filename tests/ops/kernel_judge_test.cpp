@@ -216,7 +216,7 @@ void dropout_with(const DropoutArgsOf<float>& a, uint32_t stream, uint32_t step)
   StepScalars scalars = *a.scalars;
   scalars.step = step;
   for (uint64_t i = 0; i < a.n; ++i) {
-    a.y[i] = static_cast<float>(a.x[i] * ref::dropout_factor(scalars, stream, i, a.dropout.probability));
+    a.y[i] = static_cast<float>(a.x[i] * ref::dropout_factor(scalars, stream, i / a.dropout.shared, a.dropout.probability));
   }
 }
 Status dropout(const KernelContext&, const DropoutArgsOf<float>& a) {

@@ -743,10 +743,13 @@ ValueId Graph::rope(ValueId q, ValueId k, ValueId v, const std::string& name, co
   return y;
 }
 
-ValueId Graph::dropout(ValueId x, const std::string& name, float probability) {
+ValueId Graph::dropout(ValueId x, const std::string& name, float probability) { return drop(x, name, probability, false); }
+ValueId Graph::drop_path(ValueId x, const std::string& name, float probability) { return drop(x, name, probability, true); }
+
+ValueId Graph::drop(ValueId x, const std::string& name, float probability, bool whole_samples) {
   const NodeRules rules(*this, Op::kDropout, name);
-  const Tensor in = rules.activation(x, "x");
-  const DropoutAttribute dropout = {probability, next_stream_};
+  const Tensor in = whole_samples ? rules.activation(x, "x", 1, kMaxRank, "samples, [N,...]") : rules.activation(x, "x");
+  const DropoutAttribute dropout = {probability, next_stream_, whole_samples ? in.elements() / in.shape[0] : 1};
   rules.require_sense(dropout);
   ++next_stream_;
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));

@@ -236,6 +236,8 @@ class Graph {
   ValueId rope(ValueId q, ValueId k, ValueId v, const std::string& name, const RopeAttribute& rope, ValueId document_start = kNoValue,
                ValueId frequencies = kNoValue);
   ValueId dropout(ValueId x, const std::string& name, float probability);
+  // Stochastic depth (Huang et al. 2016): of x [N,...] whole samples are dropped; those kept are divided by 1 - probability, as dropout's elements are.
+  ValueId drop_path(ValueId x, const std::string& name, float probability);
   void judge_pairs(const PreferenceAttribute& how, uint32_t count);  // before the loss head
   // `softcap`: logits become softcap tanh(logit / softcap); 0: they stay.
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias, float softcap = 0);
@@ -248,6 +250,7 @@ class Graph {
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
+  ValueId drop(ValueId x, const std::string& name, float probability, bool whole_samples);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
   uint32_t next_stream_ = 1;

@@ -41,7 +41,7 @@ std::string work_text(const AttentionAttribute& a) {
   const std::string order = a.causal == 1 ? "" : " causal=0";
   return " heads=" + std::to_string(a.heads) + shared + " dropout=" + number_text(a.dropout) + window + cap + order;
 }
-std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability); }
+std::string work_text(const DropoutAttribute& d) { return " dropout=" + number_text(d.probability) + (d.shared == 1 ? "" : " shared"); }
 std::string work_text(const GroupAttribute& g) { return " tensors=" + std::to_string(g.tensors) + " elements=" + std::to_string(g.elements); }
 // Of an optimizer, that of its group.
 template <typename A>
