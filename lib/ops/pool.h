@@ -1,4 +1,4 @@
-// Max pooling, which saves where each maximum was found; the mean by window; and the mean over an image.
+// Max pooling, which saves where each maximum was found; the mean by window; and the mean over an image or a sequence.
 #pragma once
 
 #include "lib/row_call.h"
@@ -39,7 +39,7 @@ struct AvgPoolArgsOf {
   bool accumulate_out;  // backward only
 };
 template <typename Stored>
-struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x. backward: y is dy, x is dx.
+struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x; of sequences [N,T,C] HW is T. backward: y is dy, x is dx.
   Stored* out;
   const Stored* in;
   uint32_t N, HW, C;
@@ -58,6 +58,16 @@ constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const 
   if (uint32_t{a.kernel_h} * a.kernel_w > 256) return Fault::kAttribute;
   const Fault fault = pool_fault(a, x, y);
   return fault != Fault::kNone ? fault : shape::require(same_shape(index, y));
+}
+// Images [N,H,W,C] or sequences [N,T,C], and a row for each.
+constexpr bool are_pooled(const Tensor& whole, const Tensor& rows) {
+  return (whole.rank == 4 || whole.rank == 3) && rows.rank == 2 && rows.shape[0] == whole.shape[0] && rows.shape[1] == whole.last_dimension();
+}
+template <typename Stored>
+GlobalPoolArgsOf<Stored> global_pool_arguments(const RowCall& c, uint32_t whole) {
+  const uint32_t N = c.dimension(whole, 0);
+  return {.out = c.pointer<Stored>(0), .in = c.pointer<Stored>(1), .N = N, .HW = static_cast<uint32_t>(c.leading(whole) / N), .C = c.last(whole),
+          .accumulate_out = c.adds(0)};
 }
 }  // namespace contract
 
@@ -121,33 +131,27 @@ struct AvgPoolBackward {
 
 struct GlobalPoolForward {
   enum : uint32_t { kY, kX, kArity };
-  static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(c[kX].rank == 4 && shape::is_matrix(c, kY, c[kX].shape[0], c[kX].shape[3]));
-  }
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::are_pooled(c[kX], c[kY])); }
   static constexpr const char* kSynopsis = "y = sum of x over H, W / (H W)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kForward, .name = "global_pool.forward",
       .arguments = {contract::act_out("y[N,C]"), contract::act_in("x[N,H,W,C]")}, .shape_fault = fault};
   template <typename Stored>
   static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
-    return {.out = c.pointer<Stored>(kY), .in = c.pointer<Stored>(kX), .N = c.dimension(kX, 0), .HW = c.dimension(kX, 1) * c.dimension(kX, 2),
-            .C = c.dimension(kX, 3), .accumulate_out = false};
+    return contract::global_pool_arguments<Stored>(c, kX);
   }
 };
 
 struct GlobalPoolBackward {
   enum : uint32_t { kDx, kDy, kArity };
-  static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(c[kDx].rank == 4 && shape::is_matrix(c, kDy, c[kDx].shape[0], c[kDx].shape[3]));
-  }
+  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::are_pooled(c[kDx], c[kDy])); }
   static constexpr const char* kSynopsis = "dx = dy / (H W)";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kBackward, .name = "global_pool.backward",
       .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,C]")}, .shape_fault = fault};
   template <typename Stored>
   static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
-    return {.out = c.pointer<Stored>(kDx), .in = c.pointer<Stored>(kDy), .N = c.dimension(kDx, 0),
-            .HW = c.dimension(kDx, 1) * c.dimension(kDx, 2), .C = c.dimension(kDx, 3), .accumulate_out = c.adds(kDx)};
+    return contract::global_pool_arguments<Stored>(c, kDx);
   }
 };
 

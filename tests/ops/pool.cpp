@@ -83,12 +83,14 @@ Array avg_pool_backward(const Array& dy_in, size_t H, size_t W, const WindowAttr
   return dx_out;
 }
 
-Array global_pool_forward(const Array& x) { return xt::mean(x, {1, 2}); }
+// Of images and of sequences.
+Array global_pool_forward(const Array& x) { return x.dimension() == 3 ? Array(xt::mean(x, {1})) : Array(xt::mean(x, {1, 2})); }
 
-Array global_pool_backward(const Array& dy, size_t H, size_t W) {
-  const Array each = dy / static_cast<double>(H * W);
-  const std::array<size_t, 4> shape = {dy.shape(0), H, W, dy.shape(1)};
-  return xt::broadcast(xt::view(each, xt::all(), xt::newaxis(), xt::newaxis(), xt::all()), shape);
+Array global_pool_backward(const Array& dy, const Tensor& dx) {
+  Array each = Array(Array::shape_type(dx.shape, dx.shape + dx.rank), 0.0);
+  const size_t C = dy.shape(1), of_sample = each.size() / dy.shape(0);
+  for (size_t i = 0; i < each.size(); ++i) each.flat(i) = dy(i / of_sample, i % C) / static_cast<double>(of_sample / C);
+  return each;
 }
 
 // ---- cases ----
@@ -139,6 +141,15 @@ void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint3
   table.again_accumulating({GlobalPoolBackward::kDx});
 }
 
+// The same mean of sequences.
+void add_sequence_pool(CaseTable& table, uint32_t N, uint32_t T, uint32_t C) {
+  const auto x = shaped({N, T, C}), y = shaped({N, C});
+  const std::string tag = "n" + str(N) + "_t" + str(T) + "_c" + str(C);
+  table.add<GlobalPoolForward>(tag, {{GlobalPoolForward::kY, y}, {GlobalPoolForward::kX, x}});
+  table.add<GlobalPoolBackward>(tag, {{GlobalPoolBackward::kDx, x}, {GlobalPoolBackward::kDy, y}});
+  table.again_accumulating({GlobalPoolBackward::kDx});
+}
+
 void add_cases(CaseTable& table) {
   if (table.is_bench()) {
     add_max_pool(table, 4, 112, 112, 64, {3, 3, 2, 1});
@@ -175,6 +186,8 @@ void add_cases(CaseTable& table) {
   add_global_pool(table, 3, 7, 5, 19);
   add_global_pool(table, 2, 31, 33, 6);
   add_global_pool(table, 1, 2, 2, 130);
+  add_sequence_pool(table, 3, 17, 40);
+  add_sequence_pool(table, 2, 1, 5);
 }
 
 // ---- data ----
@@ -235,12 +248,11 @@ void expect_avg_pool_backward(Oracle& o) {
 void expect_global_pool(Oracle& o) {
   using A = GlobalPoolForward;
   const Array& x = o.value(A::kX);
-  o.expect(A::kY, {global_pool_forward(x), global_pool_forward(magnitudes(x)), o.dimension(A::kX, 1) * o.dimension(A::kX, 2)});
+  o.expect(A::kY, {global_pool_forward(x), global_pool_forward(magnitudes(x)), static_cast<double>(x.size() / x.shape(0) / x.shape(x.dimension() - 1))});
 }
 void expect_global_pool_backward(Oracle& o) {
   using A = GlobalPoolBackward;
-  const uint32_t* shape = o.c.tensor(A::kDx).shape;
-  const Array dx = global_pool_backward(o.value(A::kDy), shape[1], shape[2]);
+  const Array dx = global_pool_backward(o.value(A::kDy), o.c.tensor(A::kDx));
   o.expect(A::kDx, {dx, magnitudes(dx), 2});
 }
 

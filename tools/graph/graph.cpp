@@ -364,8 +364,8 @@ ValueId Graph::avg_pool(ValueId x, const std::string& name, WindowAttribute wind
 }
 
 ValueId Graph::global_pool(ValueId x, const std::string& name) {
-  const Tensor in = NodeRules(*this, Op::kGlobalPool, name).image(x);
-  const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], in.shape[3]});
+  const Tensor in = NodeRules(*this, Op::kGlobalPool, name).activation(x, "x", 3, 4, "images, [N,H,W,C], or sequences, [N,T,C]");
+  const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], static_cast<uint32_t>(in.last_dimension())});
   node(Op::kGlobalPool, name, {x}).outputs = {y};
   return y;
 }

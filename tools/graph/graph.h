@@ -188,7 +188,7 @@ class Graph {
   ValueId learned(const std::string& name, const Shape& shape, InitKind init, float scale);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId avg_pool(ValueId x, const std::string& name, WindowAttribute window);
-  ValueId global_pool(ValueId x, const std::string& name);
+  ValueId global_pool(ValueId x, const std::string& name);  // the mean of each image [N,H,W,C], or of each sequence [N,T,C]: [N,C]
   // Where `adapters` gives the layer a rank, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   // With `hidden` of low_rank(), read by this layer alone, and `up` [out,rank]: the adapter that is added; kNoValue for none.
