@@ -20,6 +20,7 @@
 #include "tests/judges/plan_edit.h"
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/llama_network.h"
+#include "tests/runtime/squeeze_network.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/planning/weight_storage.h"
 
@@ -100,6 +101,13 @@ NetworkCase released_llama_case() {
   return {"llama untied by Lion, released, bf16", recipe, llama.build(DType::kBf16)};
 }
 
+NetworkCase squeeze_case(const std::string& name, bool (*trains)(const std::string& parameter), DType stored = DType::kF32) {
+  Graph network = SqueezeNetwork::build(stored);
+  for (Value& value : network.values) value.trainable = value.trainable && trains(value.name);
+  return {name, SqueezeNetwork::recipe("squeeze", stored), network};
+}
+bool is_leaf(const std::string& parameter) { return parameter == "scale" || parameter == "positions"; }
+
 std::vector<NetworkCase> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
   const std::string bf16 = R"(, "dtype": "bf16")";
@@ -144,6 +152,11 @@ std::vector<NetworkCase> cases() {
           {"phi3, adapters, bf16", decoder_recipe("phi3", "", bf16 + R"(, "lora": {"r": 2})")},
           {"gemma2", decoder_recipe("gemma2", R"(, "sliding_window": 4, "query_pre_attn_scalar": 5)", R"(, "clip_norm": 1.0)")},
           {"gemma3, adapters thrice", decoder_recipe("gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2)", thrice + R"(, "lora": {"r": 2})")},
+          squeeze_case("squeeze", [](const std::string&) { return true; }),
+          squeeze_case("squeeze, bf16", [](const std::string&) { return true; }, DType::kBf16),
+          squeeze_case("squeeze, only leaves train", is_leaf),
+          squeeze_case("squeeze, only the scale trains", [](const std::string& p) { return p == "scale"; }),
+          squeeze_case("squeeze, leaves and the stem frozen", [](const std::string& p) { return !is_leaf(p) && p != "stem.weight"; }),
           llama_case(),
           frozen_llama_case(),
           adapted_llama_case(),
@@ -408,7 +421,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 54u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 56u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
                            "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
                            "the spill file's carrier loads"}) {

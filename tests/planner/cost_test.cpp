@@ -281,6 +281,21 @@ TEST(Cost, AFunctionReadsWhatItWrites) {
   expect_cost(one_call<Back>({{Back::kDx, {M, F}}, {Back::kX, {M, F}}, {Back::kDy, {M, F}}}).attribute(silu), 0, 4 * 3 * M * F);
 }
 
+TEST(Cost, ARepeatedFactorIsReadOnce) {
+  const Stored a = {2, 5, 7, 3}, b = {2, 1, 1, 3};
+  const double n = 2 * 5 * 7 * 3, few = 2 * 3;
+  using A = MultiplyForward;
+  expect_cost(one_call<A>({{A::kY, a}, {A::kA, a}, {A::kB, b}}), 0, 4 * (2 * n + few));
+  using Data = MultiplyBackwardData;
+  expect_cost(one_call<Data>({{Data::kDa, a}, {Data::kDy, a}, {Data::kB, b}}), 0, 4 * (2 * n + few));
+  using Weight = MultiplyBackwardWeight;
+  expect_cost(one_call<Weight>({{Weight::kDb, b}, {Weight::kDy, a}, {Weight::kA, a}}), 0, 4 * (2 * n + few));
+  using Sum = BroadcastAddBackward;
+  expect_cost(one_call<Sum>({{Sum::kDb, b}, {Sum::kDy, a}}), 0, 4 * (n + few));
+  using Leaf = LearnedForward;
+  expect_cost(one_call<Leaf>({{Leaf::kY, b}, {Leaf::kW, b}}), 0, 4 * 2 * few);
+}
+
 TEST(Cost, ColumnsReadWhatTheyWrite) {
   const uint32_t M = 10, K = 12, C = 5;
   using A = ColumnsForward;

@@ -12,6 +12,7 @@
 
 #include "lib/check.h"
 #include "tests/planner/deep_resnet.h"
+#include "tests/runtime/squeeze_network.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
 #include "tools/planning/backends.h"
@@ -196,6 +197,29 @@ Graph random_graph(uint64_t seed) {
   }
   graph.loss_head(values.back(), "loss", graph.parameter("w", {5, 8}, InitKind::kNormal, 1), kNoValue);
   return graph;
+}
+
+// A leaf is nobody's way: what reads one is no block by that, and two readers of one parameter may lie in two links.
+TEST(Cuts, LeavesMakeNoBlocks) {
+  const auto scaled = [](bool by_leaf) {
+    Graph g;
+    g.input = g.add_value("x", ValueKind::kInput, {4, 8});
+    g.labels = g.add_value("labels", ValueKind::kLabels, {4}, DType::kI32);
+    const ValueId scale = g.learned("scale", {8}, InitKind::kConstant, 1);
+    ValueId x = g.input;
+    for (const char* layer : {"l1", "l2"}) {
+      x = g.linear(x, layer, 8, false, false, 1);
+      x = by_leaf ? g.multiply(x, scale, layer + std::string(".scaled")) : g.relu(x, layer + std::string(".relu"));
+    }
+    g.loss_head(x, "head", g.parameter("head.weight", {3, 8}, InitKind::kNormal, 1), kNoValue);
+    return g;
+  };
+  EXPECT_EQ(cuts_of(scaled(true)), cuts_of(scaled(false)));
+  Graph squeeze = SqueezeNetwork::build();
+  const Names cuts = cuts_of(squeeze);
+  for (const char* unit : {"unit1", "unit2"}) EXPECT_EQ(std::count(cuts.begin(), cuts.end(), unit), 1) << unit;
+  squeeze.boundaries = find_cuts(squeeze);
+  EXPECT_NO_THROW(cut_into_links(squeeze));
 }
 
 // Whether the main output of node i is all that nodes behind it read of what was there before them.

@@ -14,6 +14,7 @@
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/runtime/expect_gradients.h"
+#include "tests/runtime/squeeze_network.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
 
@@ -84,6 +85,17 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.group_norm(v.image, "n", 2, 0.0f); }, {"n (group_norm): is given epsilon 0", "NormAttribute"}},
       {[](Values& v) { v.graph.relu(v.tokens, "r"); }, {"r (relu): x is tokens [2,3] of i32; must be of f32"}},
       {[](Values& v) { v.graph.gelu(v.tokens, "g", true); }, {"g (gelu): x is tokens"}},
+      {[](Values& v) { v.graph.multiply(v.rows, v.sequence, "m"); }, {"m (multiply): b is sequence [2,3,12] of f32; must be [6,12], or its last dimensions"}},
+      {[](Values& v) { v.graph.multiply(v.rows, v.table, "m"); }, {"m (multiply): b is table [7,12] of f32; must be what a node writes, or the input"}},
+      {[](Values& v) { v.graph.multiply(v.tokens, v.rows, "m"); }, {"m (multiply): a is tokens"}},
+      {[](Values& v) { v.graph.multiply(v.rows, kNoValue, "m"); }, {"m (multiply): b is no value of this graph"}},
+      {[](Values& v) { v.graph.add(v.sequence, v.bias, "a"); }, {"a (add): b is table.bias [7] of f32; must be what a node writes, or the input"}},
+      {[](Values& v) { v.graph.learned("w", {}, InitKind::kConstant, 1); }, {"w (learned): has no dimension"}},
+      {[](Values& v) { v.graph.learned("w", {2, 0}, InitKind::kConstant, 1); }, {"w: a tensor of [2,0]; must have no dimension of 0"}},
+      {[](Values& v) { v.graph.learned("table", {2}, InitKind::kConstant, 1); }, {"table: a second tensor of that name"}},
+      {[](Values& v) { v.graph.learned("w", {2}, InitKind::kTable, 1); }, {"w (learned): begins as a table's numbers"}},
+      {[](Values& v) { v.graph.drop_path(v.rows, "d", 1.0f); }, {"d (dropout): is given probability 1", "DropoutAttribute"}},
+      {[](Values& v) { v.graph.drop_path(v.tokens, "d", 0.5f); }, {"d (dropout): x is tokens"}},
       {[](Values& v) { v.graph.unary(v.tokens, "u", {}); }, {"u (unary): x is tokens"}},
       {[](Values& v) { v.graph.unary(v.rows, "u", {kUnaryFunctionCount}); }, {"u (unary): is given function 12, parameter 0", "UnaryAttribute"}},
       {[](Values& v) { v.graph.unary(v.rows, "u", {static_cast<uint32_t>(UnaryFunction::kTanh), 1}); }, {"u (unary): is given function 7, parameter 1"}},
@@ -99,7 +111,7 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.avg_pool(v.image, "p", {2, 2, 2, 2}); }, {"p (avg_pool): is padded by 2"}},
       {[](Values& v) { v.graph.avg_pool(v.image, "p", {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .pad_top = 0, .groups = 2}); },
        {"p (avg_pool): has 2 groups"}},
-      {[](Values& v) { v.graph.global_pool(v.sequence, "p"); }, {"p (global_pool): x is sequence [2,3,12] of f32; must be images"}},
+      {[](Values& v) { v.graph.global_pool(v.rows, "p"); }, {"p (global_pool): x is rows [6,12] of f32; must be images, [N,H,W,C], or sequences, [N,T,C]"}},
       {[](Values& v) { v.graph.linear(v.tokens, "l", 4, false, false, 1); }, {"l (linear): x is tokens"}},
       {[](Values& v) { v.graph.linear(v.rows, "l", 0, false, false, 1); }, {"l (linear): has 0 output features"}},
       {[](Values& v) { v.graph.linear(v.rows, "l", 4, false, false, 1, kNoValue, v.table); }, {"l (linear): has half an adapter"}},
@@ -297,7 +309,7 @@ class RandomNode {
     }
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(27)) {
+    switch (below(30)) {
       case 0: graph_.conv(any(), name, below(4), window, below(2) == 0); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -333,6 +345,9 @@ class RandomNode {
       case 23: graph_.resize(any(), name, below(4), below(4), static_cast<ResizeKind>(below(4))); break;
       case 24: graph_.avg_pool(any(), name, window); break;
       case 25: graph_.conv_transpose(any(), name, below(4), window, below(2), below(2), below(2) == 0); break;
+      case 26: graph_.multiply(any(), any(), name); break;
+      case 27: graph_.drop_path(any(), name, 0.5f); break;
+      case 28: graph_.add(any(), graph_.learned(name, {below(4) + 1}, InitKind::kConstant, 1), name); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -370,7 +385,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 25u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 28u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----
@@ -546,6 +561,58 @@ TEST(Windows, TrainWithTheSameBitsUnderEverySchedule) {
       const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
       const PlannedRun run = plan_run(recipe, network, strategy, share);
       expect_same(expected, train_plan(run.planned.plan, WindowNetwork::source(), {.steps = 12, .workers = 3, .poison = true}), what);
+      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
+      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
+    }
+  }
+}
+
+// ---- functions, gates, scales, positions and stochastic depth in a network ----
+
+// Both orders of two factors are one product, whose shape is the larger one's.
+TEST(Broadcast, TheLargerShapeIsTheResults) {
+  Values v;
+  const ValueId gate = v.graph.learned("gate", {12}, InitKind::kConstant, 1);
+  for (const ValueId y : {v.graph.multiply(v.sequence, gate, "m1"), v.graph.multiply(gate, v.sequence, "m2"), v.graph.add(gate, v.sequence, "a")}) {
+    EXPECT_EQ(shape_of(v.graph.tensor(y)), (Shape{2, 3, 12}));
+  }
+  EXPECT_EQ(v.graph.nodes.back().op, Op::kBroadcastAdd);
+  EXPECT_EQ(v.graph.nodes.back().inputs[0], v.sequence);
+  v.graph.add(v.rows, v.rows, "alike");
+  EXPECT_EQ(v.graph.nodes.back().op, Op::kAdd);
+}
+
+// However early a leaf is made, it is written directly before each node that reads it.
+TEST(Learned, StandsBeforeEachReader) {
+  const Graph graph = SqueezeNetwork::build();
+  int leaves = 0;
+  for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
+    if (graph.nodes[i].op != Op::kLearned) continue;
+    ++leaves;
+    const std::vector<ValueId>& read = graph.nodes[i + 1].inputs;
+    EXPECT_EQ(std::count(read.begin(), read.end(), graph.nodes[i].outputs[0]), 1) << graph.nodes[i].name;
+  }
+  EXPECT_EQ(leaves, 3) << "positions, and the scale of both units";
+}
+
+// The same bits under every schedule, and the replay finds in each plan what the network says; also where leaves alone train, or none does.
+TEST(Squeeze, TrainsWithTheSameBitsUnderEverySchedule) {
+  const auto is_leaf = [](const std::string& name) { return name == "scale" || name == "positions"; };
+  enum class Trained { kAll, kLeaves, kRest };
+  for (const auto& [stored, trained] : {std::pair{DType::kF32, Trained::kAll}, {DType::kBf16, Trained::kAll}, {DType::kF32, Trained::kLeaves}, {DType::kF32, Trained::kRest}}) {
+    const Recipe recipe = SqueezeNetwork::recipe("squeeze", stored);
+    Graph network = SqueezeNetwork::build(stored);
+    for (Value& value : network.values) {
+      if (trained != Trained::kAll) value.trainable = value.trainable && is_leaf(value.name) == (trained == Trained::kLeaves);
+    }
+    const BatchSource source = SqueezeNetwork::source();
+    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source, {.steps = 20});
+    EXPECT_LT(expected.losses.back(), 0.9 * expected.losses.front());
+    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
+    for (const auto& [strategy, share] : schedules) {
+      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
+      const PlannedRun run = plan_run(recipe, network, strategy, share);
+      expect_same(expected, train_plan(run.planned.plan, source, {.steps = 20, .workers = 3, .poison = true}), what);
       const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
       EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
     }

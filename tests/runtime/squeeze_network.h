@@ -1,0 +1,73 @@
+// A small network of what MobileNetV3, EfficientNet, ConvNeXt and ViT have between their products: functions of one number, a gate of
+// squeeze-and-excitation, a layer's scale, learned positions, stochastic depth; and images that it can learn.
+// Here because no recipe names these ops yet, while they must be planned, judged and trained together.
+#pragma once
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "lib/batch.h"
+#include "tools/graph/graph.h"
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+struct SqueezeNetwork {
+  static constexpr uint32_t kN = 3, kH = 5, kW = 4, kIn = 3, kC = 6, kClasses = 4;
+
+  static UnaryAttribute function(UnaryFunction function, float parameter = 0) { return {static_cast<uint32_t>(function), parameter}; }
+
+  // All leaves are made before any node; one of them is read in both units.
+  static Graph build(DType stored = DType::kF32, float drop = 0.3f) {
+    Graph g(stored);
+    g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
+    g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
+    const ValueId scale = g.learned("scale", {kC}, InitKind::kConstant, 0.5f), positions = g.learned("positions", {1, kH, kW, kC}, InitKind::kNormal, 0.1f);
+    const WindowAttribute pointwise = {1, 1, 1, 0};
+    const ValueId stem = g.conv(g.input, "stem", kC, pointwise), placed = g.add(stem, positions, "placed");
+    g.cut(placed);
+    const ValueId y = g.unary(g.batch_norm(g.conv(placed, "conv1", kC, {3, 3, 1, 1}), "bn1"), "act1", function(UnaryFunction::kHardswish));
+    const ValueId pooled = g.max_pool(y, "squeeze.pool", {kH, kW, 1, 0});
+    const ValueId squeezed = g.unary(g.conv(pooled, "squeeze", 2, pointwise), "squeeze.act", function(UnaryFunction::kMish));
+    const ValueId gate = g.unary(g.conv(squeezed, "excite", kC, pointwise), "excite.act", function(UnaryFunction::kHardsigmoid));
+    const ValueId scaled = g.multiply(g.multiply(gate, y, "gated"), scale, "scaled");
+    const ValueId unit1 = g.add(placed, g.drop_path(scaled, "drop1", drop), "unit1");
+    g.cut(unit1);
+    const ValueId a = g.conv(unit1, "conv2", kC, pointwise), z = g.multiply(a, g.unary(a, "act2", function(UnaryFunction::kElu, 0.7f)), "squared");
+    const ValueId unit2 = g.add(unit1, g.multiply(z, scale, "scaled2"), "unit2");
+    g.cut(unit2);
+    g.loss_head(g.global_pool(unit2, "pool"), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
+    return g;
+  }
+
+  // All of a recipe but its model.
+  static Recipe recipe(const std::string& name, DType stored = DType::kF32) {
+    Recipe recipe;
+    recipe.name = name;
+    recipe.accumulate = 2;
+    recipe.clip_norm = 100;
+    recipe.seed = 5;
+    recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
+    recipe.optimizer.update = Op::kAdamW;
+    recipe.optimizer.lr = 0.02;
+    return recipe;
+  }
+
+  // The same images in every step.
+  static BatchSource source() {
+    return {nullptr, [](void*, uint64_t, uint32_t, BatchSink& sink) {
+              std::mt19937 random(3);
+              std::uniform_real_distribution<float> uniform(-1, 1);
+              std::vector<float> pixels(size_t{kN} * kH * kW * kIn);
+              for (float& pixel : pixels) pixel = uniform(random);
+              const std::vector<Bf16> rounded(pixels.begin(), pixels.end());
+              const int32_t labels[kN] = {2, 0, 3};
+              const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
+              sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), labels, kN);
+              return ok_status();
+            }};
+  }
+};
+
+}  // namespace reprise
