@@ -33,6 +33,7 @@ Status relu_backward(const KernelContext&, const ActivationBackwardArgsOf<float>
 }
 
 float weight_at(const Weight& w, uint64_t i) {
+  if (w.type == DType::kF32) return static_cast<const float*>(w.data)[i];
   const DTypeInfo& block = dtype_info(w.type);
   float numbers[kMostBlockValues];
   const unsigned char* bytes = static_cast<const unsigned char*>(w.data) + i / block.block_elements * block.block_bytes;
