@@ -55,7 +55,8 @@ Status cuda_transpose(const KernelContext& context, const TransposeArgsOf<Stored
   constexpr uint32_t kWide = kPackWidth<Stored>;
   if (args.E == 1 && least(args.R, args.C) >= kLeastSide) {
     const uint64_t across = parts(args.C, kSide), squares = args.M * args.B * parts(args.R, kSide) * across;
-    REPRISE_LAUNCH(transpose_squares<Stored>, static_cast<uint32_t>(least(squares, kMostBlocks)), kBlockThreads, context.queue, args, across, squares);
+    const auto blocks = static_cast<uint32_t>(least(squares, kMostBlocks));
+    REPRISE_LAUNCH(transpose_squares<Stored>, blocks, kBlockThreads, context.queue, args, across, squares);
     return launch_status();
   }
   const uint32_t width = args.E % kWide == 0 ? kWide : 1;

@@ -63,7 +63,8 @@ template <typename Stored>
 Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
   if (!args.accumulate_whole) {
-    for_each_piece(*context.workers, {args.box.whole_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) { overwrite(args, first, last); });
+    for_each_piece(*context.workers, {args.box.whole_elements(), kBlockElements},
+                   [&](uint64_t first, uint64_t last) { overwrite(args, first, last); });
     return ok_status();
   }
   for_each_piece(*context.workers, {args.box.part_elements(), kBlockElements}, [&](uint64_t first, uint64_t last) {

@@ -13,43 +13,54 @@ namespace {
 constexpr uint64_t kHeldChannels = 64;  // of one pixel, summed at once
 constexpr int64_t kHeldRows = 16;       // whose shares are found at once
 
+// Of an image that is resized: its lengths, where they count elements.
+struct Lengths {
+  uint64_t H, W, P, Q, C;
+  explicit Lengths(const ResizeShape& s)
+      : H(static_cast<uint64_t>(s.height.in)), W(static_cast<uint64_t>(s.width.in)), P(static_cast<uint64_t>(s.height.out)),
+        Q(static_cast<uint64_t>(s.width.out)), C(s.C) {}
+};
+
 // Row p of the output of image n, by the nearest pixel.
 template <typename Stored>
-void copy_row(const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p) {
-  const ResizeShape& s = args.shape;
-  const uint64_t C = s.C, H = static_cast<uint64_t>(s.height.in), W = static_cast<uint64_t>(s.width.in), Q = static_cast<uint64_t>(s.width.out);
-  const Stored* x = args.x + (n * H + static_cast<uint64_t>(s.height.sources(p).near)) * W * C;
-  Stored* y = args.y + (n * static_cast<uint64_t>(s.height.out) + static_cast<uint64_t>(p)) * Q * C;
-  for (uint64_t q = 0; q < Q; ++q) std::memcpy(y + q * C, x + static_cast<uint64_t>(s.width.sources(static_cast<int64_t>(q)).near) * C, C * sizeof(Stored));
+void copy_row(const ResizeForwardArgsOf<Stored>& args, uint64_t n, uint64_t p) {
+  const ResizeSide &height = args.shape.height, &width = args.shape.width;
+  const Lengths s(args.shape);
+  const Stored* x = args.x + (n * s.H + static_cast<uint64_t>(height.sources(static_cast<int64_t>(p)).near)) * s.W * s.C;
+  Stored* y = args.y + (n * s.P + p) * s.Q * s.C;
+  for (uint64_t q = 0; q < s.Q; ++q, y += s.C) {
+    std::memcpy(y, x + static_cast<uint64_t>(width.sources(static_cast<int64_t>(q)).near) * s.C, s.C * sizeof(Stored));
+  }
 }
 
 // The same between four pixels.
 template <typename Stored>
-REPRISE_INLINE void blend_row_body(const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p) {
-  const ResizeShape& s = args.shape;
-  const uint64_t C = s.C, H = static_cast<uint64_t>(s.height.in), W = static_cast<uint64_t>(s.width.in), Q = static_cast<uint64_t>(s.width.out);
-  const ResizeSide::Sources rows = s.height.sources(p);
-  const Stored *near = args.x + (n * H + static_cast<uint64_t>(rows.near)) * W * C, *far = args.x + (n * H + static_cast<uint64_t>(rows.far)) * W * C;
-  Stored* y = args.y + (n * static_cast<uint64_t>(s.height.out) + static_cast<uint64_t>(p)) * Q * C;
+REPRISE_INLINE void blend_row_body(const ResizeForwardArgsOf<Stored>& args, uint64_t n, uint64_t p) {
+  const Lengths s(args.shape);
+  const ResizeSide::Sources rows = args.shape.height.sources(static_cast<int64_t>(p));
+  const Stored* near = args.x + (n * s.H + static_cast<uint64_t>(rows.near)) * s.W * s.C;
+  const Stored* far = args.x + (n * s.H + static_cast<uint64_t>(rows.far)) * s.W * s.C;
+  Stored* y = args.y + (n * s.P + p) * s.Q * s.C;
   const float down = rows.share;
-  for (uint64_t q = 0; q < Q; ++q, y += C) {
-    const ResizeSide::Sources columns = s.width.sources(static_cast<int64_t>(q));
-    const uint64_t a = static_cast<uint64_t>(columns.near) * C, b = static_cast<uint64_t>(columns.far) * C;
+  for (uint64_t q = 0; q < s.Q; ++q, y += s.C) {
+    const ResizeSide::Sources columns = args.shape.width.sources(static_cast<int64_t>(q));
+    const uint64_t a = static_cast<uint64_t>(columns.near) * s.C, b = static_cast<uint64_t>(columns.far) * s.C;
     const float across = columns.share;
     REPRISE_INDEPENDENT
-    for (uint64_t c = 0; c < C; ++c) {
+    for (uint64_t c = 0; c < s.C; ++c) {
       const float near_a = near[a + c], near_b = near[b + c], far_a = far[a + c], far_b = far[b + c];
       const float of_near = near_a + across * (near_b - near_a), of_far = far_a + across * (far_b - far_a);
       y[c] = of_near + down * (of_far - of_near);
     }
   }
 }
-REPRISE_STORAGE_LEVELS(blend_row, blend_row_body, (const ResizeForwardArgsOf<Stored>& args, uint64_t n, int64_t p), (args, n, p))
+REPRISE_STORAGE_LEVELS(blend_row, blend_row_body, (const ResizeForwardArgsOf<Stored>& args, uint64_t n, uint64_t p), (args, n, p))
 
 // Adds to `sums` what `channels` of pixel (i, j) of the old image give: dy[p, q] by their shares, for rows of dy within [p, p_end), at most
 // kHeldRows. `dy` begins with the image's channel of the first sum.
 template <typename Stored>
-REPRISE_INLINE void gather_pixel(float* sums, uint64_t channels, const Stored* dy, const ResizeShape& s, int64_t i, int64_t j, int64_t p, int64_t p_end) {
+REPRISE_INLINE void gather_pixel(float* sums, uint64_t channels, const Stored* dy, const ResizeShape& s, int64_t i, int64_t j, int64_t p,
+                                 int64_t p_end) {
   float shares[kHeldRows];
   for (int64_t r = p; r < p_end; ++r) shares[r - p] = s.height.interpolates ? ResizeSide::share_of(i, s.height.sources(r)) : 1.0f;
   for (int64_t q = s.width.first_reader(j), end = s.width.end_reader(j); q < end; ++q) {
@@ -94,14 +105,13 @@ REPRISE_STORAGE_LEVELS(gather_row, gather_row_body, (const ResizeBackwardArgsOf<
 template <typename Stored>
 Status cpu_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const ResizeShape& s = args.shape;
-  const uint64_t P = static_cast<uint64_t>(s.height.out), Q = static_cast<uint64_t>(s.width.out);
-  for_each_piece(*context.workers, split_rows(s.N * P, Q * s.C), [&](uint64_t begin, uint64_t end) {
+  const Lengths s(args.shape);
+  for_each_piece(*context.workers, split_rows(args.shape.N * s.P, s.Q * s.C), [&](uint64_t begin, uint64_t end) {
     for (uint64_t row = begin; row < end; ++row) {
-      if (s.height.interpolates) {
-        blend_row(level, args, row / P, static_cast<int64_t>(row % P));
+      if (args.shape.height.interpolates) {
+        blend_row(level, args, row / s.P, row % s.P);
       } else {
-        copy_row(args, row / P, static_cast<int64_t>(row % P));
+        copy_row(args, row / s.P, row % s.P);
       }
     }
   });
@@ -111,10 +121,10 @@ Status cpu_resize_forward(const KernelContext& context, const ResizeForwardArgsO
 template <typename Stored>
 Status cpu_resize_backward(const KernelContext& context, const ResizeBackwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const ResizeShape& s = args.shape;
-  const uint64_t H = static_cast<uint64_t>(s.height.in), read = static_cast<uint64_t>(s.height.out * s.width.out) * s.C / H;  // by a row of dx, about
-  for_each_piece(*context.workers, split_rows(s.N * H, larger(read, static_cast<uint64_t>(s.width.in) * s.C)), [&](uint64_t begin, uint64_t end) {
-    for (uint64_t row = begin; row < end; ++row) gather_row(level, args, row / H, static_cast<int64_t>(row % H));
+  const Lengths s(args.shape);
+  const uint64_t moved = larger(s.P * s.Q * s.C / s.H, s.W * s.C);  // for a row of dx, about
+  for_each_piece(*context.workers, split_rows(args.shape.N * s.H, moved), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t row = begin; row < end; ++row) gather_row(level, args, row / s.H, static_cast<int64_t>(row % s.H));
   });
   return ok_status();
 }

@@ -50,7 +50,8 @@ REPRISE_INLINE void transpose_strip_body(const TransposeArgsOf<Stored>& a, uint6
                            smaller(kSide, a.R - r), columns, a.accumulate_y);
   }
 }
-REPRISE_STORAGE_LEVELS(transpose_strip, transpose_strip_body<kLanes>, (const TransposeArgsOf<Stored>& a, uint64_t m, uint64_t b, uint64_t c), (a, m, b, c))
+REPRISE_STORAGE_LEVELS(transpose_strip, transpose_strip_body<kLanes>,
+                       (const TransposeArgsOf<Stored>& a, uint64_t m, uint64_t b, uint64_t c), (a, m, b, c))
 
 template <typename Stored>
 void exchange_runs(const KernelContext& context, const TransposeArgsOf<Stored>& a) {

@@ -20,6 +20,7 @@
 #include "tests/judges/plan_edit.h"
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/llama_network.h"
+#include "tests/runtime/rearranged_net.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/planning/weight_storage.h"
@@ -94,6 +95,7 @@ NetworkCase encoder_case() {
   for (AttentionAttribute& attention : network.attributes.of<AttentionAttribute>()) attention.causal = 0;
   return {"llama with attention that is not causal", llama_recipe("llama-encoder"), network};
 }
+NetworkCase rearranged_case() { return {"what only moves", llama_recipe("rearranged"), rearranged::network(DType::kF32)}; }
 NetworkCase released_llama_case() {
   Recipe recipe = llama_released_recipe("llama-released");
   recipe.dtype = Recipe::Dtype::kBf16;
@@ -161,6 +163,7 @@ std::vector<NetworkCase> cases() {
           frozen_llama_case(),
           adapted_llama_case(),
           few_adapters_case(),
+          rearranged_case(),
           pairs_case(),
           adapted_pairs_case(),
           encoder_case(),

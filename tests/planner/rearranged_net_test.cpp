@@ -1,6 +1,5 @@
-// A network of the ops that only move numbers: slices, padding, values side by side, other shapes, other orders of dimensions, other sizes.
-// Here because each op's own cases see one call, and these see what is done with gradients that several of them add to, and with values that take
-// another's place.
+// The network of rearranged_net.h: its gradients, its bits under every schedule, and where its values lie.
+// Here because each op's own cases see one call, and these see gradients that several of them add to, and values that take another's place.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,41 +11,13 @@
 
 #include "tests/judges/replay.h"
 #include "tests/runtime/expect_same.h"
-#include "tools/graph/graph.h"
+#include "tests/runtime/rearranged_net.h"
 
 namespace reprise {
 namespace {
 
+using namespace rearranged;
 using Numbers = std::vector<double>;
-
-constexpr uint32_t kN = 3, kH = 4, kW = 6, kIn = 3, kC = 4, kJoined = 6, kTokens = kH * kW, kClasses = 4;
-constexpr WindowAttribute kPointwise = {1, 1, 1, 0};
-
-Graph rearranged_net(DType stored) {
-  Graph g(stored);
-  g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
-  g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
-  const ValueId stem = g.conv(g.input, "stem", kC, kPointwise);
-  g.cut(stem);
-  const ValueId left = g.slice(stem, "left", 3, 0, 2), right = g.slice(stem, "right", 3, 2, 2);
-  const ValueId joined = g.concat({left, g.conv(right, "mix", 2, kPointwise), right}, "joined", 3);
-  const ValueId many = g.conv(g.concat({left, right, left, left, right, left, right, right, left, left}, "many", 3), "few", kJoined, kPointwise);
-  const ValueId padded = g.pad(joined, "padded", {0, 1, 0, 0}, {0, 0, 2, 0});
-  const ValueId cropped = g.slice(padded, "cropped", {0, 0, 1, 0}, {kN, kH, kW, kJoined});
-  const ValueId large = g.resize(joined, "large", 7, 9, ResizeKind::kBilinear);
-  const ValueId small = g.resize(g.resize(large, "smaller", 5, 5, ResizeKind::kBilinearCorners), "small", kH, kW, ResizeKind::kNearest);
-  const ValueId images = g.add(g.add(cropped, small, "sum"), many, "images.sum");
-  const ValueId tokens = g.reshape(images, "tokens", {kN, kTokens, kJoined});
-  g.cut(tokens);
-  const ValueId turned = g.transpose(tokens, "turned", {0, 2, 1});
-  const ValueId mixed = g.transpose(g.linear(turned, "mixer", kTokens, false, true, 0.3f), "mixed", {0, 2, 1});
-  const ValueId sum = g.add(g.concat({g.slice(mixed, "first", 1, 0, 1), g.slice(mixed, "others", 1, 1, kTokens - 1)}, "again", 1), tokens, "tokens.sum");
-  g.cut(sum);
-  const ValueId shuffled = g.transpose(g.reshape(sum, "groups", {kN, kTokens, 2, 3}), "shuffled", {0, 1, 3, 2});
-  const ValueId back = g.reshape(g.relu(g.reshape(shuffled, "rows", {kN, kH, kW, kJoined}), "relu"), "flat", {kN, kTokens * kJoined});
-  g.loss_head(back, "head", g.parameter("head.weight", {kClasses, kTokens * kJoined}, InitKind::kNormal, 0.2f), kNoValue);
-  return g;
-}
 
 std::vector<float> images() {
   std::mt19937 random(7);
@@ -223,7 +194,7 @@ Recipe recipe_of(DType stored) {
 // As the group-norm's of graph_test.cpp: a difference in double is off by some 1e-8 of the largest slope, a gradient in f32 has passed through a
 // dozen kernels that each round sums of up to 144 terms: 2^-24 * sqrt(12 * 144) is 2.5e-6.
 TEST(RearrangedNet, GradientsAreThoseOfTheWholeNetwork) {
-  const PlannedRun run = plan_run(recipe_of(DType::kF32), rearranged_net(DType::kF32), "optimal", 0);
+  const PlannedRun run = plan_run(recipe_of(DType::kF32), network(DType::kF32), "optimal", 0);
   const OwnedPlan& plan = run.planned.plan;
   constexpr int kSteps = 3;
   const RunResult before = train_plan(plan, source(), {.steps = kSteps}), after = train_plan(plan, source(), {.steps = kSteps + 1});
@@ -258,15 +229,15 @@ TEST(RearrangedNet, GradientsAreThoseOfTheWholeNetwork) {
 TEST(RearrangedNet, TrainsWithTheSameBitsUnderEverySchedule) {
   for (const DType stored : {DType::kF32, DType::kBf16}) {
     const Recipe recipe = recipe_of(stored);
-    const Graph network = rearranged_net(stored);
-    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source(), {.steps = 12});
+    const Graph net = network(stored);
+    const RunResult expected = train_plan(plan_run(recipe, net, "none").planned.plan, source(), {.steps = 12});
     EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front());
     const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
     for (const auto& [strategy, share] : schedules) {
       const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
-      const PlannedRun run = plan_run(recipe, network, strategy, share);
+      const PlannedRun run = plan_run(recipe, net, strategy, share);
       expect_same(expected, train_plan(run.planned.plan, source(), {.steps = 12, .workers = 3, .poison = true}), what);
-      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
+      const testing::ReplayVerdict verdict = testing::Replay(net, recipe).judge(run.planned.plan.view());
       EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
     }
   }
@@ -287,7 +258,7 @@ size_t reshapes_in_place(const OwnedProgram& program, size_t& all) {
 
 // In evaluation nothing is kept, so that every one may.
 TEST(RearrangedNet, AReshapeTakesThePlaceOfWhatItReads) {
-  const PlannedRun run = plan_run(recipe_of(DType::kF32), rearranged_net(DType::kF32), "optimal", 0);
+  const PlannedRun run = plan_run(recipe_of(DType::kF32), network(DType::kF32), "optimal", 0);
   size_t all = 0;
   EXPECT_EQ(reshapes_in_place(run.planned.plan.program(ProgramId::kEvaluate), all), 4u);
   EXPECT_EQ(all, 4u);
