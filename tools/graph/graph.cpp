@@ -608,6 +608,11 @@ ValueId Graph::concat(const std::vector<ValueId>& parts, const std::string& name
   }
   rules.require(length <= UINT32_MAX, "is longer than 2^32 places along dimension " + std::to_string(axis));
   std::vector<ValueId> left = parts;
+  for (size_t i = 1; i < left.size(); ++i) {  // a row names no value twice
+    if (std::find(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(i), parts[i]) == parts.begin() + static_cast<ptrdiff_t>(i)) continue;
+    const Shape whole = shape_of(tensor(parts[i]));
+    left[i] = slice(parts[i], name + ".again." + std::to_string(i), Shape(whole.size(), 0), whole);
+  }
   for (uint32_t joined = 0; left.size() > kMostConcatParts; ++joined) {  // neighbours first, so that few values are copied often
     std::vector<ValueId> fewer;
     for (size_t i = 0; i < left.size(); i += kMostConcatParts) {

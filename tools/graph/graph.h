@@ -217,7 +217,7 @@ class Graph {
   // Zeros around x: so many places before it and behind it along each dimension; none along the first.
   ValueId pad(ValueId x, const std::string& name, const Shape& before, const Shape& behind);
   // Two values or more side by side along a dimension, which is not that of the samples. More than one row of concat.forward takes are joined by
-  // several nodes, whose names begin with NAME and a point.
+  // several nodes, and a value that stands there again is copied; the names of these nodes begin with NAME and a point.
   ValueId concat(const std::vector<ValueId>& parts, const std::string& name, uint32_t axis);
   // The elements of x in their order, by other dimensions: all of them, the samples' too.
   ValueId reshape(ValueId x, const std::string& name, const Shape& shape);
