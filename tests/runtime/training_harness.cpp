@@ -88,7 +88,7 @@ struct Poison {
       if (slot.end_row == row + 1) fill(slot);
     }
   }
-  static bool is_move(const Program& program, uint32_t row) { return program.rows[row].op == Op::kMove; }
+  static bool is_move(const Program& program, uint32_t row) { return kernel_info(program.rows[row].op, program.rows[row].pass).moves; }
 };
 
 }  // namespace
