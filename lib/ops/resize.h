@@ -109,7 +109,8 @@ struct ResizeBackward {
       .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,P,Q,C]")}, .shape_fault = fault};
   template <typename Stored>
   static ResizeBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .shape = contract::resize_shape(c, c[kDy], c[kDx]), .accumulate_dx = c.adds(kDx)};
+    return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .shape = contract::resize_shape(c, c[kDy], c[kDx]),
+            .accumulate_dx = c.adds(kDx)};
   }
 };
 
