@@ -9,8 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/judges/replay.h"
-#include "tests/runtime/expect_same.h"
+#include "tests/runtime/expect_gradients.h"
 #include "tests/runtime/rearranged_net.h"
 
 namespace reprise {
@@ -137,8 +136,6 @@ Array resized(const Array& x, size_t height, size_t width, PlaceOf place) {
   });
 }
 
-using Parameters = std::map<std::string, Numbers>;
-
 // Along the last dimension.
 Array product(const Array& x, const Numbers& w) {
   const size_t in = x.shape.back(), out = w.size() / in;
@@ -152,7 +149,7 @@ Array product(const Array& x, const Numbers& w) {
   });
 }
 
-double loss(const Parameters& parameters) {
+double loss(const ParametersInDouble& parameters) {
   const auto weight = [&](const std::string& name) { return parameters.at(name + ".weight"); };
   const std::vector<float> pixels = images();
   Array x({kN, kH, kW, kIn});
@@ -191,56 +188,12 @@ Recipe recipe_of(DType stored) {
   return recipe;
 }
 
-// As the group-norm's of graph_test.cpp: a difference in double is off by some 1e-8 of the largest slope, a gradient in f32 has passed through a
-// dozen kernels that each round sums of up to 144 terms: 2^-24 * sqrt(12 * 144) is 2.5e-6.
 TEST(RearrangedNet, GradientsAreThoseOfTheWholeNetwork) {
-  const PlannedRun run = plan_run(recipe_of(DType::kF32), network(DType::kF32), "optimal", 0);
-  const OwnedPlan& plan = run.planned.plan;
-  constexpr int kSteps = 2;
-  const RunResult before = train_plan(plan, source(), {.steps = kSteps}), after = train_plan(plan, source(), {.steps = kSteps + 1});
-  Parameters parameters;
-  for (const StateTensor& state : plan.state) {
-    if (state.kind != StateKind::kParameter) continue;
-    const std::vector<float> values = state_values(plan, before, state.name);
-    parameters[state.name] = Numbers(values.begin(), values.end());
-  }
-  EXPECT_EQ(parameters.size(), 6u);
-  EXPECT_NEAR(after.losses.back(), loss(parameters), 1e-6 * loss(parameters));
-  for (auto& [name, values] : parameters) {
-    const std::vector<float> gradient = gradient_values(plan, after, name);
-    constexpr double kStep = 1e-6;
-    double largest = 0, worst = 0;
-    for (size_t i = 0; i < values.size(); i += 1 + values.size() / 64) {  // of large ones some
-      const double value = values[i];
-      values[i] = value + kStep;
-      const double above = loss(parameters);
-      values[i] = value - kStep;
-      const double slope = (above - loss(parameters)) / (2 * kStep);
-      values[i] = value;
-      largest = std::max(largest, std::abs(slope));
-      worst = std::max(worst, std::abs(slope - static_cast<double>(gradient[i])));
-    }
-    EXPECT_GT(largest, 1e-4) << name << " hardly matters: nothing is compared";
-    EXPECT_LE(worst, 5e-6 * largest) << name;
-  }
+  expect_gradients_of_the_loss(recipe_of(DType::kF32), network(DType::kF32), source(), loss, 6);
 }
 
-// And the replay finds in each plan what the network says.
 TEST(RearrangedNet, TrainsWithTheSameBitsUnderEverySchedule) {
-  for (const DType stored : {DType::kF32, DType::kBf16}) {
-    const Recipe recipe = recipe_of(stored);
-    const Graph net = network(stored);
-    const RunResult expected = train_plan(plan_run(recipe, net, "none").planned.plan, source(), {.steps = 12});
-    EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front());
-    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
-    for (const auto& [strategy, share] : schedules) {
-      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
-      const PlannedRun run = plan_run(recipe, net, strategy, share);
-      expect_same(expected, train_plan(run.planned.plan, source(), {.steps = 12, .workers = 3, .poison = true}), what);
-      const testing::ReplayVerdict verdict = testing::Replay(net, recipe).judge(run.planned.plan.view());
-      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
-    }
-  }
+  for (const DType stored : {DType::kF32, DType::kBf16}) expect_same_bits_under_every_schedule(recipe_of(stored), network(stored), source());
 }
 
 // Of a row's value and of what it is made: whether both have one place.
