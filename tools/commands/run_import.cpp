@@ -62,8 +62,8 @@ int run_import(const ImportOptions& options) {
 
 Command add_import(OptionParser& app) {
   const auto options = std::make_shared<ImportOptions>();
-  OptionParser* parser = app.add_subcommand("import", "make a recipe of an ONNX model: its forward is read, its backward derived");
-  parser->add_option("FILE", options->file, "an ONNX model, opset 11 or later")->required();
+  OptionParser* parser = app.add_subcommand("import", "make a recipe of a net from elsewhere: its forward is read, its backward derived");
+  parser->add_option("FILE", options->file, "an ONNX model, opset 11 or later, or a .pt2 of torch.export")->required();
   parser->add_option("-o,--output", options->output, "the recipe to write, NET.json; NET.graph.json and NET.safetensors go beside it; default: FILE's name here");
   parser->add_option("--classes", options->classes, "a new last layer for so many classes, drawn from the seed")->check(integer_from(2, 1000000000));
   parser->add_option("--freeze", options->freeze, "patterns of parameters that are not trained; may be given again");

@@ -11,6 +11,7 @@
 #include "lib/f16.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/onnx/pt2_file.h"
 
 namespace reprise {
 namespace {
@@ -297,30 +298,53 @@ class Reader {
 
 }  // namespace
 
+namespace {
+
+// Numbers of so many bytes, which lie strides apart, one after the other.
+std::vector<unsigned char> gathered(const std::vector<unsigned char>& bytes, const OnnxTensor& tensor, uint64_t of_number) {
+  std::vector<unsigned char> all(tensor.elements() * of_number);
+  std::vector<uint64_t> place(tensor.shape.size());
+  uint64_t from = 0;
+  for (uint64_t to = 0; to < all.size(); to += of_number) {
+    std::copy_n(bytes.begin() + static_cast<int64_t>(from * of_number), of_number, all.begin() + static_cast<int64_t>(to));
+    for (size_t d = place.size(); d-- > 0;) {
+      from += tensor.strides[d];
+      if (++place[d] < tensor.shape[d]) break;
+      from -= tensor.shape[d] * tensor.strides[d];
+      place[d] = 0;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
 uint64_t OnnxTensor::elements() const {
   uint64_t n = 1;
   for (const uint64_t d : shape) n *= d;
   return n;
 }
 
-OnnxFile::OnnxFile(const std::string& path) : file_(path), model_(Reader(file_).read()) {}
+OnnxFile::OnnxFile(const std::string& path) : file_(path), model_(is_pt2(file_) ? read_pt2(file_) : Reader(file_).read()) {}
 
 std::vector<unsigned char> OnnxFile::bytes_of(const OnnxTensor& tensor, uint64_t of_number) const {
-  const uint64_t wanted = tensor.elements() * of_number;
+  const bool is_strided = !tensor.strides.empty();
+  const uint64_t wanted = is_strided ? tensor.bytes : tensor.elements() * of_number;
   if (tensor.bytes != wanted) {
     throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": has " + std::to_string(tensor.bytes) + " bytes; its shape takes " + std::to_string(wanted));
   }
   std::vector<unsigned char> bytes(wanted);
-  if (wanted == 0) return bytes;
+  if (wanted == 0 || tensor.elements() == 0) return {};
   if (tensor.file.empty()) {
     file_.read(tensor.at, bytes.data(), wanted);
   } else {
     InputFile(tensor.file).read(tensor.at, bytes.data(), wanted);
   }
-  return bytes;
+  return is_strided ? gathered(bytes, tensor, of_number) : bytes;
 }
 
 std::vector<float> OnnxFile::floats(const OnnxTensor& tensor) const {
+  if (!tensor.numbers.empty()) return tensor.numbers;
   const auto type = static_cast<OnnxType>(tensor.type);
   const bool is_double = type == OnnxType::kDouble, is_float = type == OnnxType::kFloat;
   if (!is_double && !is_float && type != OnnxType::kHalf && type != OnnxType::kBfloat16) {

@@ -1,4 +1,4 @@
-// An ONNX file as it is stored: its graph's nodes, constants, inputs and outputs.
+// A net's file as it is stored: its graph's nodes, constants, inputs and outputs, in ONNX's words. A .pt2 is read as if it were ONNX (pt2_file.h).
 // Here so that nothing but this file knows protobuf's wire format and ONNX's field numbers (github.com/onnx/onnx, onnx/onnx.proto). Numbers stay in
 // the file until they are asked for: a model may be larger than the memory.
 #pragma once
@@ -23,7 +23,9 @@ struct OnnxTensor {
   uint32_t type = 0;              // an OnnxType, or one that is not read
   std::string file;               // where its numbers lie: empty for the model's own file
   uint64_t at = 0, bytes = 0;     // little-endian, one after the other
-  std::vector<int64_t> integers;  // or here, where they are stored as varints
+  std::vector<uint64_t> strides;  // or, where it is given, so many numbers apart, and `bytes` from the first to behind the last
+  std::vector<int64_t> integers;  // or here, where they are stored as varints, or no file has them
+  std::vector<float> numbers;     // or here, where no file has them
   uint64_t elements() const;
 };
 
@@ -64,7 +66,7 @@ struct OnnxModel {
 
 class OnnxFile {
  public:
-  // Throws UserError with file and byte for what is no such file, or does not fit together.
+  // Of either format, which its first bytes tell. Throws UserError with file and place for what is no such file, or does not fit together.
   explicit OnnxFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }

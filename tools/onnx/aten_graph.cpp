@@ -1,0 +1,578 @@
+// See aten_graph.h. A handler makes the nodes of one op; the table at the end names them all. Ops that torch has decomposed (aten.convolution,
+// aten.addmm, aten.native_layer_norm) are read beside the whole ones.
+#include "tools/onnx/aten_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/onnx/aten_call.h"
+
+namespace reprise {
+namespace aten {
+namespace {
+
+constexpr int64_t kOpset = 23;  // in which Attention is an op
+
+using Names = std::vector<std::string>;
+using Integers = std::vector<int64_t>;
+
+// What torch takes as one number for all axes, or as a number for each.
+Integers for_each_axis(AtenCall& call, const char* name, const Integers& absent, size_t axes) {
+  Integers values = call.integers(name, absent);
+  if (values.empty()) values = absent;
+  if (values.size() == 1) values.resize(axes, values[0]);
+  if (values.size() != axes) call.give_up(std::string("whose ") + name + " is not a number for each axis");
+  values.resize(axes, 1);
+  return values;
+}
+// The same before and behind, as ONNX has pads.
+Integers both_sides(Integers pads) {
+  const Integers once = pads;
+  pads.insert(pads.end(), once.begin(), once.end());
+  return pads;
+}
+
+// ---- pointwise ----
+
+void unary(AtenCall& call) { call.write({call.value(call.first())}); }
+void identity(AtenCall& call) { call.write_identity(call.value(call.first())); }
+
+// A value, or a number of the kind of `like`.
+std::string operand(AtenCall& call, const std::string& name, const std::string& like) {
+  if (call.is_tensor(name)) return call.value(call.tensor(name));
+  const double number = call.number(name, 0);
+  const bool is_integer = call.meta(like).type == static_cast<uint32_t>(OnnxType::kInt64) && number == std::floor(number) && std::abs(number) < 1e15;
+  return is_integer ? call.integer_constant(static_cast<int64_t>(number)) : call.number_constant({}, static_cast<float>(number));
+}
+void binary(AtenCall& call) {
+  const std::string x = call.first();
+  call.require("alpha", 1, 1);
+  call.write({call.value(x), operand(call, "other", x)});
+}
+void binary_reversed(AtenCall& call) {
+  const std::string x = call.first();
+  call.require("alpha", 1, 1);
+  call.write({operand(call, "other", x), call.value(x)});
+}
+void power(AtenCall& call) {
+  const std::string x = call.first();
+  call.write({call.value(x), operand(call, "exponent", x)});
+}
+void square(AtenCall& call) {
+  const std::string x = call.value(call.first());
+  call.write({x, x});
+}
+void reciprocal_root(AtenCall& call) { call.write({call.add("Sqrt", {call.value(call.first())})}); }
+
+void silu(AtenCall& call) {
+  const std::string x = call.value(call.first());
+  call.write({x, call.add("Sigmoid", {x})});
+}
+void gated(AtenCall& call) {
+  const std::string x = call.first();
+  const int64_t axis = call.axis(x, call.integer("dim", -1)), half = call.size(x, axis) / 2;
+  const std::string a = call.add("Split", {call.value(x), call.integers_constant({half, half})}, {integer_attribute("axis", axis)});
+  const std::string b = call.made().back().outputs.emplace_back(a + "_b");
+  call.write({a, call.add("Sigmoid", {b})});
+}
+void gelu(AtenCall& call) { call.write({call.value(call.first())}, {text_attribute("approximate", call.text("approximate", "none"))}); }
+void hard_sigmoid(AtenCall& call) { call.write({call.value(call.first())}, {number_attribute("alpha", 1.0 / 6), number_attribute("beta", 0.5)}); }
+void leaky_relu(AtenCall& call) { call.write({call.value(call.first())}, {number_attribute("alpha", call.number("negative_slope", 0.01))}); }
+void elu(AtenCall& call) {
+  call.require("scale", 1, 1);
+  call.require("input_scale", 1, 1);
+  call.write({call.value(call.first())}, {number_attribute("alpha", call.number("alpha", 1))});
+}
+void softplus(AtenCall& call) {
+  call.require("beta", 1, 1);
+  call.require("threshold", 20, 20);  // beyond which it is x, as it is in f32
+  call.write({call.value(call.first())});
+}
+void clip(AtenCall& call, double least, double most) {
+  const std::string x = call.value(call.first());
+  const auto limit = [&](double number) { return std::isinf(number) ? std::string() : call.number_constant({}, static_cast<float>(number)); };
+  const std::string low = limit(least), high = limit(most);
+  call.write({x, low, high});
+}
+void clamp(AtenCall& call) { clip(call, call.number("min", -HUGE_VAL), call.number("max", HUGE_VAL)); }
+void hard_tanh(AtenCall& call) { clip(call, call.number("min_val", -1), call.number("max_val", 1)); }
+void relu6(AtenCall& call) { clip(call, 0, 6); }
+
+void dropout(AtenCall& call) {
+  const std::string x = call.value(call.first());
+  const double p = call.number("p", 0.5);
+  if (call.integer("train", 1) == 0 || p == 0) return call.write_identity(x);
+  call.write({x, call.number_constant({}, static_cast<float>(p))});
+}
+void other_dropout(AtenCall& call) {  // of whole channels, or of another distribution
+  call.ignore("p");
+  if (call.integer("train", 1) != 0) call.give_up("in training");
+  identity(call);
+}
+
+void convert(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"dtype", "device", "layout", "copy", "non_blocking", "memory_format", "pin_memory", "other"}) call.ignore(name);
+  const uint32_t type = call.meta(call.output()).type;
+  if (call.meta(x).type == type) return call.write_identity(call.value(x));
+  call.write({call.value(x)}, {integer_attribute("to", type)});
+}
+void contiguous(AtenCall& call) {
+  call.ignore("memory_format");
+  identity(call);
+}
+
+// ---- products ----
+
+void linear(AtenCall& call) {
+  const std::string x = call.first(), weight = call.value(call.tensor("weight")), bias = call.value(call.tensor("bias"));
+  if (call.rank(x) == 2) {
+    Names inputs = {call.value(x), weight};
+    if (!bias.empty()) inputs.push_back(bias);
+    return void(call.add("Gemm", inputs, {integer_attribute("transB", 1)}, call.output()));
+  }
+  const std::string transposed = call.add("Transpose", {weight}, {integers_attribute("perm", {1, 0})});
+  if (bias.empty()) return void(call.add("MatMul", {call.value(x), transposed}, {}, call.output()));
+  call.write({call.add("MatMul", {call.value(x), transposed}), bias});
+}
+void multiply_matrices(AtenCall& call) {
+  const std::string other = call.has("mat2") ? "mat2" : "other";
+  call.write({call.value(call.first()), call.value(call.tensor(other))});
+}
+void add_product(AtenCall& call) {
+  call.require("beta", 1, 1);
+  call.require("alpha", 1, 1);
+  const std::string bias = call.value(call.first());
+  call.write({call.value(call.tensor("mat1")), call.value(call.tensor("mat2")), bias});
+}
+
+// The axes of images, or of a sound, over which a weight [K, C, R, S] moves.
+size_t axes_of_weight(AtenCall& call) {
+  const int64_t rank = call.rank(call.tensor("weight"));
+  if (rank < 3) call.give_up("whose weight has too few axes");
+  return rank < 3 ? 1 : static_cast<size_t>(rank - 2);
+}
+std::vector<OnnxAttribute> convolution_attributes(AtenCall& call, const Integers& pads) {
+  const size_t axes = axes_of_weight(call);
+  return {integers_attribute("strides", for_each_axis(call, "stride", {1}, axes)), integers_attribute("pads", pads),
+          integers_attribute("dilations", for_each_axis(call, "dilation", {1}, axes)), integer_attribute("group", call.integer("groups", 1))};
+}
+Names convolution_inputs(AtenCall& call) {
+  Names inputs = {call.value(call.first()), call.value(call.tensor("weight"))};
+  if (call.has("bias")) inputs.push_back(call.value(call.tensor("bias")));
+  return inputs;
+}
+// "same": where the kernel has an even size, the more is behind.
+Integers pads_named(AtenCall& call, const std::string& name) {
+  const size_t axes = axes_of_weight(call);
+  const Integers dilations = for_each_axis(call, "dilation", {1}, axes);
+  Integers pads(2 * axes);
+  if (name == "valid") return pads;
+  if (name != "same") call.give_up("with padding " + json_shown(name));
+  for (size_t n = 0; n < axes; ++n) {
+    const int64_t all = dilations[n] * (call.size(call.tensor("weight"), static_cast<int64_t>(n) + 2) - 1);
+    pads[n] = all / 2;
+    pads[axes + n] = all - all / 2;
+  }
+  return pads;
+}
+void convolve(AtenCall& call) {
+  const bool is_named = call.node().target.ends_with(".padding");
+  const Integers pads = is_named ? pads_named(call, call.text("padding", "valid")) : both_sides(for_each_axis(call, "padding", {0}, axes_of_weight(call)));
+  call.write(convolution_inputs(call), convolution_attributes(call, pads));
+}
+void convolve_transposed(AtenCall& call) {
+  const size_t axes = axes_of_weight(call);
+  std::vector<OnnxAttribute> attributes = convolution_attributes(call, both_sides(for_each_axis(call, "padding", {0}, axes)));
+  const Integers more = for_each_axis(call, "output_padding", {0}, axes);
+  if (more != Integers(axes)) attributes.push_back(integers_attribute("output_padding", more));
+  call.add("ConvTranspose", convolution_inputs(call), attributes, call.output());
+}
+void convolution(AtenCall& call) {
+  if (call.integer("transposed", 0) != 0) return convolve_transposed(call);
+  call.ignore("output_padding");
+  convolve(call);
+}
+
+void attend(AtenCall& call) {
+  Names inputs = {call.value(call.tensor("query")), call.value(call.tensor("key")), call.value(call.tensor("value"))};
+  if (call.has("attn_mask")) inputs.push_back(call.value(call.tensor("attn_mask")));
+  if (call.rank(call.tensor("query")) != 4) call.give_up("of other than four axes");
+  call.require("dropout_p", 0, 0);
+  call.ignore("enable_gqa");  // the numbers of heads say it
+  std::vector<OnnxAttribute> attributes = {integer_attribute("is_causal", call.integer("is_causal", 0))};
+  if (call.has("scale")) attributes.push_back(number_attribute("scale", call.number("scale", 1)));
+  call.write(inputs, attributes);
+}
+
+// ---- norms ----
+
+// A weight that a module has not is all ones.
+std::string weight_or_ones(AtenCall& call, const std::vector<uint64_t>& shape) {
+  return call.has("weight") ? call.value(call.tensor("weight")) : call.number_constant(shape, 1);
+}
+std::vector<uint64_t> channels_of(AtenCall& call, const std::string& x) { return {static_cast<uint64_t>(call.size(x, 1))}; }
+std::string bias_or_zeros(AtenCall& call, const std::string& x) { return call.has("bias") ? call.value(call.tensor("bias")) : call.number_constant(channels_of(call, x), 0); }
+
+void batch_norm(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"training", "cudnn_enabled"}) call.ignore(name);
+  if (!call.has("running_mean") || !call.has("running_var")) call.give_up("without running statistics");
+  const std::string weight = weight_or_ones(call, channels_of(call, x)), bias = bias_or_zeros(call, x);
+  call.write({call.value(x), weight, bias, call.value(call.tensor("running_mean")), call.value(call.tensor("running_var"))},
+             {number_attribute("epsilon", call.number("eps", 1e-5)), number_attribute("momentum", 1 - call.number("momentum", 0.1))});
+}
+void layer_norm(AtenCall& call) {
+  const std::string x = call.first();
+  const Integers shape = call.integers("normalized_shape", {});
+  call.ignore("cudnn_enable");
+  Names inputs = {call.value(x), weight_or_ones(call, {shape.begin(), shape.end()})};
+  if (call.has("bias")) inputs.push_back(call.value(call.tensor("bias")));
+  call.write(inputs, {integer_attribute("axis", -static_cast<int64_t>(shape.size())), number_attribute("epsilon", call.number("eps", 1e-5))});
+}
+void rms_norm(AtenCall& call) {
+  const Integers shape = call.integers("normalized_shape", {});
+  call.write({call.value(call.first()), weight_or_ones(call, {shape.begin(), shape.end()})},
+             {integer_attribute("axis", -static_cast<int64_t>(shape.size())), number_attribute("epsilon", call.number("eps", std::numeric_limits<float>::epsilon()))});
+}
+void group_norm(AtenCall& call) {
+  const std::string x = call.first(), weight = weight_or_ones(call, channels_of(call, x)), bias = bias_or_zeros(call, x);
+  for (const char* name : {"cudnn_enabled", "N", "C", "HxW"}) call.ignore(name);
+  const int64_t groups = call.has("num_groups") ? call.integer("num_groups", 1) : call.integer("group", 1);
+  call.write({call.value(x), weight, bias}, {integer_attribute("num_groups", groups), number_attribute("epsilon", call.number("eps", 1e-5))});
+}
+void instance_norm(AtenCall& call) {
+  const std::string x = call.first(), weight = weight_or_ones(call, channels_of(call, x)), bias = bias_or_zeros(call, x);
+  for (const char* name : {"cudnn_enabled", "momentum", "running_mean", "running_var"}) call.ignore(name);
+  call.require("use_input_stats", 1, 1);
+  call.write({call.value(x), weight, bias}, {number_attribute("epsilon", call.number("eps", 1e-5))});
+}
+void softmax(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"dtype", "half_to_float"}) call.ignore(name);
+  call.write({call.value(x)}, {integer_attribute("axis", call.axis(x, call.integer("dim", -1)))});
+}
+
+// ---- pools and sums ----
+
+// The axes of a pool's window: how many, its name says.
+size_t axes_of_pool(AtenCall& call) { return call.node().target.find("1d") != std::string::npos ? 1 : call.node().target.find("3d") != std::string::npos ? 3 : 2; }
+
+std::vector<OnnxAttribute> window_attributes(AtenCall& call) {
+  const size_t axes = axes_of_pool(call);
+  const Integers kernel = for_each_axis(call, "kernel_size", {1}, axes), strides = for_each_axis(call, "stride", kernel, axes);
+  return {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides), integers_attribute("pads", both_sides(for_each_axis(call, "padding", {0}, axes))),
+          integer_attribute("ceil_mode", call.integer("ceil_mode", 0))};
+}
+void max_pool(AtenCall& call) {
+  std::vector<OnnxAttribute> attributes = window_attributes(call);
+  attributes.push_back(integers_attribute("dilations", for_each_axis(call, "dilation", {1}, axes_of_pool(call))));
+  call.write({call.value(call.first())}, attributes);
+}
+void average_pool(AtenCall& call) {
+  std::vector<OnnxAttribute> attributes = window_attributes(call);
+  attributes.push_back(integer_attribute("count_include_pad", call.integer("count_include_pad", 1)));
+  call.write({call.value(call.first())}, attributes);
+}
+// Windows of the same size, which the sizes of input and output must allow.
+void adaptive_pool(AtenCall& call) {
+  const std::string x = call.first(), input = call.value(x);
+  const size_t axes = axes_of_pool(call);
+  const Integers sizes = for_each_axis(call, "output_size", {1}, axes);
+  const bool is_average = call.node().target.find("avg") != std::string::npos;
+  if (sizes == Integers(axes, 1)) return void(call.add(is_average ? "GlobalAveragePool" : "GlobalMaxPool", {input}, {}, call.output()));
+  Integers kernel;
+  for (size_t n = 0; n < axes; ++n) {
+    const int64_t size = call.size(x, call.rank(x) - static_cast<int64_t>(axes - n));
+    if (sizes[n] < 1 || size % sizes[n] != 0) call.give_up("whose windows are of several sizes");
+    kernel.push_back(sizes[n] < 1 ? 1 : size / sizes[n]);
+  }
+  if (kernel == Integers(axes, 1)) return call.write_identity(input);
+  call.write({input}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", kernel)});
+}
+
+void reduce(AtenCall& call) {
+  const std::string x = call.first();
+  call.ignore("dtype");
+  Integers axes = call.integers("dim", {});
+  if (axes.empty()) {
+    axes.resize(static_cast<size_t>(call.rank(x)));
+    std::iota(axes.begin(), axes.end(), 0);
+  }
+  for (int64_t& axis : axes) axis = call.axis(x, axis);
+  call.write({call.value(x), call.integers_constant(axes)}, {integer_attribute("keepdims", call.integer("keepdim", 0))});
+}
+
+// ---- shapes ----
+
+// What torch says that the output has. The batch stays as it is, whatever it is; of another size that is open one may be, which follows from the rest.
+void reshape(AtenCall& call) {
+  const std::string x = call.first();
+  for (const auto& [name, argument] : call.node().arguments) call.ignore(name);
+  if (call.has_same_shape(x, call.output())) return call.write_identity(call.value(x));
+  const std::vector<OnnxDimension>&from = call.meta(x).shape, &to = call.meta(call.output()).shape;
+  Integers shape;
+  bool has_open = false;
+  for (size_t d = 0; d < to.size(); ++d) {
+    const bool is_kept = d < from.size() && from[d].size == to[d].size && from[d].name == to[d].name;
+    if (to[d].size >= 0 && !(d == 0 && is_kept)) {
+      shape.push_back(to[d].size);
+    } else if (is_kept) {
+      shape.push_back(0);
+    } else {
+      if (has_open) call.give_up("to several sizes that are only known when it runs");
+      has_open = true;
+      shape.push_back(-1);
+    }
+  }
+  call.write({call.value(x), call.integers_constant(shape)});
+}
+void flatten(AtenCall& call) {
+  const std::string x = call.first();
+  const int64_t begin = call.axis(x, call.integer("start_dim", 0)), end = call.axis(x, call.integer("end_dim", -1));
+  if (begin != 1 || end + 1 != call.rank(x)) return reshape(call);
+  call.add("Flatten", {call.value(x)}, {integer_attribute("axis", 1)}, call.output());
+}
+void permute(AtenCall& call) {
+  const std::string x = call.first();
+  Integers order = call.integers("dims", {});
+  for (int64_t& axis : order) axis = call.axis(x, axis);
+  call.write({call.value(x)}, {integers_attribute("perm", order)});
+}
+void transpose(AtenCall& call) {  // aten.t has no arguments beside
+  const std::string x = call.first();
+  Integers order(static_cast<size_t>(call.rank(x)));
+  std::iota(order.begin(), order.end(), 0);
+  const int64_t a = call.axis(x, call.integer("dim0", 0)), b = call.axis(x, call.integer("dim1", order.size() > 1 ? 1 : 0));
+  if (!order.empty()) std::swap(order[static_cast<size_t>(a)], order[static_cast<size_t>(b)]);
+  call.write({call.value(x)}, {integers_attribute("perm", order)});
+}
+void expand(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"size", "implicit", "other"}) call.ignore(name);
+  if (call.has_same_shape(x, call.output())) return call.write_identity(call.value(x));
+  const std::vector<OnnxDimension>& to = call.meta(call.output()).shape;
+  const bool is_known = std::all_of(to.begin(), to.end(), [](const OnnxDimension& d) { return d.size >= 0; });
+  Integers shape;
+  Names parts;
+  for (const OnnxDimension& d : to) {
+    shape.push_back(d.size);
+    if (!is_known) parts.push_back(d.size < 0 ? call.open_size(d.name) : call.integers_constant({d.size}));
+  }
+  call.write({call.value(x), is_known ? call.integers_constant(shape) : call.add("Concat", parts, {integer_attribute("axis", 0)})});
+}
+void concatenate(AtenCall& call) {
+  Names inputs;
+  for (const std::string& input : call.tensors("tensors")) inputs.push_back(call.value(input));
+  call.write(inputs, {integer_attribute("axis", call.axis(call.output(), call.integer("dim", 0)))});
+}
+void stack(AtenCall& call) {
+  const int64_t axis = call.axis(call.output(), call.integer("dim", 0));
+  Names inputs;
+  for (const std::string& input : call.tensors("tensors")) inputs.push_back(call.add("Unsqueeze", {call.value(input), call.integers_constant({axis})}));
+  call.write(inputs, {integer_attribute("axis", axis)});
+}
+// Into outputs that torch names, whatever was said of their sizes.
+void split(AtenCall& call, bool keeps_axis) {
+  const std::string x = call.first();
+  const int64_t axis = call.axis(x, call.integer("dim", 0));
+  Integers sizes;
+  for (const std::string& output : call.node().outputs) sizes.push_back(keeps_axis ? call.size(output, axis) : 1);
+  call.add("Split", {call.value(x), call.integers_constant(sizes)}, {integer_attribute("axis", axis)}, keeps_axis ? call.output() : "");
+  OnnxNode& node = call.made().back();
+  if (keeps_axis) {
+    node.outputs = call.node().outputs;
+    return;
+  }
+  Names parts;
+  for (size_t n = 0; n < sizes.size(); ++n) parts.push_back(node.outputs[0] + "_" + std::to_string(n));
+  node.outputs = parts;
+  for (size_t n = 0; n < parts.size(); ++n) call.add("Squeeze", {parts[n], call.integers_constant({axis})}, {}, call.output(n));
+}
+void split_evenly(AtenCall& call) {
+  for (const char* name : {"split_size", "split_sizes", "chunks", "sections"}) call.ignore(name);
+  split(call, true);
+}
+void unbind(AtenCall& call) { split(call, false); }
+void select(AtenCall& call) {
+  const std::string x = call.first();
+  call.write({call.value(x), call.integer_constant(call.integer("index", 0))}, {integer_attribute("axis", call.axis(x, call.integer("dim", 0)))});
+}
+void slice(AtenCall& call) {
+  const std::string x = call.first();
+  if (call.has_same_shape(x, call.output())) {
+    for (const char* name : {"dim", "start", "end"}) call.ignore(name);
+    call.require("step", 1, 1);
+    return call.write_identity(call.value(x));
+  }
+  const int64_t axis = call.axis(x, call.integer("dim", 0));
+  const auto list = [&](int64_t value) { return call.integers_constant({value}); };
+  const std::string starts = list(call.integer("start", 0)), ends = list(call.integer("end", INT64_MAX)), axes = list(axis), steps = list(call.integer("step", 1));
+  call.write({call.value(x), starts, ends, axes, steps});
+}
+void look_up(AtenCall& call) {
+  for (const char* name : {"padding_idx", "scale_grad_by_freq", "sparse"}) call.ignore(name);
+  call.write({call.value(call.tensor("weight")), call.value(call.tensor("indices"))}, {integer_attribute("axis", 0)});
+}
+
+void resize(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"output_size", "scale_factors", "scales_h", "scales_w", "scales"}) call.ignore(name);
+  const bool is_nearest = call.node().target.find("nearest") != std::string::npos, keeps_corners = !is_nearest && call.integer("align_corners", 0) != 0;
+  std::vector<float> scales;
+  for (int64_t d = 0; d < call.rank(x); ++d) {
+    scales.push_back(d < 2 ? 1.0f : static_cast<float>(call.size(call.output(), d)) / static_cast<float>(call.size(x, d)));
+  }
+  std::vector<OnnxAttribute> attributes = {text_attribute("mode", is_nearest ? "nearest" : "linear"),
+                                           text_attribute("coordinate_transformation_mode", is_nearest ? "asymmetric" : keeps_corners ? "align_corners" : "half_pixel")};
+  if (is_nearest) attributes.push_back(text_attribute("nearest_mode", "floor"));
+  call.write({call.value(x), "", call.numbers_constant(scales)}, attributes);
+}
+// torch has pairs from the last axis on, ONNX all beginnings and then all ends.
+void pad(AtenCall& call) {
+  const std::string x = call.first();
+  const Integers pairs = call.integers("pad", {});
+  const size_t rank = static_cast<size_t>(call.rank(x));
+  Integers pads(2 * rank);
+  if (pairs.size() % 2 != 0 || pairs.size() > pads.size()) return call.give_up("whose pad is not a pair for each axis");
+  for (size_t n = 0; 2 * n < pairs.size(); ++n) {
+    pads[rank - 1 - n] = pairs[2 * n];
+    pads[2 * rank - 1 - n] = pairs[2 * n + 1];
+  }
+  const std::string mode = call.text("mode", "constant");
+  const char* word = mode == "constant" ? "constant" : mode == "reflect" ? "reflect" : mode == "replicate" ? "edge" : mode == "circular" ? "wrap" : nullptr;
+  if (word == nullptr) return call.give_up("with mode " + json_shown(mode));
+  Names inputs = {call.value(x), call.integers_constant(pads)};
+  if (const double value = call.number("value", 0); value != 0) inputs.push_back(call.number_constant({}, static_cast<float>(value)));
+  call.write(inputs, {text_attribute("mode", word)});
+}
+
+// ---- the table ----
+
+struct Translation {
+  const char* aten;
+  void (*write)(AtenCall&);
+  const char* onnx;      // the op that writes the output
+  bool is_view = false;  // the output may be another view of the first argument's numbers
+};
+constexpr Translation kTranslations[] = {
+    {"relu", unary, "Relu"}, {"sigmoid", unary, "Sigmoid"}, {"tanh", unary, "Tanh"}, {"exp", unary, "Exp"}, {"log", unary, "Log"}, {"sqrt", unary, "Sqrt"}, {"abs", unary, "Abs"},
+    {"neg", unary, "Neg"}, {"erf", unary, "Erf"}, {"reciprocal", unary, "Reciprocal"}, {"hardswish", unary, "HardSwish"}, {"mish", unary, "Mish"}, {"sin", unary, "Sin"},
+    {"cos", unary, "Cos"}, {"log_sigmoid", unary, "LogSigmoid"}, {"logical_not", unary, "Not"}, {"bitwise_not", unary, "Not"},
+    {"add", binary, "Add"}, {"sub", binary, "Sub"}, {"mul", binary, "Mul"}, {"div", binary, "Div"}, {"maximum", binary, "Max"}, {"minimum", binary, "Min"},
+    {"rsub", binary_reversed, "Sub"}, {"pow", power, "Pow"}, {"square", square, "Mul"}, {"rsqrt", reciprocal_root, "Reciprocal"},
+    {"eq", binary, "Equal"}, {"gt", binary, "Greater"}, {"lt", binary, "Less"}, {"ge", binary, "GreaterOrEqual"}, {"le", binary, "LessOrEqual"},
+    {"logical_and", binary, "And"}, {"bitwise_and", binary, "And"}, {"logical_or", binary, "Or"}, {"bitwise_or", binary, "Or"},
+    {"silu", silu, "Mul"}, {"glu", gated, "Mul"}, {"gelu", gelu, "Gelu"}, {"hardsigmoid", hard_sigmoid, "HardSigmoid"}, {"leaky_relu", leaky_relu, "LeakyRelu"}, {"elu", elu, "Elu"},
+    {"softplus", softplus, "Softplus"}, {"clamp", clamp, "Clip"}, {"clamp_min", clamp, "Clip"}, {"clamp_max", clamp, "Clip"}, {"hardtanh", hard_tanh, "Clip"}, {"relu6", relu6, "Clip"},
+    {"dropout", dropout, "Dropout", true}, {"native_dropout", dropout, "Dropout"}, {"feature_dropout", other_dropout, "Dropout", true}, {"alpha_dropout", other_dropout, "Dropout", true},
+    {"to", convert, "Cast", true}, {"type_as", convert, "Cast", true}, {"_to_copy", convert, "Cast"}, {"clone", contiguous, "Identity"}, {"contiguous", contiguous, "Identity", true},
+    {"alias", identity, "Identity", true}, {"lift_fresh_copy", identity, "Identity"}, {"lift_fresh", identity, "Identity", true},
+    {"linear", linear, "Add"}, {"matmul", multiply_matrices, "MatMul"}, {"mm", multiply_matrices, "MatMul"}, {"bmm", multiply_matrices, "MatMul"}, {"addmm", add_product, "Gemm"},
+    {"conv1d", convolve, "Conv"}, {"conv2d", convolve, "Conv"}, {"conv3d", convolve, "Conv"}, {"convolution", convolution, "Conv"},
+    {"conv_transpose1d", convolve_transposed, "ConvTranspose"}, {"conv_transpose2d", convolve_transposed, "ConvTranspose"},
+    {"scaled_dot_product_attention", attend, "Attention"},
+    {"batch_norm", batch_norm, "BatchNormalization"}, {"_native_batch_norm_legit", batch_norm, "BatchNormalization"},
+    {"_native_batch_norm_legit_no_training", batch_norm, "BatchNormalization"}, {"_native_batch_norm_legit_functional", batch_norm, "BatchNormalization"},
+    {"layer_norm", layer_norm, "LayerNormalization"}, {"native_layer_norm", layer_norm, "LayerNormalization"}, {"rms_norm", rms_norm, "RMSNormalization"},
+    {"group_norm", group_norm, "GroupNormalization"}, {"native_group_norm", group_norm, "GroupNormalization"}, {"instance_norm", instance_norm, "InstanceNormalization"},
+    {"softmax", softmax, "Softmax"}, {"_softmax", softmax, "Softmax"}, {"log_softmax", softmax, "LogSoftmax"}, {"_log_softmax", softmax, "LogSoftmax"},
+    {"max_pool1d", max_pool, "MaxPool"}, {"max_pool2d", max_pool, "MaxPool"}, {"max_pool2d_with_indices", max_pool, "MaxPool"},
+    {"avg_pool1d", average_pool, "AveragePool"}, {"avg_pool2d", average_pool, "AveragePool"},
+    {"adaptive_avg_pool1d", adaptive_pool, "AveragePool"}, {"adaptive_avg_pool2d", adaptive_pool, "AveragePool"}, {"_adaptive_avg_pool2d", adaptive_pool, "AveragePool"},
+    {"adaptive_max_pool1d", adaptive_pool, "MaxPool"}, {"adaptive_max_pool2d", adaptive_pool, "MaxPool"},
+    {"mean", reduce, "ReduceMean"}, {"sum", reduce, "ReduceSum"}, {"amax", reduce, "ReduceMax"}, {"amin", reduce, "ReduceMin"},
+    {"view", reshape, "Reshape", true}, {"reshape", reshape, "Reshape", true}, {"_unsafe_view", reshape, "Reshape"}, {"unsqueeze", reshape, "Reshape", true}, {"squeeze", reshape, "Reshape", true},
+    {"unflatten", reshape, "Reshape", true}, {"flatten", flatten, "Reshape", true}, {"permute", permute, "Transpose", true}, {"transpose", transpose, "Transpose", true},
+    {"t", transpose, "Transpose", true}, {"expand", expand, "Expand", true}, {"expand_as", expand, "Expand", true}, {"cat", concatenate, "Concat"}, {"stack", stack, "Concat"},
+    {"split", split_evenly, "Split", true}, {"split_with_sizes", split_evenly, "Split", true}, {"chunk", split_evenly, "Split", true}, {"tensor_split", split_evenly, "Split", true},
+    {"unbind", unbind, "Squeeze", true}, {"select", select, "Gather", true}, {"slice", slice, "Slice", true}, {"embedding", look_up, "Gather"},
+    {"upsample_nearest1d", resize, "Resize"}, {"upsample_nearest2d", resize, "Resize"}, {"upsample_bilinear2d", resize, "Resize"}, {"pad", pad, "Pad"}, {"constant_pad_nd", pad, "Pad"},
+};
+
+class Translator {
+ public:
+  Translator(const AtenGraph& graph, OnnxModel& model) : graph_(graph), model_(model), names_(graph) {}
+
+  void translate() {
+    model_.opsets[""] = kOpset;
+    for (const AtenNode& node : graph_.nodes) add(node);
+    for (const std::string& output : graph_.outputs) {
+      const auto value = graph_.values.find(output);
+      model_.outputs.push_back(value == graph_.values.end() ? OnnxValue{output, 0, {}} : value->second);
+      model_.outputs.back().name = names_.name(output);
+      if (names_.is_stale(output)) add_unread({"output", "an output of which another view was changed in place", {}, {output}});
+    }
+  }
+
+ private:
+  // "relu" of "aten.relu_.default"
+  static std::string packet_of(const std::string& target) {
+    constexpr std::string_view kPrefix = "aten.";
+    if (!target.starts_with(kPrefix)) return "";
+    std::string name = target.substr(kPrefix.size());
+    return name.substr(0, name.find('.'));
+  }
+
+  void add(const AtenNode& node) {
+    std::string packet = packet_of(node.target);
+    const bool is_in_place = packet.size() > 1 && packet.ends_with('_') && !packet.ends_with("__");
+    if (is_in_place) packet.pop_back();
+    const auto found = std::find_if(std::begin(kTranslations), std::end(kTranslations), [&](const Translation& each) { return packet == each.aten; });
+    if (found == std::end(kTranslations)) {
+      add_unread(node);
+    } else {
+      AtenCall call(node, found->onnx, graph_, names_);
+      found->write(call);
+      call.finish();
+      if (call.reason().empty()) {
+        std::move(call.made().begin(), call.made().end(), std::back_inserter(model_.nodes));
+      } else {
+        AtenNode unread = node;
+        unread.target += " " + call.reason();
+        add_unread(unread);
+      }
+    }
+    follow_views(node, is_in_place, found != std::end(kTranslations) && found->is_view);
+  }
+
+  void follow_views(const AtenNode& node, bool is_in_place, bool is_view) {
+    const bool reads = !node.arguments.empty() && !node.arguments[0].second.tensors.empty();
+    if (!reads) return;
+    const std::string& x = node.arguments[0].second.tensors[0];
+    for (const std::string& output : node.outputs) {
+      if (is_in_place) {
+        names_.change(x, output);
+      } else if (is_view) {
+        names_.share(output, x);
+      }
+    }
+  }
+
+  void add_unread(const AtenNode& node) {
+    OnnxNode unread;
+    unread.name = node.name;
+    unread.op = node.target;
+    unread.domain = "torch";
+    for (const auto& [name, argument] : node.arguments) {
+      for (const std::string& tensor : argument.tensors) unread.inputs.push_back(tensor.empty() ? "" : names_.name(tensor));
+    }
+    unread.outputs = node.outputs;
+    model_.nodes.push_back(std::move(unread));
+  }
+
+  const AtenGraph& graph_;
+  OnnxModel& model_;
+  AtenNames names_;
+};
+
+}  // namespace
+}  // namespace aten
+
+void add_aten_nodes(const AtenGraph& graph, OnnxModel& model) { aten::Translator(graph, model).translate(); }
+
+}  // namespace reprise

@@ -1,0 +1,299 @@
+// See pt2_file.h. An archive holds, below a folder of any name: models/NAME.json, the graph; data/weights and data/constants, a JSON of tensors and
+// files of their numbers; byteorder.
+#include "tools/onnx/pt2_file.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/zip_file.h"
+#include "tools/onnx/aten_graph.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kSchema = 8;  // of any minor version: a change that old readers would misread is a major one
+constexpr uint64_t kMostElements = uint64_t{1} << 32, kMostAxes = 16;
+
+// torch's ScalarType as the schema numbers it, in ONNX's numbers; 0: not to be had.
+struct ScalarType {
+  uint32_t onnx, bytes;
+};
+constexpr std::array<ScalarType, 14> kScalarTypes = {{{0, 0}, {2, 1}, {3, 1}, {5, 2}, {6, 4}, {7, 8}, {10, 2}, {1, 4}, {11, 8}, {0, 0}, {0, 0}, {0, 0}, {9, 1}, {16, 2}}};
+
+class Pt2Reader {
+ public:
+  explicit Pt2Reader(const InputFile& file) : file_(file), archive_(file) {}
+
+  OnnxModel read() {
+    find_model();
+    // nlohmann's own checks refuse what is not there or of another kind; `place_` says where it was.
+    try {
+      read_program();
+    } catch (const json::exception& error) {
+      refuse(error.what());
+    }
+    add_aten_nodes(graph_, model_);
+    return std::move(model_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& reason) const { throw UserError(file_.path() + ": " + place_ + ": " + reason + "; a program is wanted as torch.export.save writes it"); }
+
+  void find_model() {
+    const std::string first = archive_.entries().empty() ? "" : archive_.entries().begin()->first;
+    root_ = first.substr(0, first.find('/') + 1);
+    std::vector<std::string> models;
+    for (const auto& [name, entry] : archive_.entries()) {
+      if (name.starts_with(root_ + "models/") && name.ends_with(".json")) models.push_back(name);
+    }
+    place_ = "models/*.json";
+    if (archive_.find(root_ + "serialized_exported_program.json") != nullptr || archive_.find("serialized_exported_program.json") != nullptr) {
+      refuse("the archive is of an older torch.export; save it again with torch 2.8 or later");
+    }
+    if (models.size() != 1) refuse("there are " + std::to_string(models.size()) + " of them in the archive, and one must be");
+    entry_ = models[0];
+    const size_t begin = root_.size() + std::string("models/").size();
+    name_ = entry_.substr(begin, entry_.size() - begin - std::string(".json").size());
+    place_ = "byteorder";
+    const ZipEntry* order = archive_.find(root_ + "byteorder");
+    if (order != nullptr && (order->bytes > 16 || archive_.text(*order) != "little")) refuse("must be little");
+  }
+
+  json parse(const std::string& name) const {
+    const ZipEntry* entry = archive_.find(name);
+    if (entry == nullptr) refuse("there is no " + json_shown(name) + " in the archive");
+    return parse_json(archive_.text(*entry), file_.path() + ": " + name);
+  }
+
+  void read_program() {
+    place_ = "schema_version";
+    const json program = parse(entry_);
+    const json& version = program.at("schema_version");
+    if (integer(version.at("major")) != kSchema) refuse(json_shown(version) + " is not read; major must be " + std::to_string(kSchema) + ", which torch 2.8 and later write");
+    read_payloads();
+    const json &module = program.at("graph_module"), &graph = module.at("graph");
+    read_values(graph);
+    read_signature(module.at("signature"));
+    const json& nodes = graph.at("nodes");
+    for (size_t n = 0; n < nodes.size(); ++n) {
+      place_ = "graph_module.graph.nodes[" + std::to_string(n) + "]";
+      read_node(nodes.at(n));
+    }
+  }
+
+  // ---- tensors ----
+
+  void read_payloads() {
+    for (const char* kind : {"weights", "constants"}) {
+      const std::string folder = root_ + "data/" + kind + "/";
+      const json file = parse(folder + name_ + "_" + kind + "_config.json");
+      for (const auto& [name, payload] : file.at("config").items()) {
+        place_ = std::string(kind) + " " + json_shown(name);
+        read_payload(name, folder, payload);
+      }
+    }
+  }
+
+  // Several tensors may share a file, and be any view of its numbers.
+  void read_payload(const std::string& name, const std::string& folder, const json& payload) {
+    if (payload.at("use_pickle").get<bool>()) return pickled_.push_back(name);
+    const ZipEntry* entry = archive_.find(folder + payload.at("path_name").get<std::string>());
+    if (entry == nullptr) refuse("its file " + json_shown(payload.at("path_name")) + " is not in the archive");
+    const json& meta = payload.at("tensor_meta");
+    OnnxTensor tensor;
+    tensor.name = name;
+    const ScalarType type = scalar_type(meta.at("dtype"));
+    tensor.type = type.onnx;
+    double elements = 1;
+    for (const json& size : meta.at("sizes")) elements *= static_cast<double>(tensor.shape.emplace_back(count(size)));
+    for (const json& stride : meta.at("strides")) tensor.strides.push_back(count(stride));
+    if (tensor.shape.size() > kMostAxes || tensor.strides.size() != tensor.shape.size() || elements > static_cast<double>(kMostElements)) refuse("its sizes and strides are none of a tensor");
+    if (type.onnx == 0) return model_.constants.push_back(std::move(tensor));  // refused where it is read
+    const double begin = static_cast<double>(count(meta.at("storage_offset"))) * type.bytes, end = begin + span_of(tensor) * type.bytes;
+    if (end > static_cast<double>(entry->bytes)) refuse("its file has " + std::to_string(entry->bytes) + " bytes, fewer than its sizes and strides take");
+    if (elements > span_of(tensor)) refuse("numbers of it lie in the same place");
+    tensor.at = entry->at + static_cast<uint64_t>(begin);
+    tensor.bytes = static_cast<uint64_t>(end - begin);
+    if (span_of(tensor) == elements && is_contiguous(tensor)) tensor.strides.clear();
+    model_.constants.push_back(std::move(tensor));
+  }
+
+  // From its first number to behind its last.
+  static double span_of(const OnnxTensor& tensor) {
+    double last = 0;
+    for (size_t d = 0; d < tensor.shape.size(); ++d) {
+      if (tensor.shape[d] == 0) return 0;
+      last += static_cast<double>(tensor.shape[d] - 1) * static_cast<double>(tensor.strides[d]);
+    }
+    return last + 1;
+  }
+  static bool is_contiguous(const OnnxTensor& tensor) {
+    uint64_t stride = 1;
+    for (size_t d = tensor.shape.size(); d-- > 0; stride *= tensor.shape[d]) {
+      if (tensor.shape[d] > 1 && tensor.strides[d] != stride) return false;
+    }
+    return true;
+  }
+
+  // ---- the graph ----
+
+  void read_values(const json& graph) {
+    for (const auto& [name, size] : graph.at("sym_int_values").items()) {
+      place_ = "sym_int_values." + shown_key(name);
+      symbols_[name] = symbolic(size);
+    }
+    for (const auto& [name, meta] : graph.at("tensor_values").items()) {
+      place_ = "tensor_values." + shown_key(name);
+      OnnxValue value = {name, scalar_type(meta.at("dtype")).onnx, {}};
+      for (const json& size : meta.at("sizes")) {
+        const AtenInteger dimension = symbolic(size);
+        value.shape.push_back({dimension.symbol.empty() ? dimension.value : -1, dimension.symbol});
+      }
+      graph_.values[name] = std::move(value);
+    }
+  }
+
+  void read_signature(const json& signature) {
+    place_ = "graph_module.signature";
+    for (const json& spec : signature.at("input_specs")) {
+      for (const auto& [kind, key] : {std::pair("parameter", "parameter_name"), {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}}) {
+        if (spec.contains(kind)) name_tensor(spec.at(kind).at("arg").at("name"), spec.at(kind).at(key));
+      }
+      if (!spec.contains("user_input")) continue;
+      const json& argument = spec.at("user_input").at("arg");
+      if (!argument.contains("as_tensor")) continue;  // a number, which the graph has for good
+      graph_.inputs.push_back(argument.at("as_tensor").at("name"));
+      model_.inputs.push_back(value_of(graph_.inputs.back()));
+    }
+    for (const json& spec : signature.at("output_specs")) {  // others are what the net writes into its buffers
+      if (spec.contains("user_output") && spec.at("user_output").at("arg").contains("as_tensor")) graph_.outputs.push_back(spec.at("user_output").at("arg").at("as_tensor").at("name"));
+      if (spec.contains("loss_output")) graph_.outputs.push_back(spec.at("loss_output").at("arg").at("name"));
+    }
+  }
+  const OnnxValue& value_of(const std::string& name) const {
+    const auto found = graph_.values.find(name);
+    if (found == graph_.values.end()) refuse("value " + json_shown(name) + " has no sizes");
+    return found->second;
+  }
+  void name_tensor(const std::string& value, const std::string& name) {
+    const bool is_there = std::any_of(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
+    const bool is_pickled = std::find(pickled_.begin(), pickled_.end(), name) != pickled_.end();
+    if (!is_there) refuse("tensor " + json_shown(name) + (is_pickled ? ": is pickled, which is not read" : ": has no numbers in the archive"));
+    graph_.tensor_names[value] = name;
+  }
+
+  void read_node(const json& given) {
+    constexpr std::string_view kPrefix = "torch.ops.";
+    AtenNode node;
+    node.target = given.at("target");
+    if (node.target.starts_with(kPrefix)) node.target.erase(0, kPrefix.size());
+    for (const json& input : given.at("inputs")) node.arguments.emplace_back(input.at("name"), argument_of(input.at("arg")));
+    for (const json& output : given.at("outputs")) {
+      for (const std::string& name : argument_of(output).tensors) node.outputs.push_back(name);
+    }
+    if (node.outputs.empty()) return;  // of a check, or of the arithmetic of sizes, whose values are in the table of symbols
+    node.name = module_of(given.at("metadata"));
+    if (!node.name.empty()) node.name += '/';
+    node.name += node.outputs[0];
+    graph_.nodes.push_back(std::move(node));
+  }
+  // "L__self__,,torchvision...ResNet;L__self__conv1,conv1,torch.nn...Conv2d": the innermost module's path.
+  static std::string module_of(const json& metadata) {
+    const std::string stack = metadata.value("nn_module_stack", "");
+    const std::string innermost = stack.substr(stack.rfind(';') + 1);
+    const size_t begin = innermost.find(',') + 1, end = innermost.find(',', begin);
+    return begin == 0 || end == std::string::npos ? "" : innermost.substr(begin, end - begin);
+  }
+
+  // An object of one key, which says what its value is.
+  AtenArgument argument_of(const json& given) const {
+    if (!given.is_object() || given.size() != 1) refuse("an argument must have one key");
+    const std::string key = given.begin().key();
+    const json& value = *given.begin();
+    const auto each = [&](const auto& take) {
+      if (!value.is_array()) return take(value);
+      for (const json& one : value) take(one);
+    };
+    AtenArgument argument;
+    using Kind = AtenArgument::Kind;
+    if (key.starts_with("as_tensor") || key.starts_with("as_optional_tensor")) {
+      argument.kind = Kind::kTensors;
+      each([&](const json& one) { argument.tensors.push_back(tensor_of(one)); });
+      if (key == "as_optional_tensor" && argument.tensors[0].empty()) return {};
+    } else if (key == "as_int" || key == "as_ints" || key == "as_bool" || key == "as_bools" || key == "as_scalar_type") {
+      argument.kind = Kind::kIntegers;
+      each([&](const json& one) { argument.integers.push_back({one.is_boolean() ? int64_t{one.get<bool>()} : integer(one), ""}); });
+    } else if (key == "as_sym_int" || key == "as_sym_ints") {
+      argument.kind = Kind::kIntegers;
+      each([&](const json& one) { argument.integers.push_back(symbol_of(one)); });
+    } else if (key == "as_float" || key == "as_floats") {
+      argument.kind = Kind::kNumbers;
+      each([&](const json& one) { argument.numbers.push_back(number(one)); });
+    } else if (key == "as_string") {
+      argument.kind = Kind::kText;
+      argument.text = value;
+    } else if (key != "as_none") {
+      argument.kind = Kind::kOther;
+      argument.text = key;
+    }
+    return argument;
+  }
+  static std::string tensor_of(const json& given) {
+    if (given.contains("as_none")) return "";
+    return given.contains("as_tensor") ? given.at("as_tensor").at("name") : given.at("name");
+  }
+  AtenInteger symbol_of(const json& given) const {
+    if (given.contains("as_int")) return {integer(given.at("as_int")), ""};
+    const auto found = symbols_.find(given.at("as_name").get<std::string>());
+    if (found == symbols_.end()) refuse("size " + json_shown(given) + " is not in sym_int_values");
+    return found->second;
+  }
+
+  // ---- numbers ----
+
+  AtenInteger symbolic(const json& given) const {
+    if (given.contains("as_int")) return {integer(given.at("as_int")), ""};
+    return {0, given.at("as_expr").at("expr_str").get<std::string>()};
+  }
+  uint64_t count(const json& given) const {
+    const AtenInteger size = symbolic(given);
+    if (!size.symbol.empty() || size.value < 0 || size.value > int64_t{1} << 48) refuse("a size must be a number, not " + json_shown(given));
+    return static_cast<uint64_t>(size.value);
+  }
+  int64_t integer(const json& given) const {
+    if (!given.is_number_integer() || (given.is_number_unsigned() && given.get<uint64_t>() > INT64_MAX)) refuse("must be an integer, not " + json_shown(given));
+    return given.get<int64_t>();
+  }
+  double number(const json& given) const {
+    if (given == "Infinity") return HUGE_VAL;
+    if (given == "-Infinity") return -HUGE_VAL;
+    if (!given.is_number()) refuse("must be a number, not " + json_shown(given));
+    return given.get<double>();
+  }
+  ScalarType scalar_type(const json& given) const {
+    const int64_t type = integer(given);
+    return type >= 0 && type < static_cast<int64_t>(kScalarTypes.size()) ? kScalarTypes[static_cast<size_t>(type)] : ScalarType{0, 0};
+  }
+
+  const InputFile& file_;
+  const ZipFile archive_;
+  std::string root_, entry_, name_, place_;
+  OnnxModel model_;
+  AtenGraph graph_;
+  std::map<std::string, AtenInteger> symbols_;
+  std::vector<std::string> pickled_;
+};
+
+}  // namespace
+
+bool is_pt2(const InputFile& file) { return ZipFile::is_zip(file); }
+
+OnnxModel read_pt2(const InputFile& file) { return Pt2Reader(file).read(); }
+
+}  // namespace reprise
