@@ -2,7 +2,7 @@
 // archives are made here, entry by entry.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <cstring>
 
 #include "tests/faces/command_line.h"
 #include "tests/faces/expect_user_error.h"
@@ -50,11 +50,11 @@ json nodes_by_place(const std::string& file) {
 
 class Pt2Import : public CommandLine {};
 
-// Exported for evaluation with an open batch, where ReLU writes in place, or in training, where batch-norm writes its statistics.
+// Exported for evaluation with an open batch, in training, where batch-norm writes its statistics, or with weights whose numbers lie in another order.
 TEST_F(Pt2Import, IsTheNetThatOnnxHas) {
   EXPECT_TRUE(import_net(order_of("tests/golden/onnx/resnet.onnx", folder_.file("onnx.json"))).refused.empty());
   const auto theirs = open_weights("tests/golden/onnx/resnet.safetensors");
-  for (const char* name : {"resnet.pt2", "resnet_training.pt2"}) {
+  for (const char* name : {"resnet.pt2", "resnet_training.pt2", "resnet_channels_last.pt2"}) {
     const ImportReport report = import_net(order_of(kGoldens + name, folder_.file("net.json")));
     EXPECT_EQ(report.refused, std::vector<std::string>()) << name;
     EXPECT_EQ(nodes_by_place(folder_.file("net.graph.json")), nodes_by_place(folder_.file("onnx.graph.json"))) << name;
@@ -69,6 +69,212 @@ TEST_F(Pt2Import, AsksForNoName) {
   std::filesystem::copy_file(kGoldens + "resnet.pt2", folder_.file("net.onnx"));
   const json report = json_answer({"import", folder_.file("net.onnx"), "-o", folder_.file("net.json"), "--classes", "3", "--json"});
   EXPECT_EQ(report.at("ops").at("conv"), 9);
+}
+
+// ---- archives made entry by entry ----
+
+struct Entry {
+  Text name, content;
+  int method = 0;
+};
+
+// Entries, the directory, the record of where it is; checksums, which nobody reads, are zero.
+Text zip_of(const std::vector<Entry>& entries) {
+  Text file, directory;
+  const auto put = [](Text& to, uint64_t value, int count) {
+    for (int i = 0; i < count; ++i) to += static_cast<char>(value >> (8 * i));
+  };
+  for (const auto& [name, content, method] : entries) {
+    const uint64_t at = file.size();
+    const auto header = [&](Text& to) {  // what both headers have in common
+      put(to, 0, 4), put(to, static_cast<uint64_t>(method), 2), put(to, 0, 8), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
+    };
+    put(file, 0x04034b50, 4), header(file), put(file, 0, 2);
+    file += name + content;
+    put(directory, 0x02014b50, 4), put(directory, 0, 2), header(directory), put(directory, 0, 12), put(directory, at, 4);
+    directory += name;
+  }
+  const uint64_t at = file.size();
+  file += directory;
+  put(file, 0x06054b50, 4), put(file, 0, 4), put(file, entries.size(), 2), put(file, entries.size(), 2), put(file, directory.size(), 4), put(file, at, 4), put(file, 0, 2);
+  return file;
+}
+
+json meta(const std::vector<int>& sizes, int type = 7) {
+  json list = json::array(), strides = json::array();
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    int stride = 1;
+    for (size_t inner = d + 1; inner < sizes.size(); ++inner) stride *= sizes[inner];
+    list.push_back({{"as_int", sizes[d]}});
+    strides.push_back({{"as_int", stride}});
+  }
+  return {{"dtype", type}, {"sizes", list}, {"strides", strides}, {"storage_offset", {{"as_int", 0}}}};
+}
+json named(const char* kind, const Text& name) { return {{kind, {{"name", name}}}}; }
+json call(const Text& target, const std::vector<std::pair<Text, json>>& arguments, const Text& output) {
+  json inputs = json::array();
+  for (const auto& [name, argument] : arguments) inputs.push_back({{"name", name}, {"arg", argument}});
+  return {{"target", "torch.ops.aten." + target}, {"inputs", inputs}, {"outputs", json::array({named("as_tensor", output)})}, {"metadata", {{"nn_module_stack", "L__self__,,Net;L__self__part,part,torch.nn.Part"}}}};
+}
+json tensor(const Text& name) { return named("as_tensor", name); }
+
+// A convolution, a global pool and a linear layer.
+json program_of_net() {
+  json program, &graph = program["graph_module"]["graph"], &signature = program["graph_module"]["signature"];
+  program["schema_version"] = {{"major", 8}, {"minor", 1}};
+  const json ones = {{"as_ints", {1, 1}}}, one = {{"as_int", 1}};
+  graph["nodes"] = {call("conv2d.default", {{"input", tensor("x")}, {"weight", tensor("p_conv_weight")}}, "conv2d"),
+                    call("relu_.default", {{"self", tensor("conv2d")}}, "relu_"),
+                    call("adaptive_avg_pool2d.default", {{"self", tensor("relu_")}, {"output_size", ones}}, "pool"),
+                    call("flatten.using_ints", {{"self", tensor("pool")}, {"start_dim", one}}, "flatten"),
+                    call("linear.default", {{"input", tensor("flatten")}, {"weight", tensor("p_fc_weight")}}, "linear")};
+  graph["sym_int_values"] = json::object();
+  json& values = graph["tensor_values"];
+  values = {{"x", meta({2, 1, 6, 6})}, {"conv2d", meta({2, 4, 6, 6})}, {"relu_", meta({2, 4, 6, 6})}, {"pool", meta({2, 4, 1, 1})}, {"flatten", meta({2, 4})}, {"linear", meta({2, 3})}};
+  values["p_conv_weight"] = meta({4, 1, 1, 1});
+  values["p_fc_weight"] = meta({3, 4});
+  signature = json::parse(R"({"input_specs": [{"parameter": {"arg": {"name": "p_conv_weight"}, "parameter_name": "conv.weight"}},
+                                              {"parameter": {"arg": {"name": "p_fc_weight"}, "parameter_name": "fc.weight"}},
+                                              {"user_input": {"arg": {"as_tensor": {"name": "x"}}}}],
+                              "output_specs": [{"user_output": {"arg": {"as_tensor": {"name": "linear"}}}}]})");
+  return program;
+}
+json payload(const Text& file, const json& of) { return {{"path_name", file}, {"use_pickle", false}, {"tensor_meta", of}}; }
+
+struct Archive {
+  json weights = {{"conv.weight", payload("weight_0", meta({4, 1, 1, 1}))}, {"fc.weight", payload("weight_1", meta({3, 4}))}};
+  json program = program_of_net();
+  Text order = "little";
+  std::vector<Entry> more = {};
+
+  json& node(size_t n) { return program["graph_module"]["graph"]["nodes"][n]; }
+  json& values() { return program["graph_module"]["graph"]["tensor_values"]; }
+  std::vector<Entry> entries() const {
+    std::vector<Entry> all = {{"net/models/model.json", program.dump()}, {"net/data/weights/model_weights_config.json", json{{"config", weights}}.dump()},
+                              {"net/data/constants/model_constants_config.json", R"({"config": {}})"}, {"net/data/weights/weight_0", Text(16, 'a')},
+                              {"net/data/weights/weight_1", Text(48, 'b')}, {"net/byteorder", order}};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+class MadeArchive : public ::testing::Test {
+ protected:
+  std::vector<std::string> refused(const Text& file) {
+    write_file(folder_.file("net.pt2"), file);
+    return import_net(order_of(folder_.file("net.pt2"), folder_.file("net.json"))).refused;
+  }
+  template <typename Change>
+  void expect_error(const Change& change, std::initializer_list<std::string> words) {
+    Archive archive;
+    change(archive);
+    expect_user_error([&] { refused(zip_of(archive.entries())); }, words);
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("net.json"))) << "nothing is written";
+  }
+  template <typename Change>
+  void expect_refused(const Change& change, const std::vector<std::string>& lines) {  // how each begins
+    Archive archive;
+    change(archive);
+    const std::vector<std::string> is = refused(zip_of(archive.entries()));
+    ASSERT_EQ(is.size(), lines.size()) << json(is).dump();
+    for (size_t n = 0; n < lines.size(); ++n) EXPECT_TRUE(is[n].starts_with(lines[n])) << is[n];
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(MadeArchive, IsRead) {
+  EXPECT_EQ(refused(zip_of(Archive().entries())), std::vector<std::string>());
+  float of_a = 0;
+  std::memcpy(&of_a, "aaaa", 4);
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "conv.weight"), std::vector<float>(4, of_a));
+}
+
+TEST_F(MadeArchive, IsRefusedByWhatIsWrong) {
+  expect_error([](Archive& a) { a.program["schema_version"]["major"] = 7; }, {"net.pt2", "schema_version", "must be 8"});
+  expect_error([](Archive& a) { a.program.erase("schema_version"); }, {"net.pt2", "schema_version", "not found"});
+  expect_error([](Archive& a) { a.weights.erase("fc.weight"); }, {"\"fc.weight\"", "no numbers"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["path_name"] = "weight_7"; }, {"weights \"fc.weight\"", "\"weight_7\" is not in the archive"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["use_pickle"] = true; }, {"\"fc.weight\"", "is pickled"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"] = meta({3, 5}); }, {"weights \"fc.weight\"", "48 bytes"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["strides"][0]["as_int"] = 0; }, {"weights \"fc.weight\"", "the same place"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["dtype"] = 9; }, {"tensor \"fc.weight\"", "type 0"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["sizes"][0] = {{"as_int", -3}}; }, {"weights \"fc.weight\"", "a size must be"});
+  expect_error([](Archive& a) { a.order = "big"; }, {"byteorder", "little"});
+  expect_error([](Archive& a) { a.more = {{"net/models/other.json", "{}"}}; }, {"models/*.json", "2 of them"});
+  expect_error([](Archive& a) { a.more = {{"serialized_exported_program.json", "{}"}}; }, {"older torch.export", "2.8"});
+  expect_error([](Archive& a) { a.more = {{"net/byteorder", "little"}}; }, {"\"net/byteorder\"", "twice"});
+  expect_error([](Archive& a) { a.more = {{"net/extra/note", "note", 8}}; }, {"\"net/extra/note\"", "compressed"});
+  expect_error([](Archive& a) { a.node(1).erase("inputs"); }, {"graph_module.graph.nodes[1]", "inputs"});
+  expect_error([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_ints", {1.5, 1}}}; }, {"nodes[2]", "an integer", "1.5"});
+  expect_error([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_sym_ints", {{{"as_name", "s1"}}}}}; }, {"nodes[2]", "s1", "sym_int_values"});
+  expect_error([](Archive& a) { a.values().erase("x"); }, {"\"x\"", "no sizes"});
+}
+
+// Each by the node's module and the op of torch, beside what the net has not.
+TEST_F(MadeArchive, IsRefusedAsAWhole) {
+  expect_refused(
+      [](Archive& a) {
+        a.node(1)["target"] = "torch.ops.aten.unheard_of_.default";
+        a.node(2)["inputs"].push_back({{"name", "mode"}, {"arg", {{"as_string", "odd"}}}});
+      },
+      {"node \"part/relu_\" (torch.aten.unheard_of_.default)", "node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default with mode)"});
+  expect_refused([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_ints", {4, 4}}}; },
+                 {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose windows are of several sizes)"});
+}
+
+TEST_F(MadeArchive, IsRefusedWhereItEnds) {
+  const Text file = zip_of(Archive().entries());
+  for (size_t length = 4; length < file.size(); length += 61) EXPECT_THROW(refused(file.substr(0, length)), UserError) << length;
+  expect_user_error([&] { refused(file.substr(0, file.size() / 2)); }, {"net.pt2", "directory", "cut off"});
+  Text moved = file;
+  moved[file.size() - 3] = '\x7f';  // of where the directory lies
+  expect_user_error([&] { refused(moved); }, {"net.pt2", "directory", "zip"});
+}
+
+// ---- what aten's ops become ----
+
+std::string shown(const OnnxAttribute& attribute) {
+  if (attribute.type == 1) return json(attribute.number).dump();
+  if (attribute.type == 2) return json(attribute.integer).dump();
+  if (attribute.type == 3) return attribute.text;
+  return json(attribute.integers).dump();
+}
+
+// A line for each node; what a Constant holds stands where it is read.
+std::string listing(const OnnxFile& file) {
+  std::map<std::string, std::string> constants;
+  std::string text;
+  for (const OnnxNode& node : file.model().nodes) {
+    if (node.op == "Constant") {
+      const OnnxTensor& tensor = *node.attributes.at(0).tensor;
+      constants[node.outputs.at(0)] = tensor.numbers.empty() ? json(file.integers(tensor)).dump() : json(file.floats(tensor)).dump();
+      continue;
+    }
+    for (const std::string& output : node.outputs) text += (&output == &node.outputs[0] ? "" : ", ") + output;
+    text += " = " + (node.domain.empty() ? "" : node.domain + ".") + node.op + "(";
+    for (size_t n = 0; n < node.inputs.size(); ++n) {
+      const auto constant = constants.find(node.inputs[n]);
+      text += (n == 0 ? "" : ", ") + (constant == constants.end() ? node.inputs[n] : constant->second);
+    }
+    text += ")";
+    for (const OnnxAttribute& attribute : node.attributes) text += " " + attribute.name + "=" + shown(attribute);
+    text += "\n";
+  }
+  return text;
+}
+
+// The nodes of a net of nearly all that is translated. That they compute what torch does was seen with onnxruntime, to f32's last digits.
+TEST(AtenGraph, IsWrittenInOnnx) {
+  const std::string file = kGoldens + "many.pt2", is = listing(OnnxFile(file));
+  EXPECT_EQ(is, read_file(kGoldens + "many.txt")) << "all of it:\n" << is;
+}
+
+// What an op writes in place is seen through the value itself, and through no other view of it.
+TEST(AtenGraph, RefusesToReadWhatAViewHasChanged) {
+  const OnnxFile file(kGoldens + "writes_through_view.pt2");
+  const auto refused = std::find_if(file.model().nodes.begin(), file.model().nodes.end(), [](const OnnxNode& node) { return node.domain == "torch"; });
+  ASSERT_NE(refused, file.model().nodes.end());
+  EXPECT_EQ(refused->op, "aten.sum.default reads \"relu\", of which another view was changed in place");
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ keep() {  # TARGET NAME LONGEST
 for target in "$@"; do
   name=$(basename "$target" _fuzz)
   corpus=$found/$name log=$findings/$name.log
-  case $name in bytes) longest=32 ;; idx) longest=120 ;; tensors | safetensors) longest=400 ;; profile) longest=500 ;; tokenizer) longest=7500 ;; *) longest=1024 ;; esac
+  case $name in bytes) longest=32 ;; idx) longest=120 ;; tensors | safetensors) longest=400 ;; profile) longest=500 ;; pt2) longest=3000 ;; tokenizer) longest=7500 ;; *) longest=1024 ;; esac
   [ -d "$written/$name" ] || { echo "fuzz $name: put an input that it accepts into $written/$name" >&2; exit 1; }
   mkdir -p "$corpus"
   [ ! -f "$written/$name.tar.gz" ] || tar -xzf "$written/$name.tar.gz" -C "$corpus"

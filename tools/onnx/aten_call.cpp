@@ -148,6 +148,11 @@ double AtenCall::number(const std::string& name, double absent) {
   return absent;
 }
 
+std::vector<double> AtenCall::numbers(const std::string& name) {
+  const AtenArgument* found = find(name, AtenArgument::Kind::kNumbers, "list of numbers");
+  return found == nullptr ? std::vector<double>() : found->numbers;
+}
+
 std::string AtenCall::text(const std::string& name, const std::string& absent) {
   const AtenArgument* found = find(name, AtenArgument::Kind::kText, "text");
   return found == nullptr ? absent : found->text;
@@ -203,7 +208,7 @@ std::string AtenCall::value(const std::string& name) {
 std::string AtenCall::add(const std::string& op, const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes, const std::string& to) {
   OnnxNode node;
   const std::string own = "/" + op + (made_.empty() ? "" : "_" + std::to_string(made_.size()));  // no value of torch's has a stroke in its name
-  node.name = to.empty() ? node_.name + own : node_.name;
+  node.name = to == output() ? node_.name : node_.name + own;
   node.op = op;
   node.inputs = inputs;
   node.outputs = {to.empty() ? output() + own : to};

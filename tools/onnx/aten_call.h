@@ -53,6 +53,7 @@ class AtenCall {
   int64_t integer(const std::string& name, int64_t absent);
   std::vector<int64_t> integers(const std::string& name, const std::vector<int64_t>& absent);
   double number(const std::string& name, double absent);
+  std::vector<double> numbers(const std::string& name);
   std::string text(const std::string& name, const std::string& absent);
   void ignore(const std::string& name) { asked_.insert(name); }
   void require(const std::string& name, double right, double absent);

@@ -16,6 +16,7 @@ namespace aten {
 namespace {
 
 constexpr int64_t kOpset = 23;  // in which Attention is an op
+constexpr int64_t kLongestRange = 65536;
 
 using Names = std::vector<std::string>;
 using Integers = std::vector<int64_t>;
@@ -41,27 +42,40 @@ Integers both_sides(Integers pads) {
 void unary(AtenCall& call) { call.write({call.value(call.first())}); }
 void identity(AtenCall& call) { call.write_identity(call.value(call.first())); }
 
-// A value, or a number of the kind of `like`.
-std::string operand(AtenCall& call, const std::string& name, const std::string& like) {
-  if (call.is_tensor(name)) return call.value(call.tensor(name));
-  const double number = call.number(name, 0);
-  const bool is_integer = call.meta(like).type == static_cast<uint32_t>(OnnxType::kInt64) && number == std::floor(number) && std::abs(number) < 1e15;
-  return is_integer ? call.integer_constant(static_cast<int64_t>(number)) : call.number_constant({}, static_cast<float>(number));
+// Numbers of any width are read as f32, so that one kind of them is another's.
+bool is_floating(uint32_t type) {
+  const OnnxType kinds[] = {OnnxType::kFloat, OnnxType::kHalf, OnnxType::kDouble, OnnxType::kBfloat16};
+  return std::find(std::begin(kinds), std::end(kinds), static_cast<OnnxType>(type)) != std::end(kinds);
+}
+bool is_floating(AtenCall& call, const std::string& argument) {
+  return call.is_tensor(argument) ? is_floating(call.meta(call.tensor(argument)).type) : call.number(argument, 0) != std::floor(call.number(argument, 0));
+}
+// An argument, a value or a number, as a value of floating numbers or of integers.
+std::string operand(AtenCall& call, const std::string& argument, bool floating) {
+  if (!call.is_tensor(argument)) {
+    const double number = call.number(argument, 0);
+    if (!floating && !(std::abs(number) < 1e15)) call.give_up("with a number that is no integer");
+    return floating ? call.number_constant({}, static_cast<float>(number)) : call.integer_constant(static_cast<int64_t>(number));
+  }
+  const std::string value = call.value(call.tensor(argument));
+  const bool is_right = !floating || is_floating(call, argument);
+  return is_right ? value : call.add("Cast", {value}, {integer_attribute("to", static_cast<int64_t>(OnnxType::kFloat))});
+}
+// Both of them, integers only where both are.
+Names operands(AtenCall& call, const std::string& a, const std::string& b) {
+  const bool floating = is_floating(call, a) || is_floating(call, b);
+  const std::string first = operand(call, a, floating);
+  return {first, operand(call, b, floating)};
 }
 void binary(AtenCall& call) {
-  const std::string x = call.first();
   call.require("alpha", 1, 1);
-  call.write({call.value(x), operand(call, "other", x)});
+  call.write(operands(call, "self", "other"));
 }
 void binary_reversed(AtenCall& call) {
-  const std::string x = call.first();
   call.require("alpha", 1, 1);
-  call.write({operand(call, "other", x), call.value(x)});
+  call.write(operands(call, "other", "self"));
 }
-void power(AtenCall& call) {
-  const std::string x = call.first();
-  call.write({call.value(x), operand(call, "exponent", x)});
-}
+void power(AtenCall& call) { call.write(operands(call, "self", "exponent")); }
 void square(AtenCall& call) {
   const std::string x = call.value(call.first());
   call.write({x, x});
@@ -117,8 +131,8 @@ void other_dropout(AtenCall& call) {  // of whole channels, or of another distri
 void convert(AtenCall& call) {
   const std::string x = call.first();
   for (const char* name : {"dtype", "device", "layout", "copy", "non_blocking", "memory_format", "pin_memory", "other"}) call.ignore(name);
-  const uint32_t type = call.meta(call.output()).type;
-  if (call.meta(x).type == type) return call.write_identity(call.value(x));
+  const uint32_t type = call.meta(call.output()).type, before = call.meta(x).type;
+  if (before == type || (is_floating(before) && is_floating(type))) return call.write_identity(call.value(x));
   call.write({call.value(x)}, {integer_attribute("to", type)});
 }
 void contiguous(AtenCall& call) {
@@ -347,14 +361,13 @@ void transpose(AtenCall& call) {  // aten.t has no arguments beside
   const std::string x = call.first();
   Integers order(static_cast<size_t>(call.rank(x)));
   std::iota(order.begin(), order.end(), 0);
-  const int64_t a = call.axis(x, call.integer("dim0", 0)), b = call.axis(x, call.integer("dim1", order.size() > 1 ? 1 : 0));
+  const bool is_swap = call.node().target.starts_with("aten.swap");
+  const int64_t a = call.axis(x, call.integer(is_swap ? "axis0" : "dim0", 0)), b = call.axis(x, call.integer(is_swap ? "axis1" : "dim1", order.size() > 1 ? 1 : 0));
   if (!order.empty()) std::swap(order[static_cast<size_t>(a)], order[static_cast<size_t>(b)]);
   call.write({call.value(x)}, {integers_attribute("perm", order)});
 }
-void expand(AtenCall& call) {
-  const std::string x = call.first();
-  for (const char* name : {"size", "implicit", "other"}) call.ignore(name);
-  if (call.has_same_shape(x, call.output())) return call.write_identity(call.value(x));
+// The shape of the output, as a constant where it is known.
+std::string shape_of_output(AtenCall& call) {
   const std::vector<OnnxDimension>& to = call.meta(call.output()).shape;
   const bool is_known = std::all_of(to.begin(), to.end(), [](const OnnxDimension& d) { return d.size >= 0; });
   Integers shape;
@@ -363,7 +376,13 @@ void expand(AtenCall& call) {
     shape.push_back(d.size);
     if (!is_known) parts.push_back(d.size < 0 ? call.open_size(d.name) : call.integers_constant({d.size}));
   }
-  call.write({call.value(x), is_known ? call.integers_constant(shape) : call.add("Concat", parts, {integer_attribute("axis", 0)})});
+  return is_known ? call.integers_constant(shape) : call.add("Concat", parts, {integer_attribute("axis", 0)});
+}
+void expand(AtenCall& call) {
+  const std::string x = call.first();
+  for (const char* name : {"size", "implicit", "other"}) call.ignore(name);
+  if (call.has_same_shape(x, call.output())) return call.write_identity(call.value(x));
+  call.write({call.value(x), shape_of_output(call)});
 }
 void concatenate(AtenCall& call) {
   Names inputs;
@@ -414,23 +433,107 @@ void slice(AtenCall& call) {
   const std::string starts = list(call.integer("start", 0)), ends = list(call.integer("end", INT64_MAX)), axes = list(axis), steps = list(call.integer("step", 1));
   call.write({call.value(x), starts, ends, axes, steps});
 }
+void select_places(AtenCall& call) {  // aten.gather is ONNX's GatherElements, aten.index_select its Gather
+  const std::string x = call.first();
+  call.ignore("sparse_grad");
+  call.write({call.value(x), call.value(call.tensor("index"))}, {integer_attribute("axis", call.axis(x, call.integer("dim", 0)))});
+}
+// x[i, j, ...]: lists of places in its first axes, which are broadcast to each other.
+void index(AtenCall& call) {
+  const std::string x = call.first();
+  const Names given = call.tensors("indices");
+  Names parts;
+  int64_t rank = 0;
+  for (const std::string& each : given) rank = std::max(rank, each.empty() ? 0 : call.rank(each));
+  if (given.empty() || std::count(given.begin(), given.end(), "") > 0) return call.give_up("with an axis that is taken whole");
+  for (const std::string& each : given) {
+    if (call.meta(each).type != static_cast<uint32_t>(OnnxType::kInt64)) return call.give_up("of places that are no integers");
+  }
+  std::string all = call.value(given[0]);  // all of them broadcast, as a sum of nothing but the first
+  for (size_t n = 1; n < given.size(); ++n) all = call.add("Add", {all, call.value(given[n])});
+  const std::string shape = call.add("Shape", {all}), last = call.integers_constant({rank});
+  for (const std::string& each : given) parts.push_back(call.add("Unsqueeze", {call.add("Expand", {call.value(each), shape}), last}));
+  call.write({call.value(x), call.add("Concat", parts, {integer_attribute("axis", rank)})});
+}
+void where(AtenCall& call) {
+  const std::string mask = call.value(call.tensor("condition"));
+  const Names both = operands(call, "self", "other");
+  call.write({mask, both[0], both[1]});
+}
+void fill_where(AtenCall& call) {
+  const std::string mask = call.value(call.tensor("mask"));
+  const bool floating = is_floating(call, "self");
+  const std::string value = operand(call, "value", floating);
+  call.write({mask, value, operand(call, "self", floating)});
+}
+void unequal(AtenCall& call) { call.write({call.add("Equal", operands(call, "self", "other"))}); }
+void multiply_by_letters(AtenCall& call) {
+  Names inputs;
+  for (const std::string& input : call.tensors("tensors")) inputs.push_back(call.value(input));
+  call.ignore("path");
+  call.write(inputs, {text_attribute("equation", call.text("equation", ""))});
+}
+
+// ---- constants ----
+
+void range(AtenCall& call) {
+  for (const char* name : {"dtype", "layout", "device", "pin_memory", "end"}) call.ignore(name);
+  const int64_t start = call.integer("start", 0), step = call.integer("step", 1);
+  const std::vector<OnnxDimension>& shape = call.meta(call.output()).shape;
+  if (call.meta(call.output()).type != static_cast<uint32_t>(OnnxType::kInt64) || shape.size() != 1) return call.give_up("of no integers");
+  if (shape[0].size < 0) {
+    if (start != 0 || step != 1) call.give_up("from other than 0");
+    const std::string none = call.integers_constant({0}), size = call.add("Squeeze", {call.open_size(shape[0].name), none});
+    return void(call.add("Range", {call.integer_constant(0), size, call.integer_constant(1)}, {}, call.output()));
+  }
+  if (shape[0].size > kLongestRange) return call.give_up("of too many numbers");
+  Integers values(static_cast<size_t>(shape[0].size));
+  for (size_t n = 0; n < values.size(); ++n) values[n] = start + static_cast<int64_t>(n) * step;
+  call.write_identity(call.integers_constant(values));
+}
+void fill(AtenCall& call, double value) {
+  for (const char* name : {"size", "dtype", "layout", "device", "pin_memory", "memory_format"}) call.ignore(name);
+  if (!call.node().arguments.empty()) call.ignore(call.node().arguments[0].first);  // the size, or what is as large
+  const uint32_t type = call.meta(call.output()).type;
+  const std::string one = is_floating(type) ? call.number_constant({}, static_cast<float>(value)) : call.add("Cast", {call.integer_constant(static_cast<int64_t>(value))}, {integer_attribute("to", type)});
+  call.write({one, shape_of_output(call)});
+}
+void zeros(AtenCall& call) { fill(call, 0); }
+void ones(AtenCall& call) { fill(call, 1); }
+void full(AtenCall& call) {
+  const double value = call.number("fill_value", 0);
+  if (!is_floating(call.meta(call.output()).type) && !(std::abs(value) < 1e15)) return call.give_up("whose fill_value is no integer");
+  fill(call, value);
+}
+
 void look_up(AtenCall& call) {
   for (const char* name : {"padding_idx", "scale_grad_by_freq", "sparse"}) call.ignore(name);
   call.write({call.value(call.tensor("weight")), call.value(call.tensor("indices"))}, {integer_attribute("axis", 0)});
 }
 
+// Factors of images' sizes where torch was given some, or where they say the sizes exactly; else none.
+std::vector<float> scales_of(AtenCall& call, const std::string& x) {
+  const std::vector<double> given = call.numbers("scale_factors");
+  const int64_t rank = call.rank(x);
+  std::vector<float> scales(2, 1);
+  if (!given.empty() && static_cast<int64_t>(given.size()) != rank - 2) call.give_up("with scale_factors of other than its axes");
+  for (int64_t d = 2; d < rank && !(scales.empty()); ++d) {
+    const float scale = given.empty() ? static_cast<float>(call.size(call.output(), d)) / static_cast<float>(call.size(x, d)) : static_cast<float>(given[static_cast<size_t>(d - 2) % given.size()]);
+    scales.push_back(scale);
+    if (given.empty() && scale != std::floor(scale)) scales.clear();
+  }
+  return scales;
+}
 void resize(AtenCall& call) {
   const std::string x = call.first();
-  for (const char* name : {"output_size", "scale_factors", "scales_h", "scales_w", "scales"}) call.ignore(name);
+  for (const char* name : {"output_size", "scales_h", "scales_w", "scales"}) call.ignore(name);
   const bool is_nearest = call.node().target.find("nearest") != std::string::npos, keeps_corners = !is_nearest && call.integer("align_corners", 0) != 0;
-  std::vector<float> scales;
-  for (int64_t d = 0; d < call.rank(x); ++d) {
-    scales.push_back(d < 2 ? 1.0f : static_cast<float>(call.size(call.output(), d)) / static_cast<float>(call.size(x, d)));
-  }
+  const std::vector<float> scales = scales_of(call, x);
   std::vector<OnnxAttribute> attributes = {text_attribute("mode", is_nearest ? "nearest" : "linear"),
                                            text_attribute("coordinate_transformation_mode", is_nearest ? "asymmetric" : keeps_corners ? "align_corners" : "half_pixel")};
   if (is_nearest) attributes.push_back(text_attribute("nearest_mode", "floor"));
-  call.write({call.value(x), "", call.numbers_constant(scales)}, attributes);
+  if (!scales.empty()) return call.write({call.value(x), "", call.numbers_constant(scales)}, attributes);
+  call.write({call.value(x), "", "", shape_of_output(call)}, attributes);
 }
 // torch has pairs from the last axis on, ONNX all beginnings and then all ends.
 void pad(AtenCall& call) {
@@ -466,7 +569,10 @@ constexpr Translation kTranslations[] = {
     {"add", binary, "Add"}, {"sub", binary, "Sub"}, {"mul", binary, "Mul"}, {"div", binary, "Div"}, {"maximum", binary, "Max"}, {"minimum", binary, "Min"},
     {"rsub", binary_reversed, "Sub"}, {"pow", power, "Pow"}, {"square", square, "Mul"}, {"rsqrt", reciprocal_root, "Reciprocal"},
     {"eq", binary, "Equal"}, {"gt", binary, "Greater"}, {"lt", binary, "Less"}, {"ge", binary, "GreaterOrEqual"}, {"le", binary, "LessOrEqual"},
-    {"logical_and", binary, "And"}, {"bitwise_and", binary, "And"}, {"logical_or", binary, "Or"}, {"bitwise_or", binary, "Or"},
+    {"logical_and", binary, "And"}, {"bitwise_and", binary, "And"}, {"logical_or", binary, "Or"}, {"bitwise_or", binary, "Or"}, {"__and__", binary, "And"}, {"__or__", binary, "Or"}, {"ne", unequal, "Not"},
+    {"gather", select_places, "GatherElements"}, {"index_select", select_places, "Gather"}, {"index", index, "GatherND"}, {"where", where, "Where"}, {"masked_fill", fill_where, "Where"},
+    {"einsum", multiply_by_letters, "Einsum"}, {"arange", range, "Range"}, {"zeros", zeros, "Expand"}, {"ones", ones, "Expand"}, {"full", full, "Expand"},
+    {"new_zeros", zeros, "Expand"}, {"new_ones", ones, "Expand"}, {"new_full", full, "Expand"}, {"zeros_like", zeros, "Expand"}, {"ones_like", ones, "Expand"}, {"full_like", full, "Expand"},
     {"silu", silu, "Mul"}, {"glu", gated, "Mul"}, {"gelu", gelu, "Gelu"}, {"hardsigmoid", hard_sigmoid, "HardSigmoid"}, {"leaky_relu", leaky_relu, "LeakyRelu"}, {"elu", elu, "Elu"},
     {"softplus", softplus, "Softplus"}, {"clamp", clamp, "Clip"}, {"clamp_min", clamp, "Clip"}, {"clamp_max", clamp, "Clip"}, {"hardtanh", hard_tanh, "Clip"}, {"relu6", relu6, "Clip"},
     {"dropout", dropout, "Dropout", true}, {"native_dropout", dropout, "Dropout"}, {"feature_dropout", other_dropout, "Dropout", true}, {"alpha_dropout", other_dropout, "Dropout", true},
@@ -488,7 +594,7 @@ constexpr Translation kTranslations[] = {
     {"mean", reduce, "ReduceMean"}, {"sum", reduce, "ReduceSum"}, {"amax", reduce, "ReduceMax"}, {"amin", reduce, "ReduceMin"},
     {"view", reshape, "Reshape", true}, {"reshape", reshape, "Reshape", true}, {"_unsafe_view", reshape, "Reshape"}, {"unsqueeze", reshape, "Reshape", true}, {"squeeze", reshape, "Reshape", true},
     {"unflatten", reshape, "Reshape", true}, {"flatten", flatten, "Reshape", true}, {"permute", permute, "Transpose", true}, {"transpose", transpose, "Transpose", true},
-    {"t", transpose, "Transpose", true}, {"expand", expand, "Expand", true}, {"expand_as", expand, "Expand", true}, {"cat", concatenate, "Concat"}, {"stack", stack, "Concat"},
+    {"t", transpose, "Transpose", true}, {"swapaxes", transpose, "Transpose", true}, {"swapdims", transpose, "Transpose", true}, {"expand", expand, "Expand", true}, {"expand_as", expand, "Expand", true}, {"cat", concatenate, "Concat"}, {"stack", stack, "Concat"},
     {"split", split_evenly, "Split", true}, {"split_with_sizes", split_evenly, "Split", true}, {"chunk", split_evenly, "Split", true}, {"tensor_split", split_evenly, "Split", true},
     {"unbind", unbind, "Squeeze", true}, {"select", select, "Gather", true}, {"slice", slice, "Slice", true}, {"embedding", look_up, "Gather"},
     {"upsample_nearest1d", resize, "Resize"}, {"upsample_nearest2d", resize, "Resize"}, {"upsample_bilinear2d", resize, "Resize"}, {"pad", pad, "Pad"}, {"constant_pad_nd", pad, "Pad"},

@@ -373,12 +373,15 @@ std::vector<int64_t> OnnxFile::integers(const OnnxTensor& tensor) const {
     if (tensor.integers.size() == tensor.elements()) return tensor.integers;
     throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": has " + std::to_string(tensor.integers.size()) + " numbers; its shape takes " + std::to_string(tensor.elements()));
   }
-  const bool is_long = static_cast<OnnxType>(tensor.type) == OnnxType::kInt64;
-  if (!is_long && static_cast<OnnxType>(tensor.type) != OnnxType::kInt32) throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": must be of INT64 or INT32");
-  const std::vector<unsigned char> bytes = bytes_of(tensor, is_long ? 8 : 4);
+  const auto type = static_cast<OnnxType>(tensor.type);
+  const uint64_t width = type == OnnxType::kInt64 ? 8 : type == OnnxType::kInt32 ? 4 : type == OnnxType::kBool ? 1 : 0;
+  if (width == 0) throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": must be of INT64, INT32 or BOOL");
+  const std::vector<unsigned char> bytes = bytes_of(tensor, width);
   std::vector<int64_t> numbers(tensor.elements());
   for (size_t i = 0; i < numbers.size(); ++i) {
-    if (is_long) {
+    if (width == 1) {
+      numbers[i] = bytes[i] != 0;
+    } else if (width == 8) {
       std::memcpy(&numbers[i], &bytes[8 * i], 8);
     } else {
       int32_t number = 0;

@@ -15,7 +15,7 @@
 namespace reprise {
 
 // TensorProto.DataType, what of it is read here.
-enum class OnnxType : uint32_t { kFloat = 1, kInt32 = 6, kInt64 = 7, kHalf = 10, kDouble = 11, kBfloat16 = 16 };
+enum class OnnxType : uint32_t { kFloat = 1, kInt32 = 6, kInt64 = 7, kBool = 9, kHalf = 10, kDouble = 11, kBfloat16 = 16 };
 
 struct OnnxTensor {
   std::string name;

@@ -170,12 +170,15 @@ class Pt2Reader {
       if (!argument.contains("as_tensor")) continue;  // a number, which the graph has for good
       graph_.inputs.push_back(argument.at("as_tensor").at("name"));
       model_.inputs.push_back(value_of(graph_.inputs.back()));
+      OnnxValue& input = model_.inputs.back();  // of any width it is what f32 can say
+      if (is_half(input.type)) input.type = static_cast<uint32_t>(OnnxType::kFloat);
     }
     for (const json& spec : signature.at("output_specs")) {  // others are what the net writes into its buffers
       if (spec.contains("user_output") && spec.at("user_output").at("arg").contains("as_tensor")) graph_.outputs.push_back(spec.at("user_output").at("arg").at("as_tensor").at("name"));
       if (spec.contains("loss_output")) graph_.outputs.push_back(spec.at("loss_output").at("arg").at("name"));
     }
   }
+  static bool is_half(uint32_t type) { return type == static_cast<uint32_t>(OnnxType::kHalf) || type == static_cast<uint32_t>(OnnxType::kBfloat16); }
   const OnnxValue& value_of(const std::string& name) const {
     const auto found = graph_.values.find(name);
     if (found == graph_.values.end()) refuse("value " + json_shown(name) + " has no sizes");
