@@ -82,7 +82,7 @@ struct Entry {
 Text zip_of(const std::vector<Entry>& entries) {
   Text file, directory;
   const auto put = [](Text& to, uint64_t value, int count) {
-    for (int i = 0; i < count; ++i) to += static_cast<char>(value >> (8 * i));
+    for (int i = 0; i < count; ++i) to += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
   };
   for (const auto& [name, content, method] : entries) {
     const uint64_t at = file.size();

@@ -11,7 +11,7 @@
 namespace {
 
 void put(std::string& to, uint64_t value, int count) {
-  for (int i = 0; i < count; ++i) to += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < count; ++i) to += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
 }
 
 // An archive of stored entries.

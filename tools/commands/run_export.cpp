@@ -15,16 +15,17 @@ constexpr Word<BlockType> kTypes[] = {{"f32", BlockType::kF32}, {"f16", BlockTyp
                                       {"q4_0", BlockType::kQ4_0}, {"q4_k", BlockType::kQ4_K}};
 
 struct ExportOptions {
-  std::string recipe, snapshot, adapter, adapter_gguf, merged, merged_gguf, type, base;
+  std::string recipe, snapshot, adapter, adapter_gguf, merged, merged_gguf, onnx, type, base;
   bool json = false;
 };
 
-// Exactly one of the four is given.
+// Exactly one of the forms is given.
 ExportRequest request_of(const ExportOptions& options) {
   const std::pair<const std::string&, ExportForm> forms[] = {{options.adapter, ExportForm::kAdapter},
                                                              {options.adapter_gguf, ExportForm::kAdapterGguf},
                                                              {options.merged, ExportForm::kMerged},
-                                                             {options.merged_gguf, ExportForm::kMergedGguf}};
+                                                             {options.merged_gguf, ExportForm::kMergedGguf},
+                                                             {options.onnx, ExportForm::kOnnx}};
   ExportRequest request;
   request.snapshot = options.snapshot;
   for (const auto& [to, form] : forms) {
@@ -54,6 +55,7 @@ Command add_export(OptionParser& app) {
   form->add_option("--adapter-gguf", options->adapter_gguf, "a file of llama.cpp: the adapter");
   form->add_option("--merged", options->merged, "a folder of Hugging Face: the model, an adapter merged");
   form->add_option("--merged-gguf", options->merged_gguf, "a file of llama.cpp: the same");
+  form->add_option("--onnx", options->onnx, "the ONNX file that the net was imported from, with the trained weights");
   form->require_option(1);
   parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16; of a GGUF also q8_0, q4_0, q4_k")
       ->one_of({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"});

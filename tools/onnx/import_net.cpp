@@ -10,6 +10,7 @@
 #include "tools/formats/safetensors.h"
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
+#include "tools/onnx/export_net.h"
 #include "tools/planning/planner.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/state_tensors.h"
@@ -65,9 +66,10 @@ void require_weights(const ImportOrder& order, const ImportedNet& net, const Gra
   }
 }
 
-void write_weights(const OnnxFile& file, const ImportedNet& net, const std::string& path) {
+void write_weights(const OnnxFile& file, const ImportRequest& request, const ImportedNet& net, const std::string& path) {
   replace_file(path, [&](const std::string& to) {
     SafetensorsWriter writer(to);
+    note_source(writer, file, request);
     for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, shape_of(weight));
     for (const ImportedTensor& weight : net.weights) {
       const std::vector<float> numbers = numbers_of(file, weight);
@@ -143,7 +145,7 @@ ImportReport import_net(const ImportOrder& order) {
   require_weights(order, net, build_model(read, rules));
   count_memory(read, report);
   WrittenFiles files;
-  files.write(report.weights, [&](const std::string& path) { write_weights(file, net, path); });
+  files.write(report.weights, [&](const std::string& path) { write_weights(file, order.request, net, path); });
   files.write(report.graph, [&](const std::string& path) { replace_file(path, net.graph.dump(1) + "\n"); });
   files.write(report.recipe, [&](const std::string& path) { replace_file(path, recipe.dump(2) + "\n"); });
   files.keep();

@@ -70,6 +70,7 @@ class OnnxFile {
   explicit OnnxFile(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
+  const InputFile& file() const { return file_; }
   const OnnxModel& model() const { return model_; }
 
   // All numbers of a tensor, of the types that are read. Throws UserError where the file has lost them, or where they are too many.

@@ -13,6 +13,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/formats/text.h"
+#include "tools/onnx/export_net.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/recipes/recipe_graph.h"
@@ -240,6 +241,14 @@ void export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request, 
   report.what = model_text(report, request.type);
 }
 
+void export_into_onnx(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
+  const std::string& imported = snapshot.recipe.init.from;
+  if (imported.empty()) throw UserError(snapshot.recipe.name + ": init.from: missing; --onnx is for a net that `reprise import` made, whose recipe names its weights");
+  const OnnxExport written = export_onnx(*merged(snapshot, request, report), imported, request.to);
+  report.what = "the ONNX model that was imported, with " + std::to_string(written.tensors) + " tensors of the snapshot" +
+                (written.resized == 0 ? "" : ", " + std::to_string(written.resized) + " of another shape");
+}
+
 std::string shown(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", number);
@@ -312,6 +321,7 @@ ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& request)
     case ExportForm::kAdapterGguf: export_adapter_gguf(snapshot, request, report); break;
     case ExportForm::kMerged: export_merged(snapshot, request, report); break;
     case ExportForm::kMergedGguf: export_merged_gguf(snapshot, request, report); break;
+    case ExportForm::kOnnx: export_into_onnx(snapshot, request, report); break;
   }
   return report;
 }

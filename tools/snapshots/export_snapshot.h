@@ -11,7 +11,7 @@
 
 namespace reprise {
 
-enum class ExportForm { kAdapter, kAdapterGguf, kMerged, kMergedGguf };
+enum class ExportForm { kAdapter, kAdapterGguf, kMerged, kMergedGguf, kOnnx };
 
 struct ExportRequest {
   std::string snapshot;  // folder

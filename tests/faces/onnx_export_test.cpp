@@ -1,0 +1,234 @@
+// Trained weights back into the ONNX file that came: the new numbers where they belong, every other byte as it was, a new head as large as it is, and
+// refusals. The files of few nodes are made here, field by field.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "lib/bf16.h"
+#include "lib/f16.h"
+#include "tests/faces/command_line.h"
+#include "tests/faces/expect_user_error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/onnx/export_net.h"
+#include "tools/onnx/import_net.h"
+#include "tools/planning/planner.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+using Text = std::string;
+namespace fs = std::filesystem;
+
+const std::string kResNet = "tests/golden/onnx/resnet.onnx";
+
+std::vector<float> numbers_in(const WeightSource& source, const std::string& name) {
+  uint64_t elements = 1;
+  for (const uint64_t dimension : source.find(name)->shape) elements *= dimension;
+  std::vector<float> numbers(elements);
+  source.read(name, 0, elements, numbers.data());
+  return numbers;
+}
+const OnnxTensor& constant(const OnnxFile& file, const std::string& name) {
+  const auto& all = file.model().constants;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
+  if (found == all.end()) throw std::runtime_error("no constant " + name);
+  return *found;
+}
+
+// ---- files made field by field ----
+
+Text varint(uint64_t n) {
+  Text bytes;
+  for (; n >= 0x80; n >>= 7) bytes += static_cast<char>(n | 0x80);
+  return bytes + static_cast<char>(n);
+}
+Text number(int field, uint64_t n) { return varint(static_cast<uint64_t>(field) << 3) + varint(n); }
+Text bytes(int field, const Text& content) { return varint(static_cast<uint64_t>(field) << 3 | 2) + varint(content.size()) + content; }
+
+template <typename T>
+Text raw(const std::vector<T>& numbers) {
+  return Text(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
+}
+Text tensor(const Text& name, const std::vector<uint64_t>& shape, OnnxType type, const Text& numbers) {
+  Text message;
+  for (const uint64_t d : shape) message += number(1, d);
+  return bytes(5, message + number(2, static_cast<uint64_t>(type)) + bytes(8, name) + numbers);
+}
+Text node(const Text& op, const std::vector<Text>& inputs, const Text& output) {
+  Text message;
+  for (const Text& input : inputs) message += bytes(1, input);
+  return bytes(1, message + bytes(2, output) + bytes(4, op));
+}
+Text value(int field, const Text& name, const std::vector<uint64_t>& shape) {
+  Text dimensions;
+  for (const uint64_t d : shape) dimensions += bytes(1, number(1, d));
+  return bytes(field, bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, dimensions))));
+}
+
+// x [2,1,4,4] -> conv -> pool -> rows -> Gemm with a matrix [in,out]; its numbers may be of any type and lie anywhere.
+Text file_of(const Text& conv, const Text& matrix) {
+  const Text nodes = node("Conv", {"x", "conv.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight"}, "y");
+  return number(1, 8) + bytes(7, nodes + conv + bytes(2, "a graph") + matrix + value(11, "x", {2, 1, 4, 4}) + value(11, "fc.weight", {2, 3}) + value(12, "y", {2, 3}) + value(13, "f", {2, 2})) +
+         bytes(8, number(2, 17));
+}
+Text conv_of_floats() { return tensor("conv.weight", {2, 1, 1, 1}, OnnxType::kFloat, bytes(9, raw<float>({1, 2}))); }
+Text matrix_of_floats() { return tensor("fc.weight", {2, 3}, OnnxType::kFloat, bytes(4, raw<float>({1, 2, 3, 4, 5, 6}))); }
+
+class OnnxExportTest : public CommandLine {
+ protected:
+  std::string at(const std::string& name) const { return folder_.file(name); }
+
+  // Imports FILE as net.json, and has in trained.safetensors what a training may have made of its weights.
+  void import(const std::string& file, int classes = 0) {
+    ImportOrder order;
+    order.file = file;
+    order.recipe = at("net.json");
+    order.request.classes = classes;
+    ASSERT_EQ(import_net(order).refused, std::vector<std::string>());
+    const auto imported = open_weights(at("net.safetensors"));
+    SafetensorsWriter writer(at("trained.safetensors"));
+    std::map<std::string, std::vector<float>> numbers;
+    for (const std::string& name : imported->names()) {
+      writer.declare(name, StoredType::kF32, imported->find(name)->shape);
+      for (const float n : numbers_in(*imported, name)) numbers[name].push_back(0.5f * n + 0.25f);
+    }
+    if (classes > 0) {
+      const std::vector<uint64_t> shape = {static_cast<uint64_t>(classes), head_inputs_};
+      writer.declare("fc.weight", StoredType::kF32, shape);
+      if (has_bias_) writer.declare("fc.bias", StoredType::kF32, {shape[0]});
+    }
+    for (const std::string& name : imported->names()) writer.write(numbers[name].data(), numbers[name].size() * sizeof(float));
+    if (classes > 0) {
+      std::vector<float> head(static_cast<size_t>(classes) * (head_inputs_ + (has_bias_ ? 1 : 0)));
+      for (size_t n = 0; n < head.size(); ++n) head[n] = static_cast<float>(n);
+      writer.write(head.data(), head.size() * sizeof(float));
+    }
+    writer.finish();
+  }
+  OnnxExport write(const std::string& to) { return export_onnx(*open_weights(at("trained.safetensors")), at("net.safetensors"), at(to)); }
+
+  uint64_t head_inputs_ = 16;
+  bool has_bias_ = true;
+};
+
+// Of every tensor the new numbers; whatever is none of them is as it was.
+TEST_F(OnnxExportTest, KeepsEveryOtherByte) {
+  import(kResNet);
+  EXPECT_EQ(write("out.onnx").tensors, 47u);
+  const OnnxFile before(kResNet), after(at("out.onnx"));
+  Text old = read_file(kResNet), now = read_file(at("out.onnx"));
+  ASSERT_EQ(old.size(), now.size());
+  const auto trained = open_weights(at("trained.safetensors"));
+  for (const std::string& name : trained->names()) {
+    EXPECT_EQ(after.floats(constant(after, name)), numbers_in(*trained, name)) << name;
+    const OnnxTensor& place = constant(before, name);
+    for (uint64_t n = place.at; n < place.at + place.bytes; ++n) old[n] = now[n] = 0;
+  }
+  EXPECT_EQ(old, now);
+}
+
+TEST_F(OnnxExportTest, MakesRoomForANewHead) {
+  import(kResNet, 5);
+  EXPECT_EQ(write("out.onnx").resized, 2u);
+  const OnnxFile before(kResNet), after(at("out.onnx"));
+  const auto trained = open_weights(at("trained.safetensors"));
+  for (const std::string& name : trained->names()) EXPECT_EQ(after.floats(constant(after, name)), numbers_in(*trained, name)) << name;
+  EXPECT_EQ(constant(after, "fc.weight").shape, (std::vector<uint64_t>{5, 16}));
+  EXPECT_EQ(after.model().outputs.at(0).shape.back().size, 5);
+  EXPECT_EQ(after.model().nodes.size(), before.model().nodes.size());
+  // It is read as any other, and so much shorter as the head is: numbers of four bytes, and of the lengths' own nothing.
+  import(at("out.onnx"));
+  EXPECT_EQ(describe_model(read_recipe(at("net.json")).model).classes, 5);
+  EXPECT_LE(fs::file_size(at("out.onnx")), fs::file_size(kResNet) - 4 * 5 * 17);
+  EXPECT_GE(fs::file_size(at("out.onnx")) + 8, fs::file_size(kResNet) - 4 * 5 * 17);
+}
+
+// A matrix that the file has as [in,out], listed among the inputs as old files have it, and the values that follow from it.
+TEST_F(OnnxExportTest, MakesRoomInAMatrixOfColumns) {
+  write_file(at("net.onnx"), file_of(conv_of_floats(), matrix_of_floats()));
+  head_inputs_ = 2, has_bias_ = false;
+  import(at("net.onnx"), 4);
+  write("out.onnx");
+  const OnnxFile after(at("out.onnx"));
+  EXPECT_EQ(constant(after, "fc.weight").shape, (std::vector<uint64_t>{2, 4}));
+  EXPECT_EQ(after.floats(constant(after, "fc.weight")), (std::vector<float>{0, 2, 4, 6, 1, 3, 5, 7}));
+  const Text is = read_file(at("out.onnx"));
+  const Text raw_matrix = raw<float>({0, 2, 4, 6, 1, 3, 5, 7});
+  for (const Text& part : {bytes(2, "a graph"), value(11, "x", {2, 1, 4, 4}), value(11, "fc.weight", {2, 4}), value(12, "y", {2, 4}), value(13, "f", {2, 2}), bytes(9, raw_matrix)}) {
+    EXPECT_NE(is.find(part), Text::npos) << part;
+  }
+}
+
+// Numbers of other types, rounded to the nearest; of those that stay the bytes do.
+TEST_F(OnnxExportTest, WritesTheTypeThatIsThere) {
+  const Text conv = tensor("conv.weight", {2, 1, 1, 1}, OnnxType::kDouble, bytes(9, raw<double>({0.5, 1.0 / 3})));
+  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
+  write_file(at("net.onnx"), file_of(conv, matrix));
+  import(at("net.onnx"));
+  write("out.onnx");
+  const OnnxFile after(at("out.onnx"));
+  const float third = static_cast<float>(1.0 / 3);
+  EXPECT_NE(read_file(at("out.onnx")).find(raw<double>({0.5, 0.5f * third + 0.25f})), Text::npos) << "0.5 becomes itself";
+  std::vector<uint16_t> halves;
+  for (const float n : {1.f, 2.f, 3.f, 4.f, 5.f, 6.f}) halves.push_back(f32_to_f16(0.5f * n + 0.25f));
+  EXPECT_NE(read_file(at("out.onnx")).find(bytes(9, raw(halves))), Text::npos);
+}
+
+TEST_F(OnnxExportTest, WritesNumbersBesideTheModel) {
+  const auto entry = [](const Text& key, const Text& text) { return bytes(13, bytes(1, key) + bytes(2, text)); };
+  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kFloat, entry("location", "net.data") + entry("offset", "4") + entry("length", "24") + number(14, 1));
+  fs::create_directories(at("from"));
+  fs::create_directories(at("to"));
+  write_file(at("from/net.data"), "head" + raw<float>({1, 2, 3, 4, 5, 6}) + "tail");
+  write_file(at("from/net.onnx"), file_of(conv_of_floats(), matrix));
+  import(at("from/net.onnx"));
+  write("to/out.onnx");
+  EXPECT_EQ(read_file(at("to/net.data")), "head" + raw<float>({0.75f, 1.25f, 1.75f, 2.25f, 2.75f, 3.25f}) + "tail");
+  EXPECT_EQ(read_file(at("from/net.data")), "head" + raw<float>({1, 2, 3, 4, 5, 6}) + "tail");
+  EXPECT_EQ(read_file(at("to/out.onnx")).size(), read_file(at("from/net.onnx")).size());
+  expect_user_error([&] { write("from/out.onnx"); }, {"net.data", "input itself"});
+  EXPECT_FALSE(fs::exists(at("from/out.onnx")));
+}
+
+TEST_F(OnnxExportTest, IsRefusedByWhatIsWrong) {
+  fs::copy_file(kResNet, at("net.onnx"));
+  import(at("net.onnx"));
+  expect_user_error([&] { write("net.onnx"); }, {"net.onnx", "input itself"});
+  fs::rename(at("trained.safetensors"), at("noted.safetensors"));
+  fs::copy_file(at("noted.safetensors"), at("trained.safetensors"));
+  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("noted.safetensors"), at("out.onnx")); }, {"noted.safetensors", "imported from"});
+  SafetensorsWriter writer(at("other.safetensors"));
+  writer.declare("conv1.weight", StoredType::kF32, {1});
+  const float one = 1;
+  writer.write(&one, sizeof one);
+  writer.finish();
+  expect_user_error([&] { export_onnx(*open_weights(at("other.safetensors")), at("net.safetensors"), at("out.onnx")); }, {"other.safetensors", "\"conv1.weight\"", "[4,3,3,3]"});
+  fs::create_directories(at("moved"));
+  fs::rename(at("net.onnx"), at("moved/net.onnx"));
+  expect_user_error([&] { write("out.onnx"); }, {"net.onnx", "is gone"});
+  fs::rename(at("net.safetensors"), at("moved/net.safetensors"));
+  EXPECT_EQ(export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("out.onnx")).tensors, 47u) << "moved together";
+  write_file(at("moved/net.onnx"), read_file(kResNet) + Text("\x0a\x00", 2));
+  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("other.onnx")); }, {"moved/net.onnx", "has changed"});
+  EXPECT_FALSE(fs::exists(at("other.onnx")));
+  import("tests/golden/pt2/resnet.pt2");
+  expect_user_error([&] { write("other.onnx"); }, {"resnet.pt2", "torch.export"});
+}
+
+// A number that a type cannot hold stops it all.
+TEST_F(OnnxExportTest, RefusesWhatATypeCannotHold) {
+  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
+  write_file(at("net.onnx"), file_of(conv_of_floats(), matrix));
+  import(at("net.onnx"));
+  Text trained = read_file(at("trained.safetensors"));
+  const float large = 70000;
+  std::memcpy(&trained[trained.size() - 4], &large, 4);
+  write_file(at("trained.safetensors"), trained);
+  expect_user_error([&] { write("out.onnx"); }, {"net.onnx", "\"fc.weight\"", "70000"});
+  EXPECT_FALSE(fs::exists(at("out.onnx")));
+}
+
+}  // namespace
+}  // namespace reprise::test

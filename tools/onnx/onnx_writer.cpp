@@ -1,0 +1,313 @@
+// See onnx_writer.h. A file is copied in pieces: ranges of the old one, over which new numbers of the same length are laid, and messages that are made
+// anew, because their length, and that of the messages around them, has changed.
+#include "tools/onnx/onnx_writer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "lib/bf16.h"
+#include "lib/f16.h"
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
+#include "tools/onnx/wire.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+using wire::Bytes, wire::Message, wire::Wire;
+
+[[noreturn]] void refuse_tensor(const OnnxFile& file, const OnnxTensor& tensor, const std::string& reason) {
+  throw UserError(file.path() + ": tensor " + json_shown(tensor.name) + ": " + reason);
+}
+
+// ---- numbers ----
+
+uint64_t width_of(const OnnxFile& file, const OnnxTensor& tensor) {
+  switch (static_cast<OnnxType>(tensor.type)) {
+    case OnnxType::kFloat: return 4;
+    case OnnxType::kDouble: return 8;
+    case OnnxType::kHalf:
+    case OnnxType::kBfloat16: return 2;
+    default: refuse_tensor(file, tensor, "is of no type that weights have");
+  }
+}
+
+template <typename T>
+void put_bits(std::vector<unsigned char>& bytes, size_t n, const T& number) {
+  std::memcpy(&bytes[n * sizeof number], &number, sizeof number);
+}
+
+// Writes the numbers into `bytes`, but for those that `before` has already.
+void encode(const OnnxFile& file, const OnnxTensor& tensor, const std::vector<float>& numbers, const std::vector<float>* before, std::vector<unsigned char>& bytes) {
+  for (size_t n = 0; n < numbers.size(); ++n) {
+    const float number = numbers[n];
+    if (before != nullptr && std::bit_cast<uint32_t>(number) == std::bit_cast<uint32_t>((*before)[n])) continue;
+    switch (static_cast<OnnxType>(tensor.type)) {
+      case OnnxType::kFloat: put_bits(bytes, n, number); break;
+      case OnnxType::kDouble: put_bits(bytes, n, static_cast<double>(number)); break;
+      case OnnxType::kBfloat16: put_bits(bytes, n, Bf16(number).bits); break;
+      default: put_bits(bytes, n, f32_to_f16(number));
+    }
+    const bool is_half = static_cast<OnnxType>(tensor.type) == OnnxType::kHalf;
+    if (!std::isfinite(number) || (is_half && std::abs(number) >= 65520)) refuse_tensor(file, tensor, std::to_string(number) + " is beyond what its type holds");
+  }
+}
+
+// ---- messages ----
+
+std::string varint(uint64_t n) {
+  std::string bytes;
+  for (; n >= 0x80; n >>= 7) bytes += static_cast<char>(n | 0x80);
+  return bytes + static_cast<char>(n);
+}
+std::string number_field(uint64_t field, uint64_t value) { return varint(field << 3) + varint(value); }
+std::string header_of(uint64_t field, uint64_t bytes) { return varint(field << 3 | static_cast<uint64_t>(Wire::kBytes)) + varint(bytes); }
+std::string bytes_field(uint64_t field, const std::string& content) { return header_of(field, content.size()) + content; }
+
+// Of the old file, or of its own.
+struct Part {
+  uint64_t begin = 0, end = 0;
+  std::string own = {};
+  uint64_t bytes() const { return end - begin + own.size(); }
+};
+
+// The old file's structure, read once more, with what changes its length.
+class Rewriter {
+ public:
+  Rewriter(const OnnxFile& file, const std::vector<OnnxChange>& resized) : file_(file), bytes_(file.file()) {
+    for (const OnnxChange& change : resized) add(change);
+    follow();
+  }
+
+  std::vector<Part> parts() {
+    return message(0, bytes_.file().bytes(), [&](const Message::Field& f) { return f.number == 7 ? std::optional(graph(f)) : std::nullopt; });
+  }
+
+ private:
+  using Field = Message::Field;
+  struct Size {
+    size_t axis;
+    uint64_t old_size, new_size;
+  };
+
+  void add(const OnnxChange& change) {
+    const std::vector<OnnxTensor>& constants = file_.model().constants;
+    const bool is_listed = std::any_of(constants.begin(), constants.end(), [&](const OnnxTensor& tensor) { return &tensor == change.tensor; });
+    if (!is_listed) refuse_tensor(file_, *change.tensor, "cannot get another shape where it stands in a node");
+    changes_[change.tensor->name] = &change;
+    for (size_t axis = 0; axis < change.shape.size(); ++axis) {
+      if (change.shape[axis] != change.tensor->shape[axis]) sizes_[change.tensor->name] = {axis, change.tensor->shape[axis], change.shape[axis]};
+    }
+  }
+  // What is computed of a tensor of another size has it in its last axis, where it had the old one.
+  void follow() {
+    for (const OnnxNode& node : file_.model().nodes) {
+      for (const std::string& input : node.inputs) {
+        const auto found = sizes_.find(input);
+        if (found == sizes_.end()) continue;
+        for (const std::string& output : node.outputs) sizes_[output] = {SIZE_MAX, found->second.old_size, found->second.new_size};
+        break;
+      }
+    }
+  }
+
+  std::string text(uint64_t begin, uint64_t end) {
+    std::string copy(end - begin, '\0');
+    bytes_.file().read(begin, copy.data(), copy.size());
+    return copy;
+  }
+  // The parts of a message, of which `change` may give a field's content anew.
+  template <typename Change>
+  std::vector<Part> message(uint64_t begin, uint64_t end, const Change& change) {
+    std::vector<Part> parts;
+    Message fields(bytes_, begin, end);
+    while (const std::optional<Field> field = fields.next()) {
+      std::optional<std::vector<Part>> anew = change(*field);
+      if (anew) {
+        uint64_t bytes = 0;
+        for (const Part& part : *anew) bytes += part.bytes();
+        parts.push_back({0, 0, header_of(field->number, bytes)});
+        std::move(anew->begin(), anew->end(), std::back_inserter(parts));
+      } else if (!parts.empty() && parts.back().own.empty() && parts.back().end == field->start) {
+        parts.back().end = fields.at();
+      } else {
+        parts.push_back({field->start, fields.at()});
+      }
+    }
+    return parts;
+  }
+  // The same of a message that is small.
+  template <typename Change>
+  std::string rewritten(const Field& of, const Change& change) {
+    std::string result;
+    Message fields(bytes_, of.begin, of.end);
+    while (const std::optional<Field> field = fields.next()) {
+      const std::optional<std::string> anew = change(*field);
+      result += anew ? *anew : text(field->start, fields.at());
+    }
+    return result;
+  }
+
+  std::vector<Part> graph(const Field& of) {
+    return message(of.begin, of.end, [&](const Field& f) -> std::optional<std::vector<Part>> {
+      const bool is_value = f.number >= 11 && f.number <= 13;  // inputs, outputs and values between
+      if (f.number != 5 && !is_value) return std::nullopt;
+      const std::string name = name_in(f, is_value ? 1 : 8);
+      if (f.number == 5 && changes_.count(name) > 0) return std::vector<Part>{{0, 0, tensor(f, *changes_.at(name))}};
+      if (is_value && sizes_.count(name) > 0) return std::vector<Part>{{0, 0, value(f, sizes_.at(name))}};
+      return std::nullopt;
+    });
+  }
+  std::string name_in(const Field& of, uint64_t number) {
+    std::string name;
+    Message fields(bytes_, of.begin, of.end);
+    while (const std::optional<Field> field = fields.next()) {
+      if (field->number == number && field->wire == Wire::kBytes) name = text(field->begin, field->end);
+    }
+    return name;
+  }
+
+  // Its type, name and words, and then dims and raw_data in place of dims and numbers of any kind, which may lie in another file.
+  std::string tensor(const Field& of, const OnnxChange& change) {
+    std::string result = rewritten(of, [](const Field& f) -> std::optional<std::string> {
+      constexpr uint64_t kKept[] = {2, 8, 12};
+      return std::find(std::begin(kKept), std::end(kKept), f.number) == std::end(kKept) ? std::optional(std::string()) : std::nullopt;
+    });
+    const std::vector<float> numbers = change.numbers();
+    std::vector<unsigned char> raw(numbers.size() * width_of(file_, *change.tensor));
+    encode(file_, *change.tensor, numbers, nullptr, raw);
+    for (const uint64_t d : change.shape) result += number_field(1, d);
+    return result + bytes_field(9, std::string(raw.begin(), raw.end()));
+  }
+
+  // ValueInfo.type.tensor_type.shape.dim
+  std::string value(const Field& of, const Size& size) { return inner(of, 2, [&](const Field& type) { return inner(type, 1, [&](const Field& tensor) { return inner(tensor, 2, [&](const Field& shape) { return dimensions(shape, size); }); }); }); }
+  template <typename Change>
+  std::string inner(const Field& of, uint64_t number, const Change& change) {
+    return rewritten(of, [&](const Field& f) { return f.number == number && f.wire == Wire::kBytes ? std::optional(bytes_field(number, change(f))) : std::nullopt; });
+  }
+  std::string dimensions(const Field& shape, const Size& size) {
+    size_t rank = 0, axis = 0;
+    rewritten(shape, [&](const Field& f) { return rank += f.number == 1, std::optional(std::string()); });
+    return inner(shape, 1, [&](const Field& dimension) {
+      const bool is_it = axis++ == std::min(size.axis, rank - 1);
+      return rewritten(dimension, [&](const Field& f) {
+        return is_it && f.number == 1 && f.value == size.old_size ? std::optional(number_field(1, size.new_size)) : std::nullopt;
+      });
+    });
+  }
+
+  const OnnxFile& file_;
+  Bytes bytes_;
+  std::map<std::string, const OnnxChange*> changes_;
+  std::map<std::string, Size> sizes_;  // of values
+};
+
+// ---- copies ----
+
+// Copies a range of a file, with the numbers of changes that lie in it.
+class Copier {
+ public:
+  Copier(const OnnxFile& file, const InputFile& from, const std::vector<const OnnxChange*>& changes, OutputFile& to) : file_(file), from_(from), changes_(changes), to_(to) {
+    std::sort(changes_.begin(), changes_.end(), [](const OnnxChange* a, const OnnxChange* b) { return a->tensor->at < b->tensor->at; });
+  }
+
+  void copy(uint64_t begin, uint64_t end) {
+    for (const OnnxChange* change : changes_) {
+      const OnnxTensor& tensor = *change->tensor;
+      if (tensor.at < begin || tensor.at >= end) continue;
+      copy_as_it_is(begin, tensor.at);
+      std::vector<unsigned char> bytes(tensor.bytes);
+      from_.read(tensor.at, bytes.data(), bytes.size());
+      const std::vector<float> before = file_.floats(tensor);
+      encode(file_, tensor, change->numbers(), &before, bytes);
+      to_.write(bytes.data(), bytes.size());
+      begin = tensor.at + tensor.bytes;
+    }
+    copy_as_it_is(begin, end);
+  }
+
+ private:
+  void copy_as_it_is(uint64_t begin, uint64_t end) {
+    constexpr uint64_t kPiece = 1 << 20;
+    std::vector<unsigned char> bytes;
+    for (; begin < end; begin += bytes.size()) {
+      bytes.resize(std::min(kPiece, end - begin));
+      from_.read(begin, bytes.data(), bytes.size());
+      to_.write(bytes.data(), bytes.size());
+    }
+  }
+
+  const OnnxFile& file_;
+  const InputFile& from_;
+  std::vector<const OnnxChange*> changes_;
+  OutputFile& to_;
+};
+
+// `then` is what must be done before the copy is put in place.
+void write_copy(const OnnxFile& file, const InputFile& from, const std::vector<Part>& parts, const std::vector<const OnnxChange*>& changes, const std::string& to,
+                const std::function<void()>& then) {
+  replace_file(to, [&](const std::string& path) {
+    OutputFile output(path);
+    Copier copier(file, from, changes, output);
+    for (const Part& part : parts) {
+      if (part.end > part.begin) copier.copy(part.begin, part.end);
+      output.write(part.own.data(), part.own.size());
+    }
+    output.finish();
+    then();
+  });
+}
+
+// Files of numbers beside the model, with their changes; each keeps its name beside the new one.
+void write_external(const OnnxFile& file, const std::vector<OnnxChange>& changes, const std::string& to) {
+  std::map<std::string, std::vector<const OnnxChange*>> files;
+  const auto name = [&](const OnnxTensor& tensor) {
+    if (!tensor.file.empty()) files[tensor.file];
+  };
+  for (const OnnxTensor& tensor : file.model().constants) name(tensor);
+  for (const OnnxNode& node : file.model().nodes) {
+    for (const OnnxAttribute& attribute : node.attributes) {
+      if (attribute.tensor) name(*attribute.tensor);
+    }
+  }
+  for (const OnnxChange& change : changes) {
+    if (!change.tensor->file.empty() && change.shape == change.tensor->shape) files[change.tensor->file].push_back(&change);
+  }
+  const fs::path folder = fs::path(file.path()).parent_path();
+  for (const auto& [path, its] : files) {
+    const fs::path beside = fs::path(to).parent_path() / fs::path(path).lexically_relative(folder.empty() ? fs::path(".") : folder).lexically_normal();
+    require_other_file(beside.string(), path);
+    fs::create_directories(beside.parent_path().empty() ? fs::path(".") : beside.parent_path());
+    const InputFile from(path);
+    write_copy(file, from, {{0, from.bytes()}}, its, beside.string(), [] {});
+  }
+}
+
+}  // namespace
+
+void write_onnx(const OnnxFile& file, const std::vector<OnnxChange>& changes, const std::string& to) {
+  require_other_file(to, file.path());
+  std::vector<OnnxChange> resized;
+  std::vector<const OnnxChange*> own;
+  for (const OnnxChange& change : changes) {
+    width_of(file, *change.tensor);
+    if (change.shape != change.tensor->shape) {
+      resized.push_back(change);
+    } else if (change.tensor->file.empty()) {
+      own.push_back(&change);
+    }
+  }
+  std::vector<Part> parts = {{0, file.file().bytes()}};
+  if (!resized.empty()) parts = Rewriter(file, resized).parts();
+  write_copy(file, file.file(), parts, own, to, [&] { write_external(file, changes, to); });
+}
+
+}  // namespace reprise
