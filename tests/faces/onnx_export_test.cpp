@@ -1,5 +1,5 @@
-// Trained weights back into the ONNX file that came: the new numbers where they belong, every other byte as it was, a new head as large as it is, and
-// refusals. The files of few nodes are made here, field by field.
+// Trained weights back into the ONNX file that came: the new numbers where they belong, every other byte as it was, a new head as large
+// as it is, and refusals. The files of few nodes are made here, field by field.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -69,8 +69,11 @@ Text value(int field, const Text& name, const std::vector<uint64_t>& shape) {
 
 // x [2,1,4,4] -> conv -> pool -> rows -> Gemm with a matrix [in,out]; its numbers may be of any type and lie anywhere.
 Text file_of(const Text& conv, const Text& matrix) {
-  const Text nodes = node("Conv", {"x", "conv.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight"}, "y");
-  return number(1, 8) + bytes(7, nodes + conv + bytes(2, "a graph") + matrix + value(11, "x", {2, 1, 4, 4}) + value(11, "fc.weight", {2, 3}) + value(12, "y", {2, 3}) + value(13, "f", {2, 2})) +
+  const Text nodes = node("Conv", {"x", "conv.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") +
+                     node("Gemm", {"f", "fc.weight"}, "y");
+  return number(1, 8) +
+         bytes(7, nodes + conv + bytes(2, "a graph") + matrix + value(11, "x", {2, 1, 4, 4}) + value(11, "fc.weight", {2, 3}) +
+                      value(12, "y", {2, 3}) + value(13, "f", {2, 2})) +
          bytes(8, number(2, 17));
 }
 Text conv_of_floats() { return tensor("conv.weight", {2, 1, 1, 1}, OnnxType::kFloat, bytes(9, raw<float>({1, 2}))); }
@@ -156,7 +159,8 @@ TEST_F(OnnxExportTest, MakesRoomInAMatrixOfColumns) {
   EXPECT_EQ(after.floats(constant(after, "fc.weight")), (std::vector<float>{0, 2, 4, 6, 1, 3, 5, 7}));
   const Text is = read_file(at("out.onnx"));
   const Text raw_matrix = raw<float>({0, 2, 4, 6, 1, 3, 5, 7});
-  for (const Text& part : {bytes(2, "a graph"), value(11, "x", {2, 1, 4, 4}), value(11, "fc.weight", {2, 4}), value(12, "y", {2, 4}), value(13, "f", {2, 2}), bytes(9, raw_matrix)}) {
+  for (const Text& part : {bytes(2, "a graph"), value(11, "x", {2, 1, 4, 4}), value(11, "fc.weight", {2, 4}), value(12, "y", {2, 4}),
+                           value(13, "f", {2, 2}), bytes(9, raw_matrix)}) {
     EXPECT_NE(is.find(part), Text::npos) << part;
   }
 }
@@ -164,7 +168,8 @@ TEST_F(OnnxExportTest, MakesRoomInAMatrixOfColumns) {
 // Numbers of other types, rounded to the nearest; of those that stay the bytes do.
 TEST_F(OnnxExportTest, WritesTheTypeThatIsThere) {
   const Text conv = tensor("conv.weight", {2, 1, 1, 1}, OnnxType::kDouble, bytes(9, raw<double>({0.5, 1.0 / 3})));
-  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
+  const Text matrix =
+      tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
   write_file(at("net.onnx"), file_of(conv, matrix));
   import(at("net.onnx"));
   write("out.onnx");
@@ -178,7 +183,8 @@ TEST_F(OnnxExportTest, WritesTheTypeThatIsThere) {
 
 TEST_F(OnnxExportTest, WritesNumbersBesideTheModel) {
   const auto entry = [](const Text& key, const Text& text) { return bytes(13, bytes(1, key) + bytes(2, text)); };
-  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kFloat, entry("location", "net.data") + entry("offset", "4") + entry("length", "24") + number(14, 1));
+  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kFloat,
+                             entry("location", "net.data") + entry("offset", "4") + entry("length", "24") + number(14, 1));
   fs::create_directories(at("from"));
   fs::create_directories(at("to"));
   write_file(at("from/net.data"), "head" + raw<float>({1, 2, 3, 4, 5, 6}) + "tail");
@@ -198,20 +204,24 @@ TEST_F(OnnxExportTest, IsRefusedByWhatIsWrong) {
   expect_user_error([&] { write("net.onnx"); }, {"net.onnx", "input itself"});
   fs::rename(at("trained.safetensors"), at("noted.safetensors"));
   fs::copy_file(at("noted.safetensors"), at("trained.safetensors"));
-  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("noted.safetensors"), at("out.onnx")); }, {"noted.safetensors", "imported from"});
+  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("noted.safetensors"), at("out.onnx")); },
+                    {"noted.safetensors", "imported from"});
   SafetensorsWriter writer(at("other.safetensors"));
   writer.declare("conv1.weight", StoredType::kF32, {1});
   const float one = 1;
   writer.write(&one, sizeof one);
   writer.finish();
-  expect_user_error([&] { export_onnx(*open_weights(at("other.safetensors")), at("net.safetensors"), at("out.onnx")); }, {"other.safetensors", "\"conv1.weight\"", "[4,3,3,3]"});
+  expect_user_error([&] { export_onnx(*open_weights(at("other.safetensors")), at("net.safetensors"), at("out.onnx")); },
+                    {"other.safetensors", "\"conv1.weight\"", "[4,3,3,3]"});
   fs::create_directories(at("moved"));
   fs::rename(at("net.onnx"), at("moved/net.onnx"));
   expect_user_error([&] { write("out.onnx"); }, {"net.onnx", "is gone"});
   fs::rename(at("net.safetensors"), at("moved/net.safetensors"));
-  EXPECT_EQ(export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("out.onnx")).tensors, 47u) << "moved together";
+  EXPECT_EQ(export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("out.onnx")).tensors, 47u)
+      << "moved together";
   write_file(at("moved/net.onnx"), read_file(kResNet) + Text("\x0a\x00", 2));
-  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("other.onnx")); }, {"moved/net.onnx", "has changed"});
+  expect_user_error([&] { export_onnx(*open_weights(at("trained.safetensors")), at("moved/net.safetensors"), at("other.onnx")); },
+                    {"moved/net.onnx", "has changed"});
   EXPECT_FALSE(fs::exists(at("other.onnx")));
   import("tests/golden/pt2/resnet.pt2");
   expect_user_error([&] { write("other.onnx"); }, {"resnet.pt2", "torch.export"});
@@ -219,7 +229,8 @@ TEST_F(OnnxExportTest, IsRefusedByWhatIsWrong) {
 
 // A number that a type cannot hold stops it all.
 TEST_F(OnnxExportTest, RefusesWhatATypeCannotHold) {
-  const Text matrix = tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
+  const Text matrix =
+      tensor("fc.weight", {2, 3}, OnnxType::kHalf, bytes(9, raw<uint16_t>({0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600})));
   write_file(at("net.onnx"), file_of(conv_of_floats(), matrix));
   import(at("net.onnx"));
   Text trained = read_file(at("trained.safetensors"));

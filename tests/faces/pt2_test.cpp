@@ -1,5 +1,5 @@
-// Nets as torch.export.save wrote them: the net that the ONNX exporter gives of the same module, and refusals that name entry and field. The bad
-// archives are made here, entry by entry.
+// Nets as torch.export.save wrote them: the net that the ONNX exporter gives of the same module, and refusals that name entry and
+// field. The bad archives are made here, entry by entry.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,7 +50,8 @@ json nodes_by_place(const std::string& file) {
 
 class Pt2Import : public CommandLine {};
 
-// Exported for evaluation with an open batch, in training, where batch-norm writes its statistics, or with weights whose numbers lie in another order.
+// Exported for evaluation with an open batch, in training, where batch-norm writes its statistics, or with weights whose numbers lie in
+// another order.
 TEST_F(Pt2Import, IsTheNetThatOnnxHas) {
   EXPECT_TRUE(import_net(order_of("tests/golden/onnx/resnet.onnx", folder_.file("onnx.json"))).refused.empty());
   const auto theirs = open_weights("tests/golden/onnx/resnet.safetensors");
@@ -87,7 +88,8 @@ Text zip_of(const std::vector<Entry>& entries) {
   for (const auto& [name, content, method] : entries) {
     const uint64_t at = file.size();
     const auto header = [&](Text& to) {  // what both headers have in common
-      put(to, 0, 4), put(to, static_cast<uint64_t>(method), 2), put(to, 0, 8), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
+      put(to, 0, 4), put(to, static_cast<uint64_t>(method), 2), put(to, 0, 8), put(to, content.size(), 4), put(to, content.size(), 4),
+          put(to, name.size(), 2);
     };
     put(file, 0x04034b50, 4), header(file), put(file, 0, 2);
     file += name + content;
@@ -96,7 +98,8 @@ Text zip_of(const std::vector<Entry>& entries) {
   }
   const uint64_t at = file.size();
   file += directory;
-  put(file, 0x06054b50, 4), put(file, 0, 4), put(file, entries.size(), 2), put(file, entries.size(), 2), put(file, directory.size(), 4), put(file, at, 4), put(file, 0, 2);
+  put(file, 0x06054b50, 4), put(file, 0, 4), put(file, entries.size(), 2), put(file, entries.size(), 2), put(file, directory.size(), 4),
+      put(file, at, 4), put(file, 0, 2);
   return file;
 }
 
@@ -114,7 +117,10 @@ json named(const char* kind, const Text& name) { return {{kind, {{"name", name}}
 json call(const Text& target, const std::vector<std::pair<Text, json>>& arguments, const Text& output) {
   json inputs = json::array();
   for (const auto& [name, argument] : arguments) inputs.push_back({{"name", name}, {"arg", argument}});
-  return {{"target", "torch.ops.aten." + target}, {"inputs", inputs}, {"outputs", json::array({named("as_tensor", output)})}, {"metadata", {{"nn_module_stack", "L__self__,,Net;L__self__part,part,torch.nn.Part"}}}};
+  return {{"target", "torch.ops.aten." + target},
+          {"inputs", inputs},
+          {"outputs", json::array({named("as_tensor", output)})},
+          {"metadata", {{"nn_module_stack", "L__self__,,Net;L__self__part,part,torch.nn.Part"}}}};
 }
 json tensor(const Text& name) { return named("as_tensor", name); }
 
@@ -130,7 +136,8 @@ json program_of_net() {
                     call("linear.default", {{"input", tensor("flatten")}, {"weight", tensor("p_fc_weight")}}, "linear")};
   graph["sym_int_values"] = json::object();
   json& values = graph["tensor_values"];
-  values = {{"x", meta({2, 1, 6, 6})}, {"conv2d", meta({2, 4, 6, 6})}, {"relu_", meta({2, 4, 6, 6})}, {"pool", meta({2, 4, 1, 1})}, {"flatten", meta({2, 4})}, {"linear", meta({2, 3})}};
+  values = {{"x", meta({2, 1, 6, 6})},    {"conv2d", meta({2, 4, 6, 6})}, {"relu_", meta({2, 4, 6, 6})},
+            {"pool", meta({2, 4, 1, 1})}, {"flatten", meta({2, 4})},      {"linear", meta({2, 3})}};
   values["p_conv_weight"] = meta({4, 1, 1, 1});
   values["p_fc_weight"] = meta({3, 4});
   signature = json::parse(R"({"input_specs": [{"parameter": {"arg": {"name": "p_conv_weight"}, "parameter_name": "conv.weight"}},
@@ -150,9 +157,12 @@ struct Archive {
   json& node(size_t n) { return program["graph_module"]["graph"]["nodes"][n]; }
   json& values() { return program["graph_module"]["graph"]["tensor_values"]; }
   std::vector<Entry> entries() const {
-    std::vector<Entry> all = {{"net/models/model.json", program.dump()}, {"net/data/weights/model_weights_config.json", json{{"config", weights}}.dump()},
-                              {"net/data/constants/model_constants_config.json", R"({"config": {}})"}, {"net/data/weights/weight_0", Text(16, 'a')},
-                              {"net/data/weights/weight_1", Text(48, 'b')}, {"net/byteorder", order}};
+    std::vector<Entry> all = {{"net/models/model.json", program.dump()},
+                              {"net/data/weights/model_weights_config.json", json{{"config", weights}}.dump()},
+                              {"net/data/constants/model_constants_config.json", R"({"config": {}})"},
+                              {"net/data/weights/weight_0", Text(16, 'a')},
+                              {"net/data/weights/weight_1", Text(48, 'b')},
+                              {"net/byteorder", order}};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -193,12 +203,18 @@ TEST_F(MadeArchive, IsRefusedByWhatIsWrong) {
   expect_error([](Archive& a) { a.program["schema_version"]["major"] = 7; }, {"net.pt2", "schema_version", "must be 8"});
   expect_error([](Archive& a) { a.program.erase("schema_version"); }, {"net.pt2", "schema_version", "not found"});
   expect_error([](Archive& a) { a.weights.erase("fc.weight"); }, {"\"fc.weight\"", "no numbers"});
-  expect_error([](Archive& a) { a.weights["fc.weight"]["path_name"] = "weight_7"; }, {"weights \"fc.weight\"", "\"weight_7\" is not in the archive"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["path_name"] = "weight_7"; },
+               {"weights \"fc.weight\"", "\"weight_7\" is not in the archive"});
   expect_error([](Archive& a) { a.weights["fc.weight"]["use_pickle"] = true; }, {"\"fc.weight\"", "is pickled"});
   expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"] = meta({3, 5}); }, {"weights \"fc.weight\"", "48 bytes"});
-  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["strides"][0]["as_int"] = 0; }, {"weights \"fc.weight\"", "the same place"});
+  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["strides"][0]["as_int"] = 0; },
+               {"weights \"fc.weight\"", "the same place"});
   expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["dtype"] = 9; }, {"tensor \"fc.weight\"", "type 0"});
-  expect_error([](Archive& a) { a.weights["fc.weight"]["tensor_meta"]["sizes"][0] = {{"as_int", -3}}; }, {"weights \"fc.weight\"", "a size must be"});
+  expect_error(
+      [](Archive& a) {
+        a.weights["fc.weight"]["tensor_meta"]["sizes"][0] = {{"as_int", -3}};
+      },
+      {"weights \"fc.weight\"", "a size must be"});
   expect_error([](Archive& a) { a.order = "big"; }, {"byteorder", "little"});
   expect_error([](Archive& a) { a.more = {{"net/models/other.json", "{}"}}; }, {"models/*.json", "2 of them"});
   expect_error([](Archive& a) { a.more = {{"serialized_exported_program.json", "{}"}}; }, {"older torch.export", "2.8"});
@@ -206,7 +222,11 @@ TEST_F(MadeArchive, IsRefusedByWhatIsWrong) {
   expect_error([](Archive& a) { a.more = {{"net/extra/note", "note", 8}}; }, {"\"net/extra/note\"", "compressed"});
   expect_error([](Archive& a) { a.node(1).erase("inputs"); }, {"graph_module.graph.nodes[1]", "inputs"});
   expect_error([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_ints", {1.5, 1}}}; }, {"nodes[2]", "an integer", "1.5"});
-  expect_error([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_sym_ints", {{{"as_name", "s1"}}}}}; }, {"nodes[2]", "s1", "sym_int_values"});
+  expect_error(
+      [](Archive& a) {
+        a.node(2)["inputs"][1]["arg"] = {{"as_sym_ints", {{{"as_name", "s1"}}}}};
+      },
+      {"nodes[2]", "s1", "sym_int_values"});
   expect_error([](Archive& a) { a.values().erase("x"); }, {"\"x\"", "no sizes"});
 }
 
@@ -218,8 +238,11 @@ TEST_F(MadeArchive, IsRefusedAsAWhole) {
         a.node(2)["inputs"].push_back({{"name", "mode"}, {"arg", {{"as_string", "odd"}}}});
       },
       {"node \"part/relu_\" (torch.aten.unheard_of_.default)", "node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default with mode)"});
-  expect_refused([](Archive& a) { a.node(2)["inputs"][1]["arg"] = {{"as_ints", {4, 4}}}; },
-                 {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose windows are of several sizes)"});
+  expect_refused(
+      [](Archive& a) {
+        a.node(2)["inputs"][1]["arg"] = {{"as_ints", {4, 4}}};
+      },
+      {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose windows are of several sizes)"});
 }
 
 TEST_F(MadeArchive, IsRefusedWhereItEnds) {
@@ -272,7 +295,8 @@ TEST(AtenGraph, IsWrittenInOnnx) {
 // What an op writes in place is seen through the value itself, and through no other view of it.
 TEST(AtenGraph, RefusesToReadWhatAViewHasChanged) {
   const OnnxFile file(kGoldens + "writes_through_view.pt2");
-  const auto refused = std::find_if(file.model().nodes.begin(), file.model().nodes.end(), [](const OnnxNode& node) { return node.domain == "torch"; });
+  const auto refused =
+      std::find_if(file.model().nodes.begin(), file.model().nodes.end(), [](const OnnxNode& node) { return node.domain == "torch"; });
   ASSERT_NE(refused, file.model().nodes.end());
   EXPECT_EQ(refused->op, "aten.sum.default reads \"relu\", of which another view was changed in place");
 }

@@ -1,6 +1,6 @@
-// Fuzzes the reader of torch.export's files, the translation of their ops, and what makes a net of them. Such files come from the net. An input is the
-// JSON of the graph and that of the weights, each behind a length of two bytes, and then bytes of the numbers: an archive is made around them, or, where
-// the first length is 0, the rest is the archive itself.
+// Fuzzes the reader of torch.export's files, the translation of their ops, and what makes a net of them. Such files come from the net.
+// An input is the JSON of the graph and that of the weights, each behind a length of two bytes, and then bytes of the numbers: an
+// archive is made around them, or, where the first length is 0, the rest is the archive itself.
 #include <cstring>
 #include <string>
 
@@ -18,7 +18,9 @@ void put(std::string& to, uint64_t value, int count) {
 class Archive {
  public:
   void add(const std::string& name, const std::string& content) {
-    const auto header = [&](std::string& to) { put(to, 0, 14), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2); };
+    const auto header = [&](std::string& to) {
+      put(to, 0, 14), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
+    };
     put(directory_, 0x02014b50, 4), put(directory_, 0, 2), header(directory_), put(directory_, 0, 12), put(directory_, file_.size(), 4);
     directory_ += name;
     put(file_, 0x04034b50, 4), header(file_), put(file_, 0, 2);
@@ -27,7 +29,8 @@ class Archive {
   }
   std::string file() const {
     std::string all = file_ + directory_;
-    put(all, 0x06054b50, 4), put(all, 0, 4), put(all, count_, 2), put(all, count_, 2), put(all, directory_.size(), 4), put(all, file_.size(), 4), put(all, 0, 2);
+    put(all, 0x06054b50, 4), put(all, 0, 4), put(all, count_, 2), put(all, count_, 2), put(all, directory_.size(), 4),
+        put(all, file_.size(), 4), put(all, 0, 2);
     return all;
   }
 
@@ -69,7 +72,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const std::string& line : net.refused) fuzz::require(!line.empty(), "a refusal says why");
     if (!net.refused.empty()) return;
     read_net(net.graph, {"file"});
-    for (const ImportedTensor& weight : net.weights) fuzz::require(!numbers_of(opened, weight).empty() || weight.tensor->elements() == 0, "a weight has numbers");
+    for (const ImportedTensor& weight : net.weights)
+      fuzz::require(!numbers_of(opened, weight).empty() || weight.tensor->elements() == 0, "a weight has numbers");
   });
   return 0;
 }

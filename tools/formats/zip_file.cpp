@@ -10,7 +10,8 @@
 namespace reprise {
 namespace {
 
-constexpr uint32_t kLocalHeader = 0x04034b50, kDirectoryHeader = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint32_t kLocalHeader = 0x04034b50, kDirectoryHeader = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
+                   kLocator64 = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kDirectoryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kMostComment = 0xffff;
 constexpr uint64_t kIn64 = 0xffffffff;  // a field that the 64-bit form has
 constexpr uint64_t kExtra64 = 1;
@@ -25,7 +26,9 @@ class Piece {
     for (uint32_t i = 0; i < count; ++i) value |= uint64_t{bytes_.at(at + i)} << (8 * i);
     return value;
   }
-  std::string text(uint64_t at, uint64_t bytes) const { return std::string(bytes_.begin() + static_cast<int64_t>(at), bytes_.begin() + static_cast<int64_t>(at + bytes)); }
+  std::string text(uint64_t at, uint64_t bytes) const {
+    return std::string(bytes_.begin() + static_cast<int64_t>(at), bytes_.begin() + static_cast<int64_t>(at + bytes));
+  }
 
  private:
   std::vector<unsigned char> bytes_;
@@ -75,15 +78,18 @@ void ZipFile::read_directory(uint64_t begin, uint64_t end, uint64_t count) {
   const Piece directory(file_, begin, end - begin);
   uint64_t at = 0;
   for (uint64_t n = 0; n < count; ++n) {
-    if (directory.size() - at < kDirectoryBytes || directory.number(at, 4) != kDirectoryHeader) refuse(begin + at, "its directory has no entry here");
+    if (directory.size() - at < kDirectoryBytes || directory.number(at, 4) != kDirectoryHeader)
+      refuse(begin + at, "its directory has no entry here");
     const uint64_t flags = directory.number(at + 8, 2), method = directory.number(at + 10, 2);
     uint64_t packed = directory.number(at + 20, 4), bytes = directory.number(at + 24, 4), header = directory.number(at + 42, 4);
-    const uint64_t name_bytes = directory.number(at + 28, 2), extra_bytes = directory.number(at + 30, 2), comment_bytes = directory.number(at + 32, 2);
+    const uint64_t name_bytes = directory.number(at + 28, 2), extra_bytes = directory.number(at + 30, 2),
+                   comment_bytes = directory.number(at + 32, 2);
     const uint64_t name_at = at + kDirectoryBytes, extra_at = name_at + name_bytes;
     if (name_bytes + extra_bytes + comment_bytes > directory.size() - name_at) refuse(begin + at, "its directory ends within an entry");
     const std::string name = directory.text(name_at, name_bytes);
     read_extra(directory, extra_at, extra_at + extra_bytes, {&bytes, &packed, &header});
-    if (method != 0 || (flags & 1) != 0 || packed != bytes) refuse(begin + at, json_shown(name) + " is compressed or encrypted; an archive of stored entries is wanted, as torch writes it");
+    if (method != 0 || (flags & 1) != 0 || packed != bytes)
+      refuse(begin + at, json_shown(name) + " is compressed or encrypted; an archive of stored entries is wanted, as torch writes it");
     if (!entries_.emplace(name, place(name, header, bytes)).second) refuse(begin + at, json_shown(name) + " stands in it twice");
     at = extra_at + extra_bytes + comment_bytes;
   }
@@ -94,7 +100,8 @@ ZipEntry ZipFile::place(const std::string& name, uint64_t header, uint64_t bytes
   if (file_.bytes() < kLocalBytes || header > file_.bytes() - kLocalBytes) refuse(header, json_shown(name) + " is not there");
   const Piece local(file_, header, kLocalBytes);
   const uint64_t at = header + kLocalBytes + local.number(26, 2) + local.number(28, 2);
-  if (local.number(0, 4) != kLocalHeader || at > file_.bytes() || bytes > file_.bytes() - at) refuse(header, json_shown(name) + " is not there");
+  if (local.number(0, 4) != kLocalHeader || at > file_.bytes() || bytes > file_.bytes() - at)
+    refuse(header, json_shown(name) + " is not there");
   return {at, bytes};
 }
 

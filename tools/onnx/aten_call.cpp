@@ -91,7 +91,8 @@ void AtenCall::finish() {
 
 const AtenArgument* AtenCall::find(const std::string& name) {
   asked_.insert(name);
-  const auto found = std::find_if(node_.arguments.begin(), node_.arguments.end(), [&](const auto& argument) { return argument.first == name; });
+  const auto found =
+      std::find_if(node_.arguments.begin(), node_.arguments.end(), [&](const auto& argument) { return argument.first == name; });
   return found == node_.arguments.end() || found->second.kind == AtenArgument::Kind::kNone ? nullptr : &found->second;
 }
 
@@ -194,7 +195,8 @@ const std::string& AtenCall::output(size_t n) {
 
 bool AtenCall::has_same_shape(const std::string& a, const std::string& b) {
   const std::vector<OnnxDimension>&first = meta(a).shape, &second = meta(b).shape;
-  return std::equal(first.begin(), first.end(), second.begin(), second.end(), [](const OnnxDimension& x, const OnnxDimension& y) { return x.size == y.size && x.name == y.name; });
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(),
+                    [](const OnnxDimension& x, const OnnxDimension& y) { return x.size == y.size && x.name == y.name; });
 }
 
 // ---- what is made ----
@@ -205,9 +207,11 @@ std::string AtenCall::value(const std::string& name) {
   return names_.name(name);
 }
 
-std::string AtenCall::add(const std::string& op, const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes, const std::string& to) {
+std::string AtenCall::add(const std::string& op, const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes,
+                          const std::string& to) {
   OnnxNode node;
-  const std::string own = "/" + op + (made_.empty() ? "" : "_" + std::to_string(made_.size()));  // no value of torch's has a stroke in its name
+  const std::string own =
+      "/" + op + (made_.empty() ? "" : "_" + std::to_string(made_.size()));  // no value of torch's has a stroke in its name
   node.name = to == output() ? node_.name : node_.name + own;
   node.op = op;
   node.inputs = inputs;
@@ -221,7 +225,8 @@ std::string AtenCall::open_size(const std::string& symbol) {
   for (const std::string& input : graph_.inputs) {
     const std::vector<OnnxDimension>& shape = meta(input).shape;
     const auto found = std::find_if(shape.begin(), shape.end(), [&](const OnnxDimension& d) { return d.name == symbol; });
-    if (found != shape.end()) return add("Gather", {add("Shape", {value(input)}), integers_constant({found - shape.begin()})}, {integer_attribute("axis", 0)});
+    if (found != shape.end())
+      return add("Gather", {add("Shape", {value(input)}), integers_constant({found - shape.begin()})}, {integer_attribute("axis", 0)});
   }
   give_up("to a size that is only known when it runs");
   return "";

@@ -28,8 +28,8 @@ class AtenNames {
   const std::string& last(const std::string& value) const;
   std::vector<std::string>& views(const std::string& value);
   const AtenGraph& graph_;
-  std::map<std::string, std::string> now_;   // of values that were changed: the last that they became
-  std::map<std::string, size_t> group_of_;   // an index of groups_
+  std::map<std::string, std::string> now_;        // of values that were changed: the last that they became
+  std::map<std::string, size_t> group_of_;        // an index of groups_
   std::vector<std::vector<std::string>> groups_;  // values that share their numbers
   std::set<std::string> stale_;
 };
@@ -37,12 +37,13 @@ class AtenNames {
 class AtenCall {
  public:
   // `op`: ONNX's op that writes the output.
-  AtenCall(const AtenNode& node, const std::string& op, const AtenGraph& graph, const AtenNames& names) : node_(node), op_(op), graph_(graph), names_(names) {}
+  AtenCall(const AtenNode& node, const std::string& op, const AtenGraph& graph, const AtenNames& names)
+      : node_(node), op_(op), graph_(graph), names_(names) {}
 
   const AtenNode& node() const { return node_; }
-  void give_up(const std::string& reason);            // the first one stays
+  void give_up(const std::string& reason);  // the first one stays
   const std::string& reason() const { return reason_; }
-  void finish();                                      // gives up where an argument was not asked for
+  void finish();  // gives up where an argument was not asked for
   std::vector<OnnxNode>& made() { return made_; }
 
   // Arguments. Values by torch's names; what reads one for an ONNX node takes value().
@@ -61,15 +62,18 @@ class AtenCall {
 
   const OnnxValue& meta(const std::string& value);  // type and shape
   int64_t rank(const std::string& value) { return static_cast<int64_t>(meta(value).shape.size()); }
-  int64_t axis(const std::string& value, int64_t dim);                // counted from the front
-  int64_t size(const std::string& value, int64_t axis);               // gives up where it is open
+  int64_t axis(const std::string& value, int64_t dim);   // counted from the front
+  int64_t size(const std::string& value, int64_t axis);  // gives up where it is open
   const std::string& output(size_t n = 0);
   bool has_same_shape(const std::string& a, const std::string& b);
 
   // Nodes. Each returns the name of what it writes; without `to` a value of its own.
   std::string value(const std::string& name);  // the model's name; gives up where the value is stale
-  std::string add(const std::string& op, const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes = {}, const std::string& to = "");
-  void write(const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes = {}) { add(op_, inputs, std::move(attributes), output()); }
+  std::string add(const std::string& op, const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes = {},
+                  const std::string& to = "");
+  void write(const std::vector<std::string>& inputs, std::vector<OnnxAttribute> attributes = {}) {
+    add(op_, inputs, std::move(attributes), output());
+  }
   void write_identity(const std::string& input) { add("Identity", {input}, {}, output()); }
   std::string open_size(const std::string& symbol);  // a list of one, that of the input which has it; gives up where none has
   std::string integers_constant(const std::vector<int64_t>& values);

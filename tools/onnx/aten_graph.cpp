@@ -1,5 +1,5 @@
-// See aten_graph.h. A handler makes the nodes of one op; the table at the end names them all. Ops that torch has decomposed (aten.convolution,
-// aten.addmm, aten.native_layer_norm) are read beside the whole ones.
+// See aten_graph.h. A handler makes the nodes of one op; the table at the end names them all. Ops that torch has decomposed
+// (aten.convolution, aten.addmm, aten.native_layer_norm) are read beside the whole ones.
 #include "tools/onnx/aten_graph.h"
 
 #include <algorithm>
@@ -48,7 +48,8 @@ bool is_floating(uint32_t type) {
   return std::find(std::begin(kinds), std::end(kinds), static_cast<OnnxType>(type)) != std::end(kinds);
 }
 bool is_floating(AtenCall& call, const std::string& argument) {
-  return call.is_tensor(argument) ? is_floating(call.meta(call.tensor(argument)).type) : call.number(argument, 0) != std::floor(call.number(argument, 0));
+  return call.is_tensor(argument) ? is_floating(call.meta(call.tensor(argument)).type)
+                                  : call.number(argument, 0) != std::floor(call.number(argument, 0));
 }
 // An argument, a value or a number, as a value of floating numbers or of integers.
 std::string operand(AtenCall& call, const std::string& argument, bool floating) {
@@ -94,8 +95,12 @@ void gated(AtenCall& call) {
   call.write({a, call.add("Sigmoid", {b})});
 }
 void gelu(AtenCall& call) { call.write({call.value(call.first())}, {text_attribute("approximate", call.text("approximate", "none"))}); }
-void hard_sigmoid(AtenCall& call) { call.write({call.value(call.first())}, {number_attribute("alpha", 1.0 / 6), number_attribute("beta", 0.5)}); }
-void leaky_relu(AtenCall& call) { call.write({call.value(call.first())}, {number_attribute("alpha", call.number("negative_slope", 0.01))}); }
+void hard_sigmoid(AtenCall& call) {
+  call.write({call.value(call.first())}, {number_attribute("alpha", 1.0 / 6), number_attribute("beta", 0.5)});
+}
+void leaky_relu(AtenCall& call) {
+  call.write({call.value(call.first())}, {number_attribute("alpha", call.number("negative_slope", 0.01))});
+}
 void elu(AtenCall& call) {
   call.require("scale", 1, 1);
   call.require("input_scale", 1, 1);
@@ -108,7 +113,9 @@ void softplus(AtenCall& call) {
 }
 void clip(AtenCall& call, double least, double most) {
   const std::string x = call.value(call.first());
-  const auto limit = [&](double number) { return std::isinf(number) ? std::string() : call.number_constant({}, static_cast<float>(number)); };
+  const auto limit = [&](double number) {
+    return std::isinf(number) ? std::string() : call.number_constant({}, static_cast<float>(number));
+  };
   const std::string low = limit(least), high = limit(most);
   call.write({x, low, high});
 }
@@ -130,7 +137,8 @@ void other_dropout(AtenCall& call) {  // of whole channels, or of another distri
 
 void convert(AtenCall& call) {
   const std::string x = call.first();
-  for (const char* name : {"dtype", "device", "layout", "copy", "non_blocking", "memory_format", "pin_memory", "other"}) call.ignore(name);
+  for (const char* name : {"dtype", "device", "layout", "copy", "non_blocking", "memory_format", "pin_memory", "other"})
+    call.ignore(name);
   const uint32_t type = call.meta(call.output()).type, before = call.meta(x).type;
   if (before == type || (is_floating(before) && is_floating(type))) return call.write_identity(call.value(x));
   call.write({call.value(x)}, {integer_attribute("to", type)});
@@ -173,7 +181,8 @@ size_t axes_of_weight(AtenCall& call) {
 std::vector<OnnxAttribute> convolution_attributes(AtenCall& call, const Integers& pads) {
   const size_t axes = axes_of_weight(call);
   return {integers_attribute("strides", for_each_axis(call, "stride", {1}, axes)), integers_attribute("pads", pads),
-          integers_attribute("dilations", for_each_axis(call, "dilation", {1}, axes)), integer_attribute("group", call.integer("groups", 1))};
+          integers_attribute("dilations", for_each_axis(call, "dilation", {1}, axes)),
+          integer_attribute("group", call.integer("groups", 1))};
 }
 Names convolution_inputs(AtenCall& call) {
   Names inputs = {call.value(call.first()), call.value(call.tensor("weight"))};
@@ -196,7 +205,8 @@ Integers pads_named(AtenCall& call, const std::string& name) {
 }
 void convolve(AtenCall& call) {
   const bool is_named = call.node().target.ends_with(".padding");
-  const Integers pads = is_named ? pads_named(call, call.text("padding", "valid")) : both_sides(for_each_axis(call, "padding", {0}, axes_of_weight(call)));
+  const Integers pads =
+      is_named ? pads_named(call, call.text("padding", "valid")) : both_sides(for_each_axis(call, "padding", {0}, axes_of_weight(call)));
   call.write(convolution_inputs(call), convolution_attributes(call, pads));
 }
 void convolve_transposed(AtenCall& call) {
@@ -230,7 +240,9 @@ std::string weight_or_ones(AtenCall& call, const std::vector<uint64_t>& shape) {
   return call.has("weight") ? call.value(call.tensor("weight")) : call.number_constant(shape, 1);
 }
 std::vector<uint64_t> channels_of(AtenCall& call, const std::string& x) { return {static_cast<uint64_t>(call.size(x, 1))}; }
-std::string bias_or_zeros(AtenCall& call, const std::string& x) { return call.has("bias") ? call.value(call.tensor("bias")) : call.number_constant(channels_of(call, x), 0); }
+std::string bias_or_zeros(AtenCall& call, const std::string& x) {
+  return call.has("bias") ? call.value(call.tensor("bias")) : call.number_constant(channels_of(call, x), 0);
+}
 
 void batch_norm(AtenCall& call) {
   const std::string x = call.first();
@@ -246,18 +258,21 @@ void layer_norm(AtenCall& call) {
   call.ignore("cudnn_enable");
   Names inputs = {call.value(x), weight_or_ones(call, {shape.begin(), shape.end()})};
   if (call.has("bias")) inputs.push_back(call.value(call.tensor("bias")));
-  call.write(inputs, {integer_attribute("axis", -static_cast<int64_t>(shape.size())), number_attribute("epsilon", call.number("eps", 1e-5))});
+  call.write(inputs,
+             {integer_attribute("axis", -static_cast<int64_t>(shape.size())), number_attribute("epsilon", call.number("eps", 1e-5))});
 }
 void rms_norm(AtenCall& call) {
   const Integers shape = call.integers("normalized_shape", {});
   call.write({call.value(call.first()), weight_or_ones(call, {shape.begin(), shape.end()})},
-             {integer_attribute("axis", -static_cast<int64_t>(shape.size())), number_attribute("epsilon", call.number("eps", std::numeric_limits<float>::epsilon()))});
+             {integer_attribute("axis", -static_cast<int64_t>(shape.size())),
+              number_attribute("epsilon", call.number("eps", std::numeric_limits<float>::epsilon()))});
 }
 void group_norm(AtenCall& call) {
   const std::string x = call.first(), weight = weight_or_ones(call, channels_of(call, x)), bias = bias_or_zeros(call, x);
   for (const char* name : {"cudnn_enabled", "N", "C", "HxW"}) call.ignore(name);
   const int64_t groups = call.has("num_groups") ? call.integer("num_groups", 1) : call.integer("group", 1);
-  call.write({call.value(x), weight, bias}, {integer_attribute("num_groups", groups), number_attribute("epsilon", call.number("eps", 1e-5))});
+  call.write({call.value(x), weight, bias},
+             {integer_attribute("num_groups", groups), number_attribute("epsilon", call.number("eps", 1e-5))});
 }
 void instance_norm(AtenCall& call) {
   const std::string x = call.first(), weight = weight_or_ones(call, channels_of(call, x)), bias = bias_or_zeros(call, x);
@@ -274,12 +289,15 @@ void softmax(AtenCall& call) {
 // ---- pools and sums ----
 
 // The axes of a pool's window: how many, its name says.
-size_t axes_of_pool(AtenCall& call) { return call.node().target.find("1d") != std::string::npos ? 1 : call.node().target.find("3d") != std::string::npos ? 3 : 2; }
+size_t axes_of_pool(AtenCall& call) {
+  return call.node().target.find("1d") != std::string::npos ? 1 : call.node().target.find("3d") != std::string::npos ? 3 : 2;
+}
 
 std::vector<OnnxAttribute> window_attributes(AtenCall& call) {
   const size_t axes = axes_of_pool(call);
   const Integers kernel = for_each_axis(call, "kernel_size", {1}, axes), strides = for_each_axis(call, "stride", kernel, axes);
-  return {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides), integers_attribute("pads", both_sides(for_each_axis(call, "padding", {0}, axes))),
+  return {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides),
+          integers_attribute("pads", both_sides(for_each_axis(call, "padding", {0}, axes))),
           integer_attribute("ceil_mode", call.integer("ceil_mode", 0))};
 }
 void max_pool(AtenCall& call) {
@@ -323,7 +341,8 @@ void reduce(AtenCall& call) {
 
 // ---- shapes ----
 
-// What torch says that the output has. The batch stays as it is, whatever it is; of another size that is open one may be, which follows from the rest.
+// What torch says that the output has. The batch stays as it is, whatever it is; of another size that is open one may be, which follows
+// from the rest.
 void reshape(AtenCall& call) {
   const std::string x = call.first();
   for (const auto& [name, argument] : call.node().arguments) call.ignore(name);
@@ -362,7 +381,8 @@ void transpose(AtenCall& call) {  // aten.t has no arguments beside
   Integers order(static_cast<size_t>(call.rank(x)));
   std::iota(order.begin(), order.end(), 0);
   const bool is_swap = call.node().target.starts_with("aten.swap");
-  const int64_t a = call.axis(x, call.integer(is_swap ? "axis0" : "dim0", 0)), b = call.axis(x, call.integer(is_swap ? "axis1" : "dim1", order.size() > 1 ? 1 : 0));
+  const int64_t a = call.axis(x, call.integer(is_swap ? "axis0" : "dim0", 0)),
+                b = call.axis(x, call.integer(is_swap ? "axis1" : "dim1", order.size() > 1 ? 1 : 0));
   if (!order.empty()) std::swap(order[static_cast<size_t>(a)], order[static_cast<size_t>(b)]);
   call.write({call.value(x)}, {integers_attribute("perm", order)});
 }
@@ -392,7 +412,8 @@ void concatenate(AtenCall& call) {
 void stack(AtenCall& call) {
   const int64_t axis = call.axis(call.output(), call.integer("dim", 0));
   Names inputs;
-  for (const std::string& input : call.tensors("tensors")) inputs.push_back(call.add("Unsqueeze", {call.value(input), call.integers_constant({axis})}));
+  for (const std::string& input : call.tensors("tensors"))
+    inputs.push_back(call.add("Unsqueeze", {call.value(input), call.integers_constant({axis})}));
   call.write(inputs, {integer_attribute("axis", axis)});
 }
 // Into outputs that torch names, whatever was said of their sizes.
@@ -419,7 +440,8 @@ void split_evenly(AtenCall& call) {
 void unbind(AtenCall& call) { split(call, false); }
 void select(AtenCall& call) {
   const std::string x = call.first();
-  call.write({call.value(x), call.integer_constant(call.integer("index", 0))}, {integer_attribute("axis", call.axis(x, call.integer("dim", 0)))});
+  call.write({call.value(x), call.integer_constant(call.integer("index", 0))},
+             {integer_attribute("axis", call.axis(x, call.integer("dim", 0)))});
 }
 void slice(AtenCall& call) {
   const std::string x = call.first();
@@ -430,7 +452,8 @@ void slice(AtenCall& call) {
   }
   const int64_t axis = call.axis(x, call.integer("dim", 0));
   const auto list = [&](int64_t value) { return call.integers_constant({value}); };
-  const std::string starts = list(call.integer("start", 0)), ends = list(call.integer("end", INT64_MAX)), axes = list(axis), steps = list(call.integer("step", 1));
+  const std::string starts = list(call.integer("start", 0)), ends = list(call.integer("end", INT64_MAX)), axes = list(axis),
+                    steps = list(call.integer("step", 1));
   call.write({call.value(x), starts, ends, axes, steps});
 }
 void select_places(AtenCall& call) {  // aten.gather is ONNX's GatherElements, aten.index_select its Gather
@@ -480,7 +503,8 @@ void range(AtenCall& call) {
   for (const char* name : {"dtype", "layout", "device", "pin_memory", "end"}) call.ignore(name);
   const int64_t start = call.integer("start", 0), step = call.integer("step", 1);
   const std::vector<OnnxDimension>& shape = call.meta(call.output()).shape;
-  if (call.meta(call.output()).type != static_cast<uint32_t>(OnnxType::kInt64) || shape.size() != 1) return call.give_up("of no integers");
+  if (call.meta(call.output()).type != static_cast<uint32_t>(OnnxType::kInt64) || shape.size() != 1)
+    return call.give_up("of no integers");
   if (shape[0].size < 0) {
     if (start != 0 || step != 1) call.give_up("from other than 0");
     const std::string none = call.integers_constant({0}), size = call.add("Squeeze", {call.open_size(shape[0].name), none});
@@ -495,7 +519,9 @@ void fill(AtenCall& call, double value) {
   for (const char* name : {"size", "dtype", "layout", "device", "pin_memory", "memory_format"}) call.ignore(name);
   if (!call.node().arguments.empty()) call.ignore(call.node().arguments[0].first);  // the size, or what is as large
   const uint32_t type = call.meta(call.output()).type;
-  const std::string one = is_floating(type) ? call.number_constant({}, static_cast<float>(value)) : call.add("Cast", {call.integer_constant(static_cast<int64_t>(value))}, {integer_attribute("to", type)});
+  const std::string one = is_floating(type)
+                              ? call.number_constant({}, static_cast<float>(value))
+                              : call.add("Cast", {call.integer_constant(static_cast<int64_t>(value))}, {integer_attribute("to", type)});
   call.write({one, shape_of_output(call)});
 }
 void zeros(AtenCall& call) { fill(call, 0); }
@@ -518,7 +544,8 @@ std::vector<float> scales_of(AtenCall& call, const std::string& x) {
   std::vector<float> scales(2, 1);
   if (!given.empty() && static_cast<int64_t>(given.size()) != rank - 2) call.give_up("with scale_factors of other than its axes");
   for (int64_t d = 2; d < rank && !(scales.empty()); ++d) {
-    const float scale = given.empty() ? static_cast<float>(call.size(call.output(), d)) / static_cast<float>(call.size(x, d)) : static_cast<float>(given[static_cast<size_t>(d - 2) % given.size()]);
+    const float scale = given.empty() ? static_cast<float>(call.size(call.output(), d)) / static_cast<float>(call.size(x, d))
+                                      : static_cast<float>(given[static_cast<size_t>(d - 2) % given.size()]);
     scales.push_back(scale);
     if (given.empty() && scale != std::floor(scale)) scales.clear();
   }
@@ -527,10 +554,13 @@ std::vector<float> scales_of(AtenCall& call, const std::string& x) {
 void resize(AtenCall& call) {
   const std::string x = call.first();
   for (const char* name : {"output_size", "scales_h", "scales_w", "scales"}) call.ignore(name);
-  const bool is_nearest = call.node().target.find("nearest") != std::string::npos, keeps_corners = !is_nearest && call.integer("align_corners", 0) != 0;
+  const bool is_nearest = call.node().target.find("nearest") != std::string::npos,
+             keeps_corners = !is_nearest && call.integer("align_corners", 0) != 0;
   const std::vector<float> scales = scales_of(call, x);
   std::vector<OnnxAttribute> attributes = {text_attribute("mode", is_nearest ? "nearest" : "linear"),
-                                           text_attribute("coordinate_transformation_mode", is_nearest ? "asymmetric" : keeps_corners ? "align_corners" : "half_pixel")};
+                                           text_attribute("coordinate_transformation_mode", is_nearest      ? "asymmetric"
+                                                                                            : keeps_corners ? "align_corners"
+                                                                                                            : "half_pixel")};
   if (is_nearest) attributes.push_back(text_attribute("nearest_mode", "floor"));
   if (!scales.empty()) return call.write({call.value(x), "", call.numbers_constant(scales)}, attributes);
   call.write({call.value(x), "", "", shape_of_output(call)}, attributes);
@@ -547,7 +577,11 @@ void pad(AtenCall& call) {
     pads[2 * rank - 1 - n] = pairs[2 * n + 1];
   }
   const std::string mode = call.text("mode", "constant");
-  const char* word = mode == "constant" ? "constant" : mode == "reflect" ? "reflect" : mode == "replicate" ? "edge" : mode == "circular" ? "wrap" : nullptr;
+  const char* word = mode == "constant"    ? "constant"
+                     : mode == "reflect"   ? "reflect"
+                     : mode == "replicate" ? "edge"
+                     : mode == "circular"  ? "wrap"
+                                           : nullptr;
   if (word == nullptr) return call.give_up("with mode " + json_shown(mode));
   Names inputs = {call.value(x), call.integers_constant(pads)};
   if (const double value = call.number("value", 0); value != 0) inputs.push_back(call.number_constant({}, static_cast<float>(value)));
@@ -563,41 +597,154 @@ struct Translation {
   bool is_view = false;  // the output may be another view of the first argument's numbers
 };
 constexpr Translation kTranslations[] = {
-    {"relu", unary, "Relu"}, {"sigmoid", unary, "Sigmoid"}, {"tanh", unary, "Tanh"}, {"exp", unary, "Exp"}, {"log", unary, "Log"}, {"sqrt", unary, "Sqrt"}, {"abs", unary, "Abs"},
-    {"neg", unary, "Neg"}, {"erf", unary, "Erf"}, {"reciprocal", unary, "Reciprocal"}, {"hardswish", unary, "HardSwish"}, {"mish", unary, "Mish"}, {"sin", unary, "Sin"},
-    {"cos", unary, "Cos"}, {"log_sigmoid", unary, "LogSigmoid"}, {"logical_not", unary, "Not"}, {"bitwise_not", unary, "Not"},
-    {"add", binary, "Add"}, {"sub", binary, "Sub"}, {"mul", binary, "Mul"}, {"div", binary, "Div"}, {"maximum", binary, "Max"}, {"minimum", binary, "Min"},
-    {"rsub", binary_reversed, "Sub"}, {"pow", power, "Pow"}, {"square", square, "Mul"}, {"rsqrt", reciprocal_root, "Reciprocal"},
-    {"eq", binary, "Equal"}, {"gt", binary, "Greater"}, {"lt", binary, "Less"}, {"ge", binary, "GreaterOrEqual"}, {"le", binary, "LessOrEqual"},
-    {"logical_and", binary, "And"}, {"bitwise_and", binary, "And"}, {"logical_or", binary, "Or"}, {"bitwise_or", binary, "Or"}, {"__and__", binary, "And"}, {"__or__", binary, "Or"}, {"ne", unequal, "Not"},
-    {"gather", select_places, "GatherElements"}, {"index_select", select_places, "Gather"}, {"index", index, "GatherND"}, {"where", where, "Where"}, {"masked_fill", fill_where, "Where"},
-    {"einsum", multiply_by_letters, "Einsum"}, {"arange", range, "Range"}, {"zeros", zeros, "Expand"}, {"ones", ones, "Expand"}, {"full", full, "Expand"},
-    {"new_zeros", zeros, "Expand"}, {"new_ones", ones, "Expand"}, {"new_full", full, "Expand"}, {"zeros_like", zeros, "Expand"}, {"ones_like", ones, "Expand"}, {"full_like", full, "Expand"},
-    {"silu", silu, "Mul"}, {"glu", gated, "Mul"}, {"gelu", gelu, "Gelu"}, {"hardsigmoid", hard_sigmoid, "HardSigmoid"}, {"leaky_relu", leaky_relu, "LeakyRelu"}, {"elu", elu, "Elu"},
-    {"softplus", softplus, "Softplus"}, {"clamp", clamp, "Clip"}, {"clamp_min", clamp, "Clip"}, {"clamp_max", clamp, "Clip"}, {"hardtanh", hard_tanh, "Clip"}, {"relu6", relu6, "Clip"},
-    {"dropout", dropout, "Dropout", true}, {"native_dropout", dropout, "Dropout"}, {"feature_dropout", other_dropout, "Dropout", true}, {"alpha_dropout", other_dropout, "Dropout", true},
-    {"to", convert, "Cast", true}, {"type_as", convert, "Cast", true}, {"_to_copy", convert, "Cast"}, {"clone", contiguous, "Identity"}, {"contiguous", contiguous, "Identity", true},
-    {"alias", identity, "Identity", true}, {"lift_fresh_copy", identity, "Identity"}, {"lift_fresh", identity, "Identity", true},
-    {"linear", linear, "Add"}, {"matmul", multiply_matrices, "MatMul"}, {"mm", multiply_matrices, "MatMul"}, {"bmm", multiply_matrices, "MatMul"}, {"addmm", add_product, "Gemm"},
-    {"conv1d", convolve, "Conv"}, {"conv2d", convolve, "Conv"}, {"conv3d", convolve, "Conv"}, {"convolution", convolution, "Conv"},
-    {"conv_transpose1d", convolve_transposed, "ConvTranspose"}, {"conv_transpose2d", convolve_transposed, "ConvTranspose"},
+    {"relu", unary, "Relu"},
+    {"sigmoid", unary, "Sigmoid"},
+    {"tanh", unary, "Tanh"},
+    {"exp", unary, "Exp"},
+    {"log", unary, "Log"},
+    {"sqrt", unary, "Sqrt"},
+    {"abs", unary, "Abs"},
+    {"neg", unary, "Neg"},
+    {"erf", unary, "Erf"},
+    {"reciprocal", unary, "Reciprocal"},
+    {"hardswish", unary, "HardSwish"},
+    {"mish", unary, "Mish"},
+    {"sin", unary, "Sin"},
+    {"cos", unary, "Cos"},
+    {"log_sigmoid", unary, "LogSigmoid"},
+    {"logical_not", unary, "Not"},
+    {"bitwise_not", unary, "Not"},
+    {"add", binary, "Add"},
+    {"sub", binary, "Sub"},
+    {"mul", binary, "Mul"},
+    {"div", binary, "Div"},
+    {"maximum", binary, "Max"},
+    {"minimum", binary, "Min"},
+    {"rsub", binary_reversed, "Sub"},
+    {"pow", power, "Pow"},
+    {"square", square, "Mul"},
+    {"rsqrt", reciprocal_root, "Reciprocal"},
+    {"eq", binary, "Equal"},
+    {"gt", binary, "Greater"},
+    {"lt", binary, "Less"},
+    {"ge", binary, "GreaterOrEqual"},
+    {"le", binary, "LessOrEqual"},
+    {"logical_and", binary, "And"},
+    {"bitwise_and", binary, "And"},
+    {"logical_or", binary, "Or"},
+    {"bitwise_or", binary, "Or"},
+    {"__and__", binary, "And"},
+    {"__or__", binary, "Or"},
+    {"ne", unequal, "Not"},
+    {"gather", select_places, "GatherElements"},
+    {"index_select", select_places, "Gather"},
+    {"index", index, "GatherND"},
+    {"where", where, "Where"},
+    {"masked_fill", fill_where, "Where"},
+    {"einsum", multiply_by_letters, "Einsum"},
+    {"arange", range, "Range"},
+    {"zeros", zeros, "Expand"},
+    {"ones", ones, "Expand"},
+    {"full", full, "Expand"},
+    {"new_zeros", zeros, "Expand"},
+    {"new_ones", ones, "Expand"},
+    {"new_full", full, "Expand"},
+    {"zeros_like", zeros, "Expand"},
+    {"ones_like", ones, "Expand"},
+    {"full_like", full, "Expand"},
+    {"silu", silu, "Mul"},
+    {"glu", gated, "Mul"},
+    {"gelu", gelu, "Gelu"},
+    {"hardsigmoid", hard_sigmoid, "HardSigmoid"},
+    {"leaky_relu", leaky_relu, "LeakyRelu"},
+    {"elu", elu, "Elu"},
+    {"softplus", softplus, "Softplus"},
+    {"clamp", clamp, "Clip"},
+    {"clamp_min", clamp, "Clip"},
+    {"clamp_max", clamp, "Clip"},
+    {"hardtanh", hard_tanh, "Clip"},
+    {"relu6", relu6, "Clip"},
+    {"dropout", dropout, "Dropout", true},
+    {"native_dropout", dropout, "Dropout"},
+    {"feature_dropout", other_dropout, "Dropout", true},
+    {"alpha_dropout", other_dropout, "Dropout", true},
+    {"to", convert, "Cast", true},
+    {"type_as", convert, "Cast", true},
+    {"_to_copy", convert, "Cast"},
+    {"clone", contiguous, "Identity"},
+    {"contiguous", contiguous, "Identity", true},
+    {"alias", identity, "Identity", true},
+    {"lift_fresh_copy", identity, "Identity"},
+    {"lift_fresh", identity, "Identity", true},
+    {"linear", linear, "Add"},
+    {"matmul", multiply_matrices, "MatMul"},
+    {"mm", multiply_matrices, "MatMul"},
+    {"bmm", multiply_matrices, "MatMul"},
+    {"addmm", add_product, "Gemm"},
+    {"conv1d", convolve, "Conv"},
+    {"conv2d", convolve, "Conv"},
+    {"conv3d", convolve, "Conv"},
+    {"convolution", convolution, "Conv"},
+    {"conv_transpose1d", convolve_transposed, "ConvTranspose"},
+    {"conv_transpose2d", convolve_transposed, "ConvTranspose"},
     {"scaled_dot_product_attention", attend, "Attention"},
-    {"batch_norm", batch_norm, "BatchNormalization"}, {"_native_batch_norm_legit", batch_norm, "BatchNormalization"},
-    {"_native_batch_norm_legit_no_training", batch_norm, "BatchNormalization"}, {"_native_batch_norm_legit_functional", batch_norm, "BatchNormalization"},
-    {"layer_norm", layer_norm, "LayerNormalization"}, {"native_layer_norm", layer_norm, "LayerNormalization"}, {"rms_norm", rms_norm, "RMSNormalization"},
-    {"group_norm", group_norm, "GroupNormalization"}, {"native_group_norm", group_norm, "GroupNormalization"}, {"instance_norm", instance_norm, "InstanceNormalization"},
-    {"softmax", softmax, "Softmax"}, {"_softmax", softmax, "Softmax"}, {"log_softmax", softmax, "LogSoftmax"}, {"_log_softmax", softmax, "LogSoftmax"},
-    {"max_pool1d", max_pool, "MaxPool"}, {"max_pool2d", max_pool, "MaxPool"}, {"max_pool2d_with_indices", max_pool, "MaxPool"},
-    {"avg_pool1d", average_pool, "AveragePool"}, {"avg_pool2d", average_pool, "AveragePool"},
-    {"adaptive_avg_pool1d", adaptive_pool, "AveragePool"}, {"adaptive_avg_pool2d", adaptive_pool, "AveragePool"}, {"_adaptive_avg_pool2d", adaptive_pool, "AveragePool"},
-    {"adaptive_max_pool1d", adaptive_pool, "MaxPool"}, {"adaptive_max_pool2d", adaptive_pool, "MaxPool"},
-    {"mean", reduce, "ReduceMean"}, {"sum", reduce, "ReduceSum"}, {"amax", reduce, "ReduceMax"}, {"amin", reduce, "ReduceMin"},
-    {"view", reshape, "Reshape", true}, {"reshape", reshape, "Reshape", true}, {"_unsafe_view", reshape, "Reshape"}, {"unsqueeze", reshape, "Reshape", true}, {"squeeze", reshape, "Reshape", true},
-    {"unflatten", reshape, "Reshape", true}, {"flatten", flatten, "Reshape", true}, {"permute", permute, "Transpose", true}, {"transpose", transpose, "Transpose", true},
-    {"t", transpose, "Transpose", true}, {"swapaxes", transpose, "Transpose", true}, {"swapdims", transpose, "Transpose", true}, {"expand", expand, "Expand", true}, {"expand_as", expand, "Expand", true}, {"cat", concatenate, "Concat"}, {"stack", stack, "Concat"},
-    {"split", split_evenly, "Split", true}, {"split_with_sizes", split_evenly, "Split", true}, {"chunk", split_evenly, "Split", true}, {"tensor_split", split_evenly, "Split", true},
-    {"unbind", unbind, "Squeeze", true}, {"select", select, "Gather", true}, {"slice", slice, "Slice", true}, {"embedding", look_up, "Gather"},
-    {"upsample_nearest1d", resize, "Resize"}, {"upsample_nearest2d", resize, "Resize"}, {"upsample_bilinear2d", resize, "Resize"}, {"pad", pad, "Pad"}, {"constant_pad_nd", pad, "Pad"},
+    {"batch_norm", batch_norm, "BatchNormalization"},
+    {"_native_batch_norm_legit", batch_norm, "BatchNormalization"},
+    {"_native_batch_norm_legit_no_training", batch_norm, "BatchNormalization"},
+    {"_native_batch_norm_legit_functional", batch_norm, "BatchNormalization"},
+    {"layer_norm", layer_norm, "LayerNormalization"},
+    {"native_layer_norm", layer_norm, "LayerNormalization"},
+    {"rms_norm", rms_norm, "RMSNormalization"},
+    {"group_norm", group_norm, "GroupNormalization"},
+    {"native_group_norm", group_norm, "GroupNormalization"},
+    {"instance_norm", instance_norm, "InstanceNormalization"},
+    {"softmax", softmax, "Softmax"},
+    {"_softmax", softmax, "Softmax"},
+    {"log_softmax", softmax, "LogSoftmax"},
+    {"_log_softmax", softmax, "LogSoftmax"},
+    {"max_pool1d", max_pool, "MaxPool"},
+    {"max_pool2d", max_pool, "MaxPool"},
+    {"max_pool2d_with_indices", max_pool, "MaxPool"},
+    {"avg_pool1d", average_pool, "AveragePool"},
+    {"avg_pool2d", average_pool, "AveragePool"},
+    {"adaptive_avg_pool1d", adaptive_pool, "AveragePool"},
+    {"adaptive_avg_pool2d", adaptive_pool, "AveragePool"},
+    {"_adaptive_avg_pool2d", adaptive_pool, "AveragePool"},
+    {"adaptive_max_pool1d", adaptive_pool, "MaxPool"},
+    {"adaptive_max_pool2d", adaptive_pool, "MaxPool"},
+    {"mean", reduce, "ReduceMean"},
+    {"sum", reduce, "ReduceSum"},
+    {"amax", reduce, "ReduceMax"},
+    {"amin", reduce, "ReduceMin"},
+    {"view", reshape, "Reshape", true},
+    {"reshape", reshape, "Reshape", true},
+    {"_unsafe_view", reshape, "Reshape"},
+    {"unsqueeze", reshape, "Reshape", true},
+    {"squeeze", reshape, "Reshape", true},
+    {"unflatten", reshape, "Reshape", true},
+    {"flatten", flatten, "Reshape", true},
+    {"permute", permute, "Transpose", true},
+    {"transpose", transpose, "Transpose", true},
+    {"t", transpose, "Transpose", true},
+    {"swapaxes", transpose, "Transpose", true},
+    {"swapdims", transpose, "Transpose", true},
+    {"expand", expand, "Expand", true},
+    {"expand_as", expand, "Expand", true},
+    {"cat", concatenate, "Concat"},
+    {"stack", stack, "Concat"},
+    {"split", split_evenly, "Split", true},
+    {"split_with_sizes", split_evenly, "Split", true},
+    {"chunk", split_evenly, "Split", true},
+    {"tensor_split", split_evenly, "Split", true},
+    {"unbind", unbind, "Squeeze", true},
+    {"select", select, "Gather", true},
+    {"slice", slice, "Slice", true},
+    {"embedding", look_up, "Gather"},
+    {"upsample_nearest1d", resize, "Resize"},
+    {"upsample_nearest2d", resize, "Resize"},
+    {"upsample_bilinear2d", resize, "Resize"},
+    {"pad", pad, "Pad"},
+    {"constant_pad_nd", pad, "Pad"},
 };
 
 class Translator {
@@ -628,7 +775,8 @@ class Translator {
     std::string packet = packet_of(node.target);
     const bool is_in_place = packet.size() > 1 && packet.ends_with('_') && !packet.ends_with("__");
     if (is_in_place) packet.pop_back();
-    const auto found = std::find_if(std::begin(kTranslations), std::end(kTranslations), [&](const Translation& each) { return packet == each.aten; });
+    const auto found =
+        std::find_if(std::begin(kTranslations), std::end(kTranslations), [&](const Translation& each) { return packet == each.aten; });
     if (found == std::end(kTranslations)) {
       add_unread(node);
     } else {

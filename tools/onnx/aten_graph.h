@@ -28,21 +28,22 @@ struct AtenArgument {
 };
 
 struct AtenNode {
-  std::string name, target;  // "aten.conv2d.default"
+  std::string name, target;                                     // "aten.conv2d.default"
   std::vector<std::pair<std::string, AtenArgument>> arguments;  // those that are given; the schema's defaults are not
   std::vector<std::string> outputs;
 };
 
 struct AtenGraph {
   std::vector<AtenNode> nodes;
-  std::map<std::string, OnnxValue> values;         // type and shape of each; an expression is a dimension's name
-  std::map<std::string, std::string> tensor_names;  // of the values that are parameters, buffers and constants: what the module calls them
+  std::map<std::string, OnnxValue> values;          // type and shape of each; an expression is a dimension's name
+  std::map<std::string, std::string> tensor_names;  // of values that are parameters, buffers and constants: the module's names
   std::vector<std::string> inputs, outputs;
 };
 
-// Adds its nodes and outputs to a model that has its inputs and constants. A node that has no translation stays as it is, in the domain "torch",
-// with what stands against it in its op, so that whoever reads the model refuses it beside all others. What an op changes in place is another value
-// from there on. Dropout becomes a Dropout where the graph was exported in training, and nothing where it was not.
+// Adds its nodes and outputs to a model that has its inputs and constants. A node that has no translation stays as it is, in the domain
+// "torch", with what stands against it in its op, so that whoever reads the model refuses it beside all others. What an op changes in
+// place is another value from there on. Dropout becomes a Dropout where the graph was exported in training, and nothing where it was
+// not.
 void add_aten_nodes(const AtenGraph& graph, OnnxModel& model);
 
 }  // namespace reprise

@@ -33,13 +33,18 @@ struct Source {
 Source find_source(const std::string& imported) {
   const std::map<std::string, std::string> notes = SafetensorsFile(imported).metadata();
   if (notes.count(kFromKey) == 0 || notes.count(kSumKey) == 0 || notes.count(kInputsKey) == 0) {
-    throw UserError(imported + ": does not say what it was imported from; --onnx is for a net that `reprise import` made, and init.from must name its weights");
+    throw UserError(
+        imported +
+        ": does not say what it was imported from; --onnx is for a net that `reprise import` made, and init.from must name its weights");
   }
   Source source;
   const fs::path was = notes.at(kFromKey), beside = fs::path(imported).parent_path() / was.filename();
   source.path = fs::exists(was) ? was.string() : beside.string();
-  if (!fs::exists(source.path)) throw UserError(was.string() + ": is gone, and not beside " + imported + " either; --onnx writes the weights into the file that the net was imported from");
-  if (sum_text(source.path) != notes.at(kSumKey)) throw UserError(source.path + ": has changed since " + imported + " was imported from it; it must be the same file");
+  if (!fs::exists(source.path))
+    throw UserError(was.string() + ": is gone, and not beside " + imported +
+                    " either; --onnx writes the weights into the file that the net was imported from");
+  if (sum_text(source.path) != notes.at(kSumKey))
+    throw UserError(source.path + ": has changed since " + imported + " was imported from it; it must be the same file");
   const json inputs = parse_json(notes.at(kInputsKey), imported);
   for (const auto& [name, shape] : inputs.items()) source.request.inputs[name] = shape.get<std::vector<uint64_t>>();
   return source;
@@ -78,7 +83,9 @@ void resize(const OnnxFile& file, Target& target, const std::vector<uint64_t>& s
   for (size_t d = 0; d < shape.size(); ++d) {
     size_t axis = 0;
     while (axis < old.size() && !(old[axis] == filling.strides[d] && target.tensor->shape[axis] == filling.shape[d])) ++axis;
-    if (axis == old.size()) throw UserError(file.path() + ": tensor " + json_shown(target.tensor->name) + ": is not laid out so that its classes could be others");
+    if (axis == old.size())
+      throw UserError(file.path() + ": tensor " + json_shown(target.tensor->name) +
+                      ": is not laid out so that its classes could be others");
     axes.push_back(axis);
     target.shape[axis] = shape[d];
   }
@@ -123,21 +130,24 @@ void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRe
 OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to) {
   const Source source = find_source(imported);
   const OnnxFile file(source.path);
-  if (is_pt2(file.file())) throw UserError(source.path + ": is a file of torch.export; --onnx is for a net that was imported from an ONNX file");
+  if (is_pt2(file.file()))
+    throw UserError(source.path + ": is a file of torch.export; --onnx is for a net that was imported from an ONNX file");
   const ImportedNet net = net_of_onnx(file, source.request);
   if (!net.refused.empty()) throw UserError(source.path + ": " + net.refused[0]);
   OnnxExport report;
   std::map<const OnnxTensor*, Target> targets;
   for (const ImportedTensor& weight : net.weights) {
     const StoredWeight* stored = weights.find(weight.name);
-    if (stored == nullptr) throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": missing; the net in " + source.path + " has it");
+    if (stored == nullptr)
+      throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": missing; the net in " + source.path + " has it");
     Target& target = targets.try_emplace(weight.tensor, Target{weight.tensor, weight.tensor->shape, {}}).first->second;
     target.fillings.push_back({weight.name, shape_of(weight), strides_of(weight)});
     ++report.tensors;
     const bool is_head = weight.name == net.head + ".weight" || weight.name == net.head + ".bias";
     if (stored->shape == target.fillings.back().shape) continue;
     if (!is_head || stored->shape.size() != target.fillings.back().shape.size()) {
-      throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": is of " + json(stored->shape).dump() + "; the net in " + source.path + " has " + json(shape_of(weight)).dump());
+      throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": is of " + json(stored->shape).dump() + "; the net in " +
+                      source.path + " has " + json(shape_of(weight)).dump());
     }
     resize(file, target, stored->shape);
     ++report.resized;

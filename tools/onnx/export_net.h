@@ -18,9 +18,9 @@ struct OnnxExport {
   size_t resized = 0;  // of them those of a new head
 };
 
-// Writes `to`: the file that `imported` (a file of imported weights) was made of, with the numbers of `weights`, which has the net's names. The file must
-// be where it was, or beside `imported`, and have the same bytes. A head of another number of classes makes its tensors, and the sizes of what is computed
-// from them, as large. Throws UserError.
+// Writes `to`: the file that `imported` (a file of imported weights) was made of, with the numbers of `weights`, which has the net's
+// names. The file must be where it was, or beside `imported`, and have the same bytes. A head of another number of classes makes its
+// tensors, and the sizes of what is computed from them, as large. Throws UserError.
 OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to);
 
 }  // namespace reprise

@@ -1,5 +1,5 @@
-// See onnx_writer.h. A file is copied in pieces: ranges of the old one, over which new numbers of the same length are laid, and messages that are made
-// anew, because their length, and that of the messages around them, has changed.
+// See onnx_writer.h. A file is copied in pieces: ranges of the old one, over which new numbers of the same length are laid, and
+// messages that are made anew, because their length, and that of the messages around them, has changed.
 #include "tools/onnx/onnx_writer.h"
 
 #include <algorithm>
@@ -45,7 +45,8 @@ void put_bits(std::vector<unsigned char>& bytes, size_t n, const T& number) {
 }
 
 // Writes the numbers into `bytes`, but for those that `before` has already.
-void encode(const OnnxFile& file, const OnnxTensor& tensor, const std::vector<float>& numbers, const std::vector<float>* before, std::vector<unsigned char>& bytes) {
+void encode(const OnnxFile& file, const OnnxTensor& tensor, const std::vector<float>& numbers, const std::vector<float>* before,
+            std::vector<unsigned char>& bytes) {
   for (size_t n = 0; n < numbers.size(); ++n) {
     const float number = numbers[n];
     if (before != nullptr && std::bit_cast<uint32_t>(number) == std::bit_cast<uint32_t>((*before)[n])) continue;
@@ -56,7 +57,8 @@ void encode(const OnnxFile& file, const OnnxTensor& tensor, const std::vector<fl
       default: put_bits(bytes, n, f32_to_f16(number));
     }
     const bool is_half = static_cast<OnnxType>(tensor.type) == OnnxType::kHalf;
-    if (!std::isfinite(number) || (is_half && std::abs(number) >= 65520)) refuse_tensor(file, tensor, std::to_string(number) + " is beyond what its type holds");
+    if (!std::isfinite(number) || (is_half && std::abs(number) >= 65520))
+      refuse_tensor(file, tensor, std::to_string(number) + " is beyond what its type holds");
   }
 }
 
@@ -87,7 +89,8 @@ class Rewriter {
   }
 
   std::vector<Part> parts() {
-    return message(0, bytes_.file().bytes(), [&](const Message::Field& f) { return f.number == 7 ? std::optional(graph(f)) : std::nullopt; });
+    return message(0, bytes_.file().bytes(),
+                   [&](const Message::Field& f) { return f.number == 7 ? std::optional(graph(f)) : std::nullopt; });
   }
 
  private:
@@ -99,11 +102,13 @@ class Rewriter {
 
   void add(const OnnxChange& change) {
     const std::vector<OnnxTensor>& constants = file_.model().constants;
-    const bool is_listed = std::any_of(constants.begin(), constants.end(), [&](const OnnxTensor& tensor) { return &tensor == change.tensor; });
+    const bool is_listed =
+        std::any_of(constants.begin(), constants.end(), [&](const OnnxTensor& tensor) { return &tensor == change.tensor; });
     if (!is_listed) refuse_tensor(file_, *change.tensor, "cannot get another shape where it stands in a node");
     changes_[change.tensor->name] = &change;
     for (size_t axis = 0; axis < change.shape.size(); ++axis) {
-      if (change.shape[axis] != change.tensor->shape[axis]) sizes_[change.tensor->name] = {axis, change.tensor->shape[axis], change.shape[axis]};
+      if (change.shape[axis] != change.tensor->shape[axis])
+        sizes_[change.tensor->name] = {axis, change.tensor->shape[axis], change.shape[axis]};
     }
   }
   // What is computed of a tensor of another size has it in its last axis, where it had the old one.
@@ -188,10 +193,17 @@ class Rewriter {
   }
 
   // ValueInfo.type.tensor_type.shape.dim
-  std::string value(const Field& of, const Size& size) { return inner(of, 2, [&](const Field& type) { return inner(type, 1, [&](const Field& tensor) { return inner(tensor, 2, [&](const Field& shape) { return dimensions(shape, size); }); }); }); }
+  std::string value(const Field& of, const Size& size) {
+    return inner(of, 2, [&](const Field& type) {
+      return inner(type, 1,
+                   [&](const Field& tensor) { return inner(tensor, 2, [&](const Field& shape) { return dimensions(shape, size); }); });
+    });
+  }
   template <typename Change>
   std::string inner(const Field& of, uint64_t number, const Change& change) {
-    return rewritten(of, [&](const Field& f) { return f.number == number && f.wire == Wire::kBytes ? std::optional(bytes_field(number, change(f))) : std::nullopt; });
+    return rewritten(of, [&](const Field& f) {
+      return f.number == number && f.wire == Wire::kBytes ? std::optional(bytes_field(number, change(f))) : std::nullopt;
+    });
   }
   std::string dimensions(const Field& shape, const Size& size) {
     size_t rank = 0, axis = 0;
@@ -215,7 +227,8 @@ class Rewriter {
 // Copies a range of a file, with the numbers of changes that lie in it.
 class Copier {
  public:
-  Copier(const OnnxFile& file, const InputFile& from, const std::vector<const OnnxChange*>& changes, OutputFile& to) : file_(file), from_(from), changes_(changes), to_(to) {
+  Copier(const OnnxFile& file, const InputFile& from, const std::vector<const OnnxChange*>& changes, OutputFile& to)
+      : file_(file), from_(from), changes_(changes), to_(to) {
     std::sort(changes_.begin(), changes_.end(), [](const OnnxChange* a, const OnnxChange* b) { return a->tensor->at < b->tensor->at; });
   }
 
@@ -252,8 +265,8 @@ class Copier {
 };
 
 // `then` is what must be done before the copy is put in place.
-void write_copy(const OnnxFile& file, const InputFile& from, const std::vector<Part>& parts, const std::vector<const OnnxChange*>& changes, const std::string& to,
-                const std::function<void()>& then) {
+void write_copy(const OnnxFile& file, const InputFile& from, const std::vector<Part>& parts,
+                const std::vector<const OnnxChange*>& changes, const std::string& to, const std::function<void()>& then) {
   replace_file(to, [&](const std::string& path) {
     OutputFile output(path);
     Copier copier(file, from, changes, output);
@@ -283,7 +296,8 @@ void write_external(const OnnxFile& file, const std::vector<OnnxChange>& changes
   }
   const fs::path folder = fs::path(file.path()).parent_path();
   for (const auto& [path, its] : files) {
-    const fs::path beside = fs::path(to).parent_path() / fs::path(path).lexically_relative(folder.empty() ? fs::path(".") : folder).lexically_normal();
+    const fs::path beside =
+        fs::path(to).parent_path() / fs::path(path).lexically_relative(folder.empty() ? fs::path(".") : folder).lexically_normal();
     require_other_file(beside.string(), path);
     fs::create_directories(beside.parent_path().empty() ? fs::path(".") : beside.parent_path());
     const InputFile from(path);

@@ -1,5 +1,5 @@
-// See pt2_file.h. An archive holds, below a folder of any name: models/NAME.json, the graph; data/weights and data/constants, a JSON of tensors and
-// files of their numbers; byteorder.
+// See pt2_file.h. An archive holds, below a folder of any name: models/NAME.json, the graph; data/weights and data/constants, a JSON of
+// tensors and files of their numbers; byteorder.
 #include "tools/onnx/pt2_file.h"
 
 #include <algorithm>
@@ -24,7 +24,8 @@ constexpr uint64_t kMostElements = uint64_t{1} << 32, kMostAxes = 16;
 struct ScalarType {
   uint32_t onnx, bytes;
 };
-constexpr std::array<ScalarType, 14> kScalarTypes = {{{0, 0}, {2, 1}, {3, 1}, {5, 2}, {6, 4}, {7, 8}, {10, 2}, {1, 4}, {11, 8}, {0, 0}, {0, 0}, {0, 0}, {9, 1}, {16, 2}}};
+constexpr std::array<ScalarType, 14> kScalarTypes = {
+    {{0, 0}, {2, 1}, {3, 1}, {5, 2}, {6, 4}, {7, 8}, {10, 2}, {1, 4}, {11, 8}, {0, 0}, {0, 0}, {0, 0}, {9, 1}, {16, 2}}};
 
 class Pt2Reader {
  public:
@@ -43,7 +44,9 @@ class Pt2Reader {
   }
 
  private:
-  [[noreturn]] void refuse(const std::string& reason) const { throw UserError(file_.path() + ": " + place_ + ": " + reason + "; a program is wanted as torch.export.save writes it"); }
+  [[noreturn]] void refuse(const std::string& reason) const {
+    throw UserError(file_.path() + ": " + place_ + ": " + reason + "; a program is wanted as torch.export.save writes it");
+  }
 
   void find_model() {
     const std::string first = archive_.entries().empty() ? "" : archive_.entries().begin()->first;
@@ -53,7 +56,8 @@ class Pt2Reader {
       if (name.starts_with(root_ + "models/") && name.ends_with(".json")) models.push_back(name);
     }
     place_ = "models/*.json";
-    if (archive_.find(root_ + "serialized_exported_program.json") != nullptr || archive_.find("serialized_exported_program.json") != nullptr) {
+    if (archive_.find(root_ + "serialized_exported_program.json") != nullptr ||
+        archive_.find("serialized_exported_program.json") != nullptr) {
       refuse("the archive is of an older torch.export; save it again with torch 2.8 or later");
     }
     if (models.size() != 1) refuse("there are " + std::to_string(models.size()) + " of them in the archive, and one must be");
@@ -75,7 +79,8 @@ class Pt2Reader {
     place_ = "schema_version";
     const json program = parse(entry_);
     const json& version = program.at("schema_version");
-    if (integer(version.at("major")) != kSchema) refuse(json_shown(version) + " is not read; major must be " + std::to_string(kSchema) + ", which torch 2.8 and later write");
+    if (integer(version.at("major")) != kSchema)
+      refuse(json_shown(version) + " is not read; major must be " + std::to_string(kSchema) + ", which torch 2.8 and later write");
     read_payloads();
     const json &module = program.at("graph_module"), &graph = module.at("graph");
     read_values(graph);
@@ -113,10 +118,12 @@ class Pt2Reader {
     double elements = 1;
     for (const json& size : meta.at("sizes")) elements *= static_cast<double>(tensor.shape.emplace_back(count(size)));
     for (const json& stride : meta.at("strides")) tensor.strides.push_back(count(stride));
-    if (tensor.shape.size() > kMostAxes || tensor.strides.size() != tensor.shape.size() || elements > static_cast<double>(kMostElements)) refuse("its sizes and strides are none of a tensor");
+    if (tensor.shape.size() > kMostAxes || tensor.strides.size() != tensor.shape.size() || elements > static_cast<double>(kMostElements))
+      refuse("its sizes and strides are none of a tensor");
     if (type.onnx == 0) return model_.constants.push_back(std::move(tensor));  // refused where it is read
     const double begin = static_cast<double>(count(meta.at("storage_offset"))) * type.bytes, end = begin + span_of(tensor) * type.bytes;
-    if (end > static_cast<double>(entry->bytes)) refuse("its file has " + std::to_string(entry->bytes) + " bytes, fewer than its sizes and strides take");
+    if (end > static_cast<double>(entry->bytes))
+      refuse("its file has " + std::to_string(entry->bytes) + " bytes, fewer than its sizes and strides take");
     if (elements > span_of(tensor)) refuse("numbers of it lie in the same place");
     tensor.at = entry->at + static_cast<uint64_t>(begin);
     tensor.bytes = static_cast<uint64_t>(end - begin);
@@ -162,7 +169,8 @@ class Pt2Reader {
   void read_signature(const json& signature) {
     place_ = "graph_module.signature";
     for (const json& spec : signature.at("input_specs")) {
-      for (const auto& [kind, key] : {std::pair("parameter", "parameter_name"), {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}}) {
+      for (const auto& [kind, key] :
+           {std::pair("parameter", "parameter_name"), {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}}) {
         if (spec.contains(kind)) name_tensor(spec.at(kind).at("arg").at("name"), spec.at(kind).at(key));
       }
       if (!spec.contains("user_input")) continue;
@@ -174,20 +182,25 @@ class Pt2Reader {
       if (is_half(input.type)) input.type = static_cast<uint32_t>(OnnxType::kFloat);
     }
     for (const json& spec : signature.at("output_specs")) {  // others are what the net writes into its buffers
-      if (spec.contains("user_output") && spec.at("user_output").at("arg").contains("as_tensor")) graph_.outputs.push_back(spec.at("user_output").at("arg").at("as_tensor").at("name"));
+      if (spec.contains("user_output") && spec.at("user_output").at("arg").contains("as_tensor"))
+        graph_.outputs.push_back(spec.at("user_output").at("arg").at("as_tensor").at("name"));
       if (spec.contains("loss_output")) graph_.outputs.push_back(spec.at("loss_output").at("arg").at("name"));
     }
   }
-  static bool is_half(uint32_t type) { return type == static_cast<uint32_t>(OnnxType::kHalf) || type == static_cast<uint32_t>(OnnxType::kBfloat16); }
+  static bool is_half(uint32_t type) {
+    return type == static_cast<uint32_t>(OnnxType::kHalf) || type == static_cast<uint32_t>(OnnxType::kBfloat16);
+  }
   const OnnxValue& value_of(const std::string& name) const {
     const auto found = graph_.values.find(name);
     if (found == graph_.values.end()) refuse("value " + json_shown(name) + " has no sizes");
     return found->second;
   }
   void name_tensor(const std::string& value, const std::string& name) {
-    const bool is_there = std::any_of(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
+    const bool is_there =
+        std::any_of(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
     const bool is_pickled = std::find(pickled_.begin(), pickled_.end(), name) != pickled_.end();
-    if (!is_there) refuse("tensor " + json_shown(name) + (is_pickled ? ": is pickled, which is not read" : ": has no numbers in the archive"));
+    if (!is_there)
+      refuse("tensor " + json_shown(name) + (is_pickled ? ": is pickled, which is not read" : ": has no numbers in the archive"));
     graph_.tensor_names[value] = name;
   }
 
@@ -266,11 +279,13 @@ class Pt2Reader {
   }
   uint64_t count(const json& given) const {
     const AtenInteger size = symbolic(given);
-    if (!size.symbol.empty() || size.value < 0 || size.value > int64_t{1} << 48) refuse("a size must be a number, not " + json_shown(given));
+    if (!size.symbol.empty() || size.value < 0 || size.value > int64_t{1} << 48)
+      refuse("a size must be a number, not " + json_shown(given));
     return static_cast<uint64_t>(size.value);
   }
   int64_t integer(const json& given) const {
-    if (!given.is_number_integer() || (given.is_number_unsigned() && given.get<uint64_t>() > INT64_MAX)) refuse("must be an integer, not " + json_shown(given));
+    if (!given.is_number_integer() || (given.is_number_unsigned() && given.get<uint64_t>() > INT64_MAX))
+      refuse("must be an integer, not " + json_shown(given));
     return given.get<int64_t>();
   }
   double number(const json& given) const {

@@ -1,6 +1,6 @@
 // The wire format of protobuf, which ONNX files have.
-// Here because who reads such a file and who writes one anew see the same fields. A message is a run of fields: a varint (number << 3 | wire type), then
-// a varint, eight bytes, a length and so many bytes, or four bytes.
+// Here because who reads such a file and who writes one anew see the same fields. A message is a run of fields: a varint (number << 3 |
+// wire type), then a varint, eight bytes, a length and so many bytes, or four bytes.
 #pragma once
 
 #include <algorithm>
@@ -46,7 +46,8 @@ class Message {
  public:
   Message(Bytes& bytes, uint64_t begin, uint64_t end) : bytes_(bytes), at_(begin), end_(end) {}
 
-  // The next field: its number, wire type and value, or where its bytes lie; `start` is where the field itself does, and at() where the next.
+  // The next field: its number, wire type and value, or where its bytes lie; `start` is where the field itself does, and at() where the
+  // next.
   struct Field {
     uint64_t number;
     Wire wire;
