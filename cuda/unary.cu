@@ -102,6 +102,11 @@ struct Exp {
   __device__ static float slope(float x, float) { return device_exp(x); }
 };
 
+struct Scale {
+  __device__ static float of(float x, float factor) { return x * factor; }
+  __device__ static float slope(float, float factor) { return factor; }
+};
+
 template <typename Function, uint32_t kWidth, typename Stored>
 __device__ void apply(const UnaryForwardArgsOf<Stored>& args, uint64_t i) {
   Pack<kWidth> x = load_pack<kWidth>(args.x + i);
@@ -150,6 +155,7 @@ Status launch_function(const KernelContext& context, const Args& args) {
     case UnaryFunction::kMish: launch<Mish, kWidth>(context, args); break;
     case UnaryFunction::kQuickGelu: launch<QuickGelu, kWidth>(context, args); break;
     case UnaryFunction::kExp: launch<Exp, kWidth>(context, args); break;
+    case UnaryFunction::kScale: launch<Scale, kWidth>(context, args); break;
   }
   return launch_status();
 }

@@ -190,7 +190,7 @@ struct ColumnsAttribute {
 
 // The functions of one number that lib/ops/unary.h computes. Plans hold their numbers: a new one stands last.
 enum class UnaryFunction : uint32_t {
-  kSilu, kHardswish, kHardsigmoid, kSigmoid, kRelu6, kLeakyRelu, kElu, kTanh, kSoftplus, kMish, kQuickGelu, kExp,
+  kSilu, kHardswish, kHardsigmoid, kSigmoid, kRelu6, kLeakyRelu, kElu, kTanh, kSoftplus, kMish, kQuickGelu, kExp, kScale,
 };
 struct UnaryFunctionInfo {
   const char* word;
@@ -201,10 +201,10 @@ struct UnaryFunctionInfo {
 inline constexpr UnaryFunctionInfo kUnaryFunctions[] = {
     {"silu", nullptr, 0}, {"hardswish", nullptr, 0}, {"hardsigmoid", nullptr, 0}, {"sigmoid", nullptr, 0},
     {"relu6", nullptr, 0}, {"leaky_relu", "slope", 0.01f}, {"elu", "alpha", 1}, {"tanh", nullptr, 0},
-    {"softplus", nullptr, 0}, {"mish", nullptr, 0}, {"quick_gelu", nullptr, 0}, {"exp", nullptr, 0},
+    {"softplus", nullptr, 0}, {"mish", nullptr, 0}, {"quick_gelu", nullptr, 0}, {"exp", nullptr, 0}, {"scale", "factor", 1},
 };
 constexpr uint32_t kUnaryFunctionCount = sizeof(kUnaryFunctions) / sizeof(kUnaryFunctions[0]);
-static_assert(static_cast<uint32_t>(UnaryFunction::kExp) + 1 == kUnaryFunctionCount);
+static_assert(static_cast<uint32_t>(UnaryFunction::kScale) + 1 == kUnaryFunctionCount);
 
 struct UnaryAttribute {
   static constexpr const char* kName = "Unary";

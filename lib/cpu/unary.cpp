@@ -119,6 +119,11 @@ struct Exp {
   REPRISE_INLINE static float slope(float x, float) { return vector_exp(x); }
 };
 
+struct Scale {
+  REPRISE_INLINE static float of(float x, float factor) { return x * factor; }
+  REPRISE_INLINE static float slope(float, float factor) { return factor; }
+};
+
 template <typename Function, typename Stored>
 REPRISE_INLINE void apply_body(Function, Stored* y, const Stored* x, float parameter, uint64_t n) {
   REPRISE_INDEPENDENT
@@ -150,6 +155,7 @@ void with_function(uint32_t function, const Visit& visit) {
     case UnaryFunction::kMish: return visit(Mish{});
     case UnaryFunction::kQuickGelu: return visit(QuickGelu{});
     case UnaryFunction::kExp: return visit(Exp{});
+    case UnaryFunction::kScale: return visit(Scale{});
   }
 }
 

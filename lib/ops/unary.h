@@ -12,6 +12,7 @@
 //   mish         x tanh(log(1 + e^x))           (Misra 2019)
 //   quick_gelu   x s(1.702 x)                   (CLIP's)
 //   exp          e^x
+//   scale        factor x
 //
 // A slope at a kink is PyTorch's: relu6's and hardsigmoid's are 0 at both of theirs, leaky_relu's and elu's at 0 are those of below, hardswish's
 // are 0 at -3 and 1 at 3. NaN passes, so that a broken step is noticed.

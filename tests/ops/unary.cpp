@@ -54,6 +54,7 @@ Sized function_of(const UnaryAttribute& unary, double x) {
     case UnaryFunction::kMish: return plain(x * std::tanh(softplus(x)));
     case UnaryFunction::kQuickGelu: return swish(x, kQuick);
     case UnaryFunction::kExp: return plain(std::exp(x));
+    case UnaryFunction::kScale: return plain(parameter * x);
   }
   return {};
 }
@@ -76,6 +77,7 @@ Sized slope_of(const UnaryAttribute& unary, double x) {
     }
     case UnaryFunction::kQuickGelu: return swish_slope(x, kQuick);
     case UnaryFunction::kExp: return plain(std::exp(x));
+    case UnaryFunction::kScale: return plain(parameter);
   }
   return {};
 }
@@ -111,6 +113,7 @@ void add_cases(CaseTable& table) {
   add_unary(table, UnaryFunction::kLeakyRelu, 0.2f, 67);
   add_unary(table, UnaryFunction::kLeakyRelu, -0.5f, 67);
   add_unary(table, UnaryFunction::kElu, 1.7f, 67);
+  add_unary(table, UnaryFunction::kScale, -0.3f, 67);
 }
 
 // ---- data: large and small, kinks and beside them ----
