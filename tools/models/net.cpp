@@ -24,29 +24,50 @@ struct NumberKey {
   const char* key;
   Form form;
   double low, high;
-  std::optional<double> absent;  // none: the key must be given
+  std::optional<double> absent;      // none: the key must be given
+  std::vector<size_t> counts = {1};  // how many numbers it may have: one stands alone, more are a list
 };
-constexpr NumberKey count_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt) {
-  return {key, NumberKey::Form::kInteger, low, high, absent};
+NumberKey count_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt, std::vector<size_t> counts = {1}) {
+  return {key, NumberKey::Form::kInteger, low, high, absent, std::move(counts)};
 }
-constexpr NumberKey number_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt) {
+NumberKey number_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt) {
   return {key, NumberKey::Form::kNumber, low, high, absent};
 }
-constexpr NumberKey flag_key(const char* key, bool absent) { return {key, NumberKey::Form::kFlag, 0, 1, absent ? 1 : 0}; }
+NumberKey flag_key(const char* key, bool absent) { return {key, NumberKey::Form::kFlag, 0, 1, absent ? 1 : 0}; }
+
+struct InputCount {
+  size_t least, most;
+};
+constexpr InputCount kNone = {0, 0}, kOne = {1, 1}, kTwo = {2, 2};
 
 struct NetOp {
   const char* word;
-  size_t inputs;
+  InputCount inputs;
   std::vector<NumberKey> keys;
   ValueId (*append)(Graph& graph, const NetNode& node, const Inputs& inputs);
 };
 
-uint32_t count_of(const NetNode& node, const char* key) { return static_cast<uint32_t>(node.numbers.at(key)); }
-float number_of(const NetNode& node, const char* key) { return static_cast<float>(node.numbers.at(key)); }
+uint32_t count_of(const NetNode& node, const char* key, size_t n = 0) { return static_cast<uint32_t>(node.numbers.at(key).at(n)); }
+float number_of(const NetNode& node, const char* key) { return static_cast<float>(node.numbers.at(key).at(0)); }
+bool flag_of(const NetNode& node, const char* key) { return node.numbers.at(key).at(0) != 0; }
+
+std::vector<uint32_t> counts_of(const NetNode& node, const char* key) {
+  const std::vector<double>& numbers = node.numbers.at(key);
+  return {numbers.begin(), numbers.end()};
+}
+
+// One number is for all of `count` sides; two are for the height and the width, before and behind alike.
+std::vector<uint16_t> sides_of(const NetNode& node, const char* key, size_t count) {
+  std::vector<uint16_t> sides;
+  const std::vector<uint32_t> given = counts_of(node, key);
+  for (size_t n = 0; n < count; ++n) sides.push_back(static_cast<uint16_t>(given[n % given.size()]));
+  return sides;
+}
 
 WindowAttribute window_of(const NetNode& node) {
-  const auto side = [&](const char* key) { return static_cast<uint16_t>(node.numbers.at(key)); };
-  return {side("kernel"), side("kernel"), side("stride"), side("pad")};
+  const auto kernel = sides_of(node, "kernel", 2), stride = sides_of(node, "stride", 2), dilation = sides_of(node, "dilation", 2), pad = sides_of(node, "pad", 4);
+  return {.kernel_h = kernel[0], .kernel_w = kernel[1], .stride_h = stride[0], .pad_top = pad[0], .stride_w = stride[1], .pad_left = pad[1],
+          .pad_bottom = pad[2], .pad_right = pad[3], .dilation_h = dilation[0], .dilation_w = dilation[1]};
 }
 
 float reach_of(const Graph& graph, ValueId x) {
@@ -56,42 +77,138 @@ float reach_of(const Graph& graph, ValueId x) {
 
 // torch.nn.Linear draws weights from U(-r, r), r = 1/sqrt(fan_in): a normal distribution of the same variance stands for it.
 ValueId append_linear(Graph& graph, const NetNode& node, const Inputs& in) {
-  return graph.linear(in[0], node.name, count_of(node, "features"), false, node.numbers.at("bias") != 0, reach_of(graph, in[0]) / std::sqrt(3.0f));
+  return graph.linear(in[0], node.name, count_of(node, "features"), false, flag_of(node, "bias"), reach_of(graph, in[0]) / std::sqrt(3.0f));
 }
 
 ValueId append_loss_head(Graph& graph, const NetNode& node, const Inputs& in) {
   const uint32_t classes = count_of(node, "classes"), features = static_cast<uint32_t>(graph.tensor(in[0]).last_dimension());
   const float reach = reach_of(graph, in[0]);
   const ValueId weight = graph.parameter(node.name + ".weight", {classes, features}, InitKind::kUniform, reach);
-  const ValueId bias = node.numbers.at("bias") != 0 ? graph.parameter(node.name + ".bias", {classes}, InitKind::kUniform, reach) : kNoValue;
+  const ValueId bias = flag_of(node, "bias") ? graph.parameter(node.name + ".bias", {classes}, InitKind::kUniform, reach) : kNoValue;
   graph.loss_head(in[0], node.name, weight, bias);
   return kNoValue;
 }
 
+ValueId append_conv(Graph& graph, const NetNode& node, const Inputs& in) {
+  WindowAttribute window = window_of(node);
+  window.groups = count_of(node, "groups");
+  return graph.conv(in[0], node.name, count_of(node, "channels"), window, flag_of(node, "bias"));
+}
+
+ValueId append_conv_transpose(Graph& graph, const NetNode& node, const Inputs& in) {
+  WindowAttribute window = window_of(node);
+  window.groups = count_of(node, "groups");
+  const std::vector<uint16_t> more = sides_of(node, "more", 2);
+  return graph.conv_transpose(in[0], node.name, count_of(node, "channels"), window, more[0], more[1], flag_of(node, "bias"));
+}
+
+ValueId append_avg_pool(Graph& graph, const NetNode& node, const Inputs& in) {
+  WindowAttribute window = window_of(node);
+  window.counts_padding = flag_of(node, "counts_pad") ? 1 : 0;
+  return graph.avg_pool(in[0], node.name, window);
+}
+
+ValueId append_unary(Graph& graph, const NetNode& node, const Inputs& in) {
+  uint32_t function = 0;
+  while (node.op != kUnaryFunctions[function].word) ++function;
+  const char* parameter = kUnaryFunctions[function].parameter;
+  return graph.unary(in[0], node.name, {function, parameter == nullptr ? 0 : number_of(node, parameter)});
+}
+
+// A shape or an order of a sample's dimensions, as a graph has it, with that of the samples before them.
+Shape with_samples(const Graph& graph, ValueId x, const std::vector<uint32_t>& of_sample) {
+  Shape shape = {graph.tensor(x).shape[0]};
+  shape.insert(shape.end(), of_sample.begin(), of_sample.end());
+  return shape;
+}
+
+ValueId append_pad(Graph& graph, const NetNode& node, const Inputs& in) {
+  Shape before = counts_of(node, "before"), behind = counts_of(node, "behind");
+  before.insert(before.begin(), 0);
+  behind.insert(behind.begin(), 0);
+  return graph.pad(in[0], node.name, before, behind);
+}
+
+ValueId append_transpose(Graph& graph, const NetNode& node, const Inputs& in) {
+  Shape order = with_samples(graph, in[0], counts_of(node, "order"));
+  order[0] = 0;
+  return graph.transpose(in[0], node.name, order);
+}
+
+template <ResizeKind kKind>
+ValueId append_resize(Graph& graph, const NetNode& node, const Inputs& in) {
+  const std::vector<uint16_t> size = sides_of(node, "size", 2);
+  return graph.resize(in[0], node.name, size[0], size[1], kKind);
+}
+
+ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
+  AttentionAttribute attention = {.heads = count_of(node, "heads"), .kv_heads = count_of(node, "kv_heads"), .dropout = number_of(node, "dropout"), .stream = 0};
+  if (attention.kv_heads == 0) attention.kv_heads = attention.heads;
+  attention.scale = number_of(node, "scale");
+  attention.causal = flag_of(node, "causal") ? 1 : 0;
+  ValueId qkv = in[0];
+  if (in.size() == 3) {
+    const RopeAttribute side_by_side = {.heads = attention.heads, .kv_heads = attention.kv_heads, .rotary = 0, .neighbours = 0, .theta = 1};
+    qkv = graph.rope(in[0], in[1], in[2], node.name + ".qkv", side_by_side);
+  }
+  return graph.attention(qkv, node.name, attention);
+}
+
 constexpr const char* kHead = "loss_head";
+constexpr float kLearnedDeviation = 0.02f;  // as a ViT's positions are drawn
+
+std::vector<NetOp> make_net_ops() {
+  using G = Graph;
+  using N = NetNode;
+  const NumberKey channels = count_key("channels", 1, kMostCount), groups = count_key("groups", 1, kMostCount, 1), kernel = count_key("kernel", 1, kMostSide, std::nullopt, {1, 2}), stride = count_key("stride", 1, kMostSide, 1, {1, 2}), dilation = count_key("dilation", 1, kMostSide, 1, {1, 2}),
+                  pad = count_key("pad", 0, kMostSide, 0, {1, 2, 4}), epsilon = number_key("epsilon", kEpsilon.low, kEpsilon.high, 1e-5), count = count_key("count", 1, kMostCount),
+                  axis = count_key("axis", 1, 3), size = count_key("size", 1, kMostSide, std::nullopt, {1, 2});
+  std::vector<NetOp> ops = {
+      {"conv", kOne, {channels, kernel, stride, pad, dilation, groups, flag_key("bias", false)}, append_conv},
+      {"conv_transpose", kOne, {channels, kernel, stride, pad, dilation, groups, count_key("more", 0, kMostSide, 0, {1, 2}), flag_key("bias", false)}, append_conv_transpose},
+      {"batch_norm", kOne, {epsilon, number_key("momentum", 0, 1, 0.1)},
+       [](G& g, const N& n, const Inputs& in) { return g.batch_norm(in[0], n.name, number_of(n, "epsilon"), number_of(n, "momentum")); }},
+      {"group_norm", kOne, {count_key("groups", 1, kMostCount), epsilon},
+       [](G& g, const N& n, const Inputs& in) { return g.group_norm(in[0], n.name, count_of(n, "groups"), number_of(n, "epsilon")); }},
+      {"layer_norm", kOne, {epsilon}, [](G& g, const N& n, const Inputs& in) { return g.layer_norm(in[0], n.name, number_of(n, "epsilon")); }},
+      {"relu", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.relu(in[0], n.name); }},
+      {"gelu", kOne, {flag_key("tanh", false)}, [](G& g, const N& n, const Inputs& in) { return g.gelu(in[0], n.name, flag_of(n, "tanh")); }},
+      {"add", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.add(in[0], in[1], n.name); }},
+      {"multiply", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.multiply(in[0], in[1], n.name); }},
+      {"max_pool", kOne, {kernel, stride, pad, dilation}, [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
+      {"avg_pool", kOne, {kernel, stride, pad, dilation, flag_key("counts_pad", false)}, append_avg_pool},
+      {"global_pool", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name); }},
+      {"dropout", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
+      {"drop_path", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
+      {"learned", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
+       [](G& g, const N& n, const Inputs&) { return g.learned(n.name, counts_of(n, "shape"), InitKind::kNormal, kLearnedDeviation); }},
+      {"pad", kOne, {count_key("before", 0, kMostCount, 0, {1, 2, 3}), count_key("behind", 0, kMostCount, 0, {1, 2, 3})}, append_pad},
+      {"resize_nearest", kOne, {size}, append_resize<ResizeKind::kNearest>},
+      {"resize_bilinear", kOne, {size}, append_resize<ResizeKind::kBilinear>},
+      {"resize_bilinear_aligned", kOne, {size}, append_resize<ResizeKind::kBilinearCorners>},
+      {"reshape", kOne, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3})},
+       [](G& g, const N& n, const Inputs& in) { return g.reshape(in[0], n.name, with_samples(g, in[0], counts_of(n, "shape"))); }},
+      {"transpose", kOne, {count_key("order", 1, 3, std::nullopt, {1, 2, 3})}, append_transpose},
+      {"slice", kOne, {axis, count_key("first", 0, kMostCount), count},
+       [](G& g, const N& n, const Inputs& in) { return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count")); }},
+      {"columns", kOne, {count_key("first", 0, kMostCount), count},
+       [](G& g, const N& n, const Inputs& in) { return g.columns(in[0], n.name, count_of(n, "first"), count_of(n, "count")); }},
+      {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
+      {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
+       append_attention},
+      {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true)}, append_linear},
+      {kHead, kOne, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
+  };
+  for (const UnaryFunctionInfo& function : kUnaryFunctions) {
+    std::vector<NumberKey> keys;
+    if (function.parameter != nullptr) keys = {number_key(function.parameter, -sense::kMostFactor, sense::kMostFactor, static_cast<double>(function.absent))};
+    ops.push_back({function.word, kOne, keys, append_unary});
+  }
+  return ops;
+}
 
 const std::vector<NetOp>& net_ops() {
-  static const NumberKey kKernel = count_key("kernel", 1, kMostSide), kStride = count_key("stride", 1, kMostSide, 1), kPad = count_key("pad", 0, kMostSide, 0);
-  static const NumberKey kEpsilonKey = number_key("epsilon", kEpsilon.low, kEpsilon.high, 1e-5);
-  static const std::vector<NetOp> ops = {
-      {"conv", 1, {count_key("channels", 1, kMostCount), kKernel, kStride, kPad},
-       [](Graph& g, const NetNode& n, const Inputs& in) { return g.conv(in[0], n.name, count_of(n, "channels"), window_of(n)); }},
-      {"batch_norm", 1, {kEpsilonKey, number_key("momentum", 0, 1, 0.1)},
-       [](Graph& g, const NetNode& n, const Inputs& in) { return g.batch_norm(in[0], n.name, number_of(n, "epsilon"), number_of(n, "momentum")); }},
-      {"group_norm", 1, {count_key("groups", 1, kMostCount), kEpsilonKey},
-       [](Graph& g, const NetNode& n, const Inputs& in) { return g.group_norm(in[0], n.name, count_of(n, "groups"), number_of(n, "epsilon")); }},
-      {"layer_norm", 1, {kEpsilonKey},
-       [](Graph& g, const NetNode& n, const Inputs& in) { return g.layer_norm(in[0], n.name, number_of(n, "epsilon")); }},
-      {"relu", 1, {}, [](Graph& g, const NetNode& n, const Inputs& in) { return g.relu(in[0], n.name); }},
-      {"gelu", 1, {flag_key("tanh", false)},
-       [](Graph& g, const NetNode& n, const Inputs& in) { return g.gelu(in[0], n.name, n.numbers.at("tanh") != 0); }},
-      {"add", 2, {}, [](Graph& g, const NetNode& n, const Inputs& in) { return g.add(in[0], in[1], n.name); }},
-      {"max_pool", 1, {kKernel, kStride, kPad}, [](Graph& g, const NetNode& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
-      {"global_pool", 1, {}, [](Graph& g, const NetNode& n, const Inputs& in) { return g.global_pool(in[0], n.name); }},
-      {"dropout", 1, {number_key("p", 0, 0.999)}, [](Graph& g, const NetNode& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
-      {"linear", 1, {count_key("features", 1, kMostCount), flag_key("bias", true)}, append_linear},
-      {kHead, 1, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
-  };
+  static const std::vector<NetOp> ops = make_net_ops();
   return ops;
 }
 
@@ -106,9 +223,7 @@ const NetOp* find_op(const std::string& word) {
   return op == net_ops().end() ? nullptr : &*op;
 }
 
-double read_number(const JsonFields& fields, const NumberKey& key) {
-  if (!fields.has(key.key) && key.absent) return *key.absent;
-  const json& value = fields.at(key.key);
+double read_number(const JsonFields& fields, const NumberKey& key, const json& value) {
   switch (key.form) {
     case NumberKey::Form::kInteger: return static_cast<double>(fields.integer_in(key.key, value, static_cast<uint64_t>(key.low), static_cast<uint64_t>(key.high)));
     case NumberKey::Form::kNumber: return fields.number_in(key.key, value, {key.low, key.high});
@@ -116,6 +231,20 @@ double read_number(const JsonFields& fields, const NumberKey& key) {
   }
   if (!value.is_boolean()) fields.refuse(key.key, "must be true or false, not " + json_shown(value));
   return value.get<bool>() ? 1 : 0;
+}
+
+std::vector<double> read_numbers(const JsonFields& fields, const NumberKey& key) {
+  if (!fields.has(key.key) && key.absent) return {*key.absent};
+  const json& value = fields.at(key.key);
+  if (!value.is_array()) return {read_number(fields, key, value)};
+  if (std::count(key.counts.begin(), key.counts.end(), value.size()) == 0) {
+    std::vector<std::string> counts;
+    for (const size_t count : key.counts) counts.push_back(std::to_string(count));
+    fields.refuse(key.key, "has " + std::to_string(value.size()) + " numbers; must have " + either_of(counts));
+  }
+  std::vector<double> numbers;
+  for (const json& each : value) numbers.push_back(read_number(fields, key, each));
+  return numbers;
 }
 
 // What stands before a node, by name.
@@ -126,10 +255,12 @@ struct Before {
 
 std::vector<std::string> read_inputs(const JsonFields& fields, const NetOp& op, const Before& before) {
   std::vector<std::string> inputs;
-  if (!fields.has("inputs") && op.inputs == 1) inputs = {before.last};
+  const auto [least, most] = op.inputs;
+  if (!fields.has("inputs") && least == 1) inputs = {before.last};
   fields.read("inputs", inputs);
-  if (inputs.size() != op.inputs) {
-    fields.refuse("inputs", "must be " + std::to_string(op.inputs) + " of a node of op \"" + op.word + "\", not " + std::to_string(inputs.size()));
+  if (inputs.size() < least || inputs.size() > most) {
+    const std::string right = least == most ? std::to_string(least) : std::to_string(least) + " to " + std::to_string(most);
+    fields.refuse("inputs", "must be " + right + " of a node of op \"" + op.word + "\", not " + std::to_string(inputs.size()));
   }
   for (const std::string& input : inputs) {
     if (before.names.count(input) == 0) fields.refuse("inputs", json_shown(input) + " is neither \"" + kNetImages + "\" nor a node before this one");
@@ -151,7 +282,7 @@ NetNode read_node(const JsonFields& fields, const Before& before) {
   if (node.name.empty()) fields.refuse("name", "must not be empty");
   if (before.names.count(node.name) > 0) fields.refuse("name", json_shown(node.name) + " stands there before; each node must have a name of its own");
   node.inputs = read_inputs(fields, *op, before);
-  for (const NumberKey& key : op->keys) node.numbers[key.key] = read_number(fields, key);
+  for (const NumberKey& key : op->keys) node.numbers[key.key] = read_numbers(fields, key);
   return node;
 }
 
@@ -204,17 +335,26 @@ json NetModel::example() {
             {{"op", "loss_head"}, {"name", "fc"}, {"classes", 10}}}}};
 }
 
+namespace {
+json json_of(double number, NumberKey::Form form) {
+  switch (form) {
+    case NumberKey::Form::kInteger: return static_cast<uint64_t>(number);
+    case NumberKey::Form::kNumber: return number;
+    case NumberKey::Form::kFlag: break;
+  }
+  return number != 0;
+}
+}  // namespace
+
 json NetModel::write() const {
   json list = json::array();
   for (const NetNode& node : nodes) {
     json value = {{"op", node.op}, {"name", node.name}, {"inputs", node.inputs}};
     for (const NumberKey& key : find_op(node.op)->keys) {
-      const double number = node.numbers.at(key.key);
-      switch (key.form) {
-        case NumberKey::Form::kInteger: value[key.key] = static_cast<uint64_t>(number); break;
-        case NumberKey::Form::kNumber: value[key.key] = number; break;
-        case NumberKey::Form::kFlag: value[key.key] = number != 0; break;
-      }
+      const std::vector<double>& numbers = node.numbers.at(key.key);
+      json written = json::array();
+      for (const double number : numbers) written.push_back(json_of(number, key.form));
+      value[key.key] = written.size() == 1 ? written[0] : written;
     }
     list.push_back(std::move(value));
   }
@@ -223,7 +363,7 @@ json NetModel::write() const {
 
 ModelDescription NetModel::describe() const {
   return {.input = ModelDescription::Input::kImages, .image_height = image_height, .image_width = image_width, .image_channels = image_channels,
-          .classes = static_cast<int>(nodes.back().numbers.at("classes"))};
+          .classes = static_cast<int>(count_of(nodes.back(), "classes"))};
 }
 
 void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
