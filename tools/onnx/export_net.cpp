@@ -57,13 +57,7 @@ Strides strides_in_rows(const std::vector<uint64_t>& shape) {
   for (size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
   return strides;
 }
-Strides strides_of(const ImportedTensor& weight) {
-  Strides strides = strides_in_rows(weight.tensor->shape);
-  if (weight.transposed) std::swap(strides.at(0), strides.at(1));
-  return strides;
-}
-
-// One of the file's tensors, of which several of the net's may be parts.
+// One of the file's tensors, and what fills it.
 struct Target {
   const OnnxTensor* tensor = nullptr;
   std::vector<uint64_t> shape;
@@ -141,13 +135,22 @@ OnnxExport export_onnx(const WeightSource& weights, const std::string& imported,
     if (stored == nullptr)
       throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": missing; the net in " + source.path + " has it");
     Target& target = targets.try_emplace(weight.tensor, Target{weight.tensor, weight.tensor->shape, {}}).first->second;
-    target.fillings.push_back({weight.name, shape_of(weight), strides_of(weight)});
+    if (!target.fillings.empty()) {
+      throw UserError(source.path + ": tensor " + json_shown(weight.tensor->name) + ": is that of " + target.fillings[0].name + " and of " + weight.name +
+                      ", which were trained apart; export to safetensors holds both");
+    }
+    Target::Filling filling = {weight.name, {}, {}};
+    for (const ImportedTensor::Axis& axis : weight.walk) {
+      filling.shape.push_back(static_cast<uint64_t>(axis.size));
+      filling.strides.push_back(static_cast<uint64_t>(axis.stride));
+    }
+    target.fillings.push_back(std::move(filling));
     ++report.tensors;
     const bool is_head = weight.name == net.head + ".weight" || weight.name == net.head + ".bias";
-    if (stored->shape == target.fillings.back().shape) continue;
+    if (stored->shape == weight.shape) continue;
     if (!is_head || stored->shape.size() != target.fillings.back().shape.size()) {
       throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": is of " + json(stored->shape).dump() + "; the net in " +
-                      source.path + " has " + json(shape_of(weight)).dump());
+                      source.path + " has " + json(weight.shape).dump());
     }
     resize(file, target, stored->shape);
     ++report.resized;

@@ -45,7 +45,9 @@ json recipe_json(const ImportOrder& order, const ImportReport& report, const Imp
                  {"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}}}};
   if (!order.data_path.empty()) recipe["data"]["path"] = std::filesystem::absolute(order.data_path).string();
   if (order.request.classes > 0) recipe["init"]["skip"] = head_tensors(net);
-  if (!order.freeze.empty()) recipe["freeze"] = order.freeze;
+  std::vector<std::string> frozen = order.freeze;
+  frozen.insert(frozen.end(), net.frozen.begin(), net.frozen.end());
+  if (!frozen.empty()) recipe["freeze"] = frozen;
   return recipe;
 }
 
@@ -59,9 +61,8 @@ void require_weights(const ImportOrder& order, const ImportedNet& net, const Gra
     const auto found = std::find_if(net.weights.begin(), net.weights.end(), [&](const ImportedTensor& weight) { return weight.name == value.name; });
     if (found == net.weights.end()) throw UserError(order.file + ": tensor " + json_shown(value.name) + ": missing");
     const auto want = stored_shape(value.tensor);
-    const std::vector<uint64_t> is = shape_of(*found);
-    if (std::vector<uint64_t>(want.begin(), want.end()) != is) {
-      throw UserError(order.file + ": tensor " + json_shown(found->tensor->name) + ": is of " + json(is).dump() + "; the net needs " + json(want).dump());
+    if (std::vector<uint64_t>(want.begin(), want.end()) != found->shape) {
+      throw UserError(order.file + ": tensor " + json_shown(found->tensor->name) + ": is of " + json(found->shape).dump() + "; the net needs " + json(want).dump());
     }
   }
 }
@@ -70,7 +71,7 @@ void write_weights(const OnnxFile& file, const ImportRequest& request, const Imp
   replace_file(path, [&](const std::string& to) {
     SafetensorsWriter writer(to);
     note_source(writer, file, request);
-    for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, shape_of(weight));
+    for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, weight.shape);
     for (const ImportedTensor& weight : net.weights) {
       const std::vector<float> numbers = numbers_of(file, weight);
       writer.write(numbers.data(), numbers.size() * sizeof(float));

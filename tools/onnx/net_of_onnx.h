@@ -16,25 +16,30 @@ struct ImportRequest {
   std::map<std::string, std::vector<uint64_t>> inputs;  // by name: shapes in place of the model's
 };
 
-// A tensor of the net as files of weights have it.
+// A tensor of the net as files of weights have it: the numbers of one of the model's, maybe in another order.
 struct ImportedTensor {
+  struct Axis {
+    int64_t size, stride;  // in numbers of the model's tensor
+  };
   std::string name;
-  const OnnxTensor* tensor;  // of the file's model
-  bool transposed = false;   // [in,out] in the file
+  const OnnxTensor* tensor;      // of the file's model
+  std::vector<uint64_t> shape;   // in the file of weights
+  std::vector<Axis> walk;        // its numbers are read so, the last axis innermost
 };
 
 struct ImportedNet {
   nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
+  std::vector<std::string> frozen;     // parameters that were constants of the model: they are not trained
   std::string head;                    // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias
+  std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                 // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;    // one line each; where there is one, the rest is not whole
 };
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request);
 
-// The numbers of one of its weights, in the file's shape, or transposed. Throws UserError where one is not finite.
+// The numbers of one of its weights. Throws UserError where one is not finite.
 std::vector<float> numbers_of(const OnnxFile& file, const ImportedTensor& weight);
-std::vector<uint64_t> shape_of(const ImportedTensor& weight);
 
 }  // namespace reprise

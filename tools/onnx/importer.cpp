@@ -1,0 +1,507 @@
+// See importer.h.
+#include "tools/onnx/importer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/models/model.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kOldestOpset = 11;
+// A batch whose size the model leaves open is of so many samples while shapes are computed: a prime that no other axis is a multiple of.
+constexpr int64_t kOpenBatch = 1000003;
+
+bool is_float(const OnnxTensor& tensor) {
+  const auto type = static_cast<OnnxType>(tensor.type);
+  return type == OnnxType::kFloat || type == OnnxType::kHalf || type == OnnxType::kDouble || type == OnnxType::kBfloat16;
+}
+
+// Runs of factors that lie one behind the other, here and in the other order.
+std::vector<std::vector<int>> runs_of(const TensorView& view, const std::vector<int>& ids) {
+  std::vector<std::vector<int>> runs;
+  for (size_t n = 1; n < ids.size(); ++n) {
+    const bool goes_on = n > 1 && view.place(ids[n]) == view.place(ids[n - 1]) + 1;
+    if (!goes_on) runs.emplace_back();
+    runs.back().push_back(ids[n]);
+  }
+  return runs;
+}
+
+}  // namespace
+
+namespace {
+TensorView constant_view(const std::vector<int64_t>& shape) {
+  TensorView view;
+  for (const int64_t size : shape) {
+    view.axes.emplace_back();
+    if (size == 1) continue;
+    const int id = static_cast<int>(view.axes.size());
+    view.memory.push_back({id, size});
+    view.axes.back() = {id};
+  }
+  return view;
+}
+}  // namespace
+
+ImportValue constant_value(const OnnxTensor& tensor, bool is_listed) {
+  ImportValue value;
+  value.form = ImportForm::kConstant;
+  value.tensor = &tensor;
+  value.is_parameter = is_listed && is_float(tensor) && tensor.elements() > 1;
+  value.view = constant_view({tensor.shape.begin(), tensor.shape.end()});
+  return value;
+}
+
+ImportValue constant_value(KnownNumbers numbers) {
+  ImportValue value;
+  value.form = ImportForm::kConstant;
+  value.view = constant_view(numbers.shape);
+  value.known = std::make_shared<KnownNumbers>(std::move(numbers));
+  return value;
+}
+
+const char* form_text(ImportForm form) {
+  switch (form) {
+    case ImportForm::kConstant: return "a constant";
+    case ImportForm::kMean: return "a mean over the last axis";
+    case ImportForm::kCentred: return "what a mean over the last axis was taken from";
+    case ImportForm::kSquare: return "a square";
+    case ImportForm::kVariance: case ImportForm::kDeviation: return "a variance";
+    case ImportForm::kNormed: case ImportForm::kScaled: return "a normalised value before its weight and bias";
+    case ImportForm::kErf: case ImportForm::kErfTerm: return "an error function";
+    case ImportForm::kScores: case ImportForm::kWeights: return "the scores of an attention";
+    case ImportForm::kIsLarge: return "a comparison";
+    case ImportForm::kUniform: case ImportForm::kKept: return "random numbers";
+    case ImportForm::kUnknown: case ImportForm::kTensor: break;
+  }
+  return "a value";
+}
+
+// ---- what a node reads ----
+
+ImportValue Importer::value(NodeReader& reader, size_t n) {
+  if (!reader.has_input(n)) return reader.refuse("input " + std::to_string(n) + " is missing"), ImportValue();
+  const std::string& name = reader.node().inputs[n];
+  const auto found = values_.find(name);
+  if (found == values_.end()) return reader.refuse("reads " + json_shown(name) + ", which nothing before it writes"), ImportValue();
+  return found->second;
+}
+
+std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue& value) {
+  if (value.form == ImportForm::kUnknown) return std::nullopt;
+  if (value.form == ImportForm::kConstant) return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
+  if (value.form != ImportForm::kTensor) {
+    return reader.refuse(std::string("reads ") + form_text(value.form) + ", which is available within a layer alone"), std::nullopt;
+  }
+  if (value.factor == 1) return value.view;
+  return append({{"op", "scale"}, {"factor", shortest(value.factor)}}, unique_name(value.view.node + ".scale"), {value.view.node}, value.view);
+}
+
+std::optional<TensorView> Importer::tensor(NodeReader& reader, size_t n) { return whole(reader, value(reader, n)); }
+
+std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of_parameters) const {
+  if (value.form != ImportForm::kConstant) return std::nullopt;
+  if (value.known) return value.known->is_whole() ? std::optional(*value.known) : std::nullopt;
+  if ((value.is_parameter && !of_parameters) || value.tensor->elements() > kMostKnown) return std::nullopt;
+  std::vector<int> order;
+  for (const std::vector<int>& axis : value.view.axes) order.insert(order.end(), axis.begin(), axis.end());
+  for (size_t n = 0; n < order.size(); ++n) {
+    if (value.view.memory[n].id != order[n]) return std::nullopt;  // moved
+  }
+  KnownNumbers known = {value.view.shape(), {}, false};
+  const auto type = static_cast<OnnxType>(value.tensor->type);
+  known.is_integer = !is_float(*value.tensor);
+  if (known.is_integer && type != OnnxType::kInt64 && type != OnnxType::kInt32 && type != OnnxType::kBool) return std::nullopt;
+  if (known.is_integer) {
+    for (const int64_t number : file_.integers(*value.tensor)) known.numbers.push_back(static_cast<double>(number));
+  } else {
+    for (const float number : file_.floats(*value.tensor)) known.numbers.push_back(shortest(static_cast<double>(number)));
+  }
+  return known;
+}
+
+std::optional<double> Importer::known_scalar(const ImportValue& value) const {
+  const std::optional<KnownNumbers> known = known_of(value);
+  return known && known->numbers.size() == 1 ? std::optional(known->numbers[0]) : std::nullopt;
+}
+
+std::optional<KnownNumbers> Importer::known(NodeReader& reader, size_t n) {
+  const ImportValue found = value(reader, n);
+  if (found.form == ImportForm::kUnknown) return std::nullopt;
+  std::optional<KnownNumbers> numbers = known_of(found, true);
+  if (!numbers) reader.refuse("input " + std::to_string(n) + " must be known before the net runs");
+  return numbers;
+}
+
+std::optional<ImportValue> Importer::parameter(NodeReader& reader, size_t n) {
+  const ImportValue found = value(reader, n);
+  if (found.form == ImportForm::kUnknown) return std::nullopt;
+  if (found.form == ImportForm::kConstant && found.tensor != nullptr) return found;
+  reader.refuse("input " + std::to_string(n) + " must be a constant of the model");
+  return std::nullopt;
+}
+
+bool Importer::is_output(const std::string& value) const {
+  return std::any_of(model_.outputs.begin(), model_.outputs.end(), [&](const OnnxValue& output) { return output.name == value; });
+}
+
+const OnnxNode* Importer::only_reader_of(const std::string& value) const {
+  const OnnxNode* reader = nullptr;
+  if (is_output(value)) return nullptr;
+  for (const OnnxNode& node : model_.nodes) {
+    const long times = std::count(node.inputs.begin(), node.inputs.end(), value);
+    if (times > 1 || (times == 1 && reader != nullptr)) return nullptr;
+    if (times == 1) reader = &node;
+  }
+  return reader;
+}
+
+const ImportValue* Importer::find(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() ? nullptr : &found->second;
+}
+
+// ---- what it writes ----
+
+void Importer::set(NodeReader& reader, const ImportValue& value, size_t output) {
+  if (output < reader.node().outputs.size()) values_[reader.node().outputs[output]] = value;
+}
+
+void Importer::set_tensor(NodeReader& reader, const TensorView& view, size_t output) {
+  ImportValue value;
+  value.form = ImportForm::kTensor;
+  value.view = view;
+  set(reader, value, output);
+}
+
+void Importer::pass(NodeReader& reader, const ImportValue& value, size_t output) {
+  if (output == 0) ++net_.left_out;
+  set(reader, value, output);
+}
+
+// ---- the net's nodes ----
+
+std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter) {
+  std::string name;
+  if (parameter != nullptr) {
+    name = parameter->name;
+    for (const char* ending : {".weight", ".bias", ".in_proj_weight"}) {
+      if (name.ends_with(ending)) name.erase(name.size() - std::string_view(ending).size());
+    }
+    if (name == parameter->name) name.clear();
+  }
+  if (name.empty() || names_.count(name) > 0) name = !node.name.empty() ? node.name : node.outputs.empty() ? "" : node.outputs[0];
+  std::replace(name.begin(), name.end(), '/', '.');
+  while (!name.empty() && name.front() == '.') name.erase(0, 1);
+  if (name.empty()) name = node.op;
+  return unique_name(name);
+}
+
+std::string Importer::unique_name(const std::string& name) {
+  std::string unique = name;
+  for (int n = 2; !names_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
+  return unique;
+}
+
+TensorView Importer::append(json node, const std::string& name, const std::vector<std::string>& inputs, const TensorView& layout) {
+  node["name"] = name;
+  node["inputs"] = inputs;
+  places_[name] = nodes_.size();
+  nodes_.push_back(std::move(node));
+  return layout.by(name);
+}
+
+json* Importer::node_called(const std::string& name) {
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &nodes_[found->second];
+}
+
+TensorView Importer::written_as(const TensorView& view, const std::vector<int64_t>& shape) {
+  if (view.written == shape) return view;
+  TensorView result = view;
+  result.written = shape;
+  const std::vector<int64_t> sample(shape.begin() + 1, shape.end());
+  std::string& made = made_[view.node + " as " + json(sample).dump()];
+  if (!made.empty()) return result.by(made);
+  made = unique_name(view.node + ".as");
+  return append({{"op", "reshape"}, {"shape", sample}}, made, {view.node}, result);
+}
+
+std::optional<TensorView> Importer::in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids) {
+  const std::vector<std::vector<int>> runs = runs_of(view, ids);
+  if (runs.size() <= 1) return view;
+  if (runs.size() > 3) return reader.refuse("needs its numbers in another order, by a transposition of " + std::to_string(runs.size()) + " axes; available are three"), std::nullopt;
+  std::vector<size_t> present(runs.size());  // the runs as they lie now
+  for (size_t r = 0; r < runs.size(); ++r) present[r] = r;
+  std::sort(present.begin(), present.end(), [&](size_t a, size_t b) { return view.place(runs[a][0]) < view.place(runs[b][0]); });
+  std::vector<int64_t> now = {view.memory[0].size}, then = now;
+  std::vector<int64_t> order;
+  const auto size_of = [&](const std::vector<int>& run) {
+    int64_t size = 1;
+    for (const int id : run) size *= view.size(id);
+    return size;
+  };
+  for (const size_t r : present) now.push_back(size_of(runs[r]));
+  TensorView result = view;
+  result.memory = {view.memory[0]};
+  for (size_t r = 0; r < runs.size(); ++r) {
+    then.push_back(size_of(runs[r]));
+    order.push_back(1 + std::find(present.begin(), present.end(), r) - present.begin());
+    for (const int id : runs[r]) result.memory.push_back({id, view.size(id)});
+  }
+  const TensorView before = written_as(view, now);
+  result.written = then;
+  std::string& made = made_[before.node + " in " + json(order).dump()];
+  if (!made.empty()) return result.by(made);
+  made = unique_name(before.node + ".in_order");
+  return append({{"op", "transpose"}, {"order", order}}, made, {before.node}, result);
+}
+
+std::optional<TensorView> Importer::images(NodeReader& reader, const TensorView& view) {
+  const std::vector<int64_t> shape = view.shape();
+  if ((shape.size() != 4 && shape.size() != 3) || view.axes[0] != std::vector<int>{TensorView::kBatch}) {
+    return reader.refuse("must read images, [N,C,H,W], or signals, [N,C,L]; reads " + json(shape).dump()), std::nullopt;
+  }
+  std::vector<int> ids = {TensorView::kBatch};
+  for (const size_t axis : shape.size() == 4 ? std::vector<size_t>{2, 3, 1} : std::vector<size_t>{2, 1}) {
+    ids.insert(ids.end(), view.axes[axis].begin(), view.axes[axis].end());
+  }
+  const auto ordered = in_order(reader, view, ids);
+  if (!ordered) return std::nullopt;
+  return written_as(*ordered, shape.size() == 4 ? std::vector<int64_t>{shape[0], shape[2], shape[3], shape[1]} : std::vector<int64_t>{shape[0], 1, shape[2], shape[1]});
+}
+
+std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& view) {
+  if (view.axes.empty()) return reader.refuse("must read rows, [...,C]"), std::nullopt;
+  const std::vector<int>& last = view.axes.back();
+  if (std::count(last.begin(), last.end(), TensorView::kBatch) > 0) return reader.refuse("works along the batch, which is not available"), std::nullopt;
+  bool is_last = last.size() < view.memory.size();
+  for (size_t n = 0; n < last.size() && is_last; ++n) is_last = view.memory[view.memory.size() - last.size() + n].id == last[n];
+  std::vector<int> ids;
+  for (const Factor& factor : view.memory) {
+    if (std::count(last.begin(), last.end(), factor.id) == 0) ids.push_back(factor.id);
+  }
+  ids.insert(ids.end(), last.begin(), last.end());
+  const auto ordered = is_last ? std::optional(view) : in_order(reader, view, ids);
+  if (!ordered) return std::nullopt;
+  const int64_t columns = ordered->axis_size(ordered->axes.size() - 1);
+  if (ordered->written.size() >= 2 && ordered->written.back() == columns) return ordered;
+  int64_t rest = 1;
+  for (size_t n = 1; n < ordered->memory.size() - last.size(); ++n) rest *= ordered->memory[n].size;
+  return written_as(*ordered, rest == 1 ? std::vector<int64_t>{batch_, columns} : std::vector<int64_t>{batch_, rest, columns});
+}
+
+std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
+  const std::string own = constant.tensor->name.empty() ? node.name : constant.tensor->name;
+  std::string key = own + json(ids).dump() + json(shape).dump();
+  for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
+  const auto found = made_.find(key);
+  if (found != made_.end()) return found->second;
+  std::string name = own;
+  std::replace(name.begin(), name.end(), '/', '.');
+  while (!name.empty() && name.front() == '.') name.erase(0, 1);
+  if (name.empty()) name = "constant";
+  const std::string unique = unique_name(name);
+  add_weight(unique, constant, ids, shape);
+  if (!constant.is_parameter) net_.frozen.push_back(unique);
+  append({{"op", "learned"}, {"shape", shape}}, unique, {}, TensorView());
+  return made_[key] = unique;
+}
+
+void Importer::add_weight(const std::string& name, const ImportValue& parameter) {
+  std::vector<int> ids;
+  for (const std::vector<int>& axis : parameter.view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
+  add_weight(name, parameter, ids, parameter.view.shape());
+}
+
+void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
+  ImportedTensor weight = {name, parameter.tensor, {shape.begin(), shape.end()}, {}};
+  for (const int id : ids) {
+    int64_t stride = 1;
+    for (size_t n = parameter.view.place(id) + 1; n < parameter.view.memory.size(); ++n) stride *= parameter.view.memory[n].size;
+    weight.walk.push_back({parameter.view.size(id), stride});
+  }
+  net_.weights.push_back(std::move(weight));
+}
+
+// ---- the model ----
+
+ImportedNet Importer::import() {
+  net_.graph["nodes"] = json::array();
+  check_model();
+  read_constants();
+  read_input();
+  const std::vector<bool> wanted = wanted_nodes();
+  for (size_t n = 0; n < model_.nodes.size(); ++n) {
+    if (wanted[n]) {
+      read_node(model_.nodes[n]);
+    } else {
+      ++net_.left_out;
+    }
+  }
+  finish();
+  return std::move(net_);
+}
+
+void Importer::check_model() {
+  const auto opset = model_.opsets.find("");
+  if (opset == model_.opsets.end() || opset->second < kOldestOpset) {
+    refuse("opset: " + (opset == model_.opsets.end() ? std::string("not said") : std::to_string(opset->second)) + "; must be " + std::to_string(kOldestOpset) + " or later");
+  }
+  if (model_.has_functions) refuse("functions of the model's own are not available (yet)");
+  if (model_.has_sparse) refuse("sparse constants are not available (yet)");
+}
+
+void Importer::read_constants() {
+  for (const OnnxTensor& tensor : model_.constants) values_[tensor.name] = constant_value(tensor, true);
+}
+
+void Importer::read_input() {
+  std::vector<const OnnxValue*> inputs;
+  for (const OnnxValue& input : model_.inputs) {
+    if (values_.count(input.name) == 0) inputs.push_back(&input);
+  }
+  for (const auto& [name, shape] : request_.inputs) {
+    if (std::none_of(inputs.begin(), inputs.end(), [&name = name](const OnnxValue* input) { return input->name == name; })) refuse("--input: " + json_shown(name) + " is no input of the model");
+  }
+  if (inputs.size() != 1) return refuse("has " + std::to_string(inputs.size()) + " inputs; available is one, of images");
+  const OnnxValue& input = *inputs[0];
+  std::vector<int64_t> shape;
+  for (const OnnxDimension& d : input.shape) shape.push_back(d.size);
+  if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end()) shape.assign(given->second.begin(), given->second.end());
+  const bool is_float = input.type == static_cast<uint32_t>(OnnxType::kFloat);
+  if (shape.size() != 4 || !is_float) return refuse("input " + json_shown(input.name) + ": must be images of FLOAT, [N,C,H,W]; has " + std::to_string(shape.size()) + " dimensions and type " + std::to_string(input.type));
+  for (size_t d = 1; d < 4; ++d) {
+    if (shape[d] <= 0 || shape[d] > 65535) return refuse("input " + json_shown(input.name) + ": its size is open; give --input " + input.name + "=1,3,224,224, as it is");
+  }
+  const bool is_open = input.shape.empty() || input.shape[0].size <= 0;
+  batch_ = shape[0] = is_open ? kOpenBatch : input.shape[0].size;
+  net_.graph["image"] = {shape[2], shape[3], shape[1]};
+  ImportValue images;
+  images.form = ImportForm::kTensor;
+  images.view = TensorView::of(kNetImages, shape, {0, 2, 3, 1}, {shape[0], shape[2], shape[3], shape[1]});
+  values_[input.name] = images;
+}
+
+// Nodes that the output needs, found from the end.
+std::vector<bool> Importer::wanted_nodes() const {
+  std::set<std::string> names;
+  for (const OnnxValue& output : model_.outputs) names.insert(output.name);
+  std::vector<bool> wanted(model_.nodes.size());
+  for (size_t n = model_.nodes.size(); n-- > 0;) {
+    const OnnxNode& node = model_.nodes[n];
+    wanted[n] = std::any_of(node.outputs.begin(), node.outputs.end(), [&](const std::string& output) { return names.count(output) > 0; });
+    if (wanted[n]) names.insert(node.inputs.begin(), node.inputs.end());
+  }
+  return wanted;
+}
+
+// What is known of its inputs already is computed here.
+bool Importer::compute(NodeReader& reader) {
+  std::vector<std::optional<KnownNumbers>> numbers;
+  for (const std::string& input : reader.node().inputs) {
+    const auto found = input.empty() ? values_.end() : values_.find(input);
+    numbers.push_back(found == values_.end() ? std::nullopt : known_of(found->second));
+    if (!input.empty() && !numbers.back()) return false;
+  }
+  std::vector<const KnownNumbers*> inputs;
+  for (const auto& each : numbers) inputs.push_back(each ? &*each : nullptr);
+  std::optional<KnownNumbers> result = computed(reader, inputs);
+  if (!result || reader.node().outputs.empty()) return false;
+  pass(reader, constant_value(std::move(*result)));
+  return true;
+}
+
+void Importer::read_node(const OnnxNode& node) {
+  NodeReader reader(node, net_.refused);
+  const OnnxOp* found = nullptr;
+  for (const OnnxOps* ops : {&image_ops(), &row_ops(), &pointwise_ops(), &layout_ops()}) {
+    for (const OnnxOp& op : *ops) found = node.domain.empty() && node.op == op.op ? &op : found;
+  }
+  if (!compute(reader)) {
+    if (found == nullptr) {
+      reader.refuse("the op is not available (yet)");
+    } else {
+      found->read(*this, reader);
+    }
+  }
+  const bool follows = std::any_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& input) {
+    const ImportValue* value = find(input);
+    return !input.empty() && value != nullptr && value->form == ImportForm::kUnknown;
+  });
+  if (found != nullptr && !follows) reader.finish();  // else it was not read
+  for (const std::string& output : node.outputs) values_.try_emplace(output);
+}
+
+// Nodes that were replaced by what they are part of.
+void Importer::leave_out_unread() {
+  std::set<std::string> read;
+  std::vector<bool> stays(nodes_.size());
+  for (size_t n = nodes_.size(); n-- > 0;) {
+    stays[n] = nodes_[n].at("op") == "loss_head" || read.count(nodes_[n].at("name")) > 0;
+    if (!stays[n]) continue;
+    for (const json& input : nodes_[n].at("inputs")) read.insert(input.get<std::string>());
+  }
+  for (size_t n = 0; n < nodes_.size(); ++n) {
+    if (stays[n]) net_.graph["nodes"].push_back(nodes_[n]);
+  }
+}
+
+void Importer::finish() {
+  if (model_.outputs.size() != 1) return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one, a classifier's logits");
+  if (!net_.refused.empty()) return;
+  const std::string& output = model_.outputs[0].name;
+  const ImportValue* value = find(output);
+  if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");
+  const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;
+  if (last == nullptr || last->at("op") != "linear" || value->view.written.size() != 2) {
+    return refuse("output " + json_shown(output) + ": must be what a linear layer (Gemm, MatMul) writes, a classifier's logits");
+  }
+  become_head(value->view);
+  leave_out_unread();
+}
+
+// The last linear layer and its loss are one node.
+void Importer::become_head(const TensorView& logits) {
+  net_.head = logits.node;
+  json& node = *node_called(net_.head);
+  node["op"] = "loss_head";
+  node["classes"] = node.at("features");
+  node.erase("features");
+  if (request_.classes == 0) return;
+  node["classes"] = request_.classes;
+  const auto is_of_head = [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; };
+  net_.weights.erase(std::remove_if(net_.weights.begin(), net_.weights.end(), is_of_head), net_.weights.end());
+}
+
+ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) { return Importer(file, request).import(); }
+
+std::vector<float> numbers_of(const OnnxFile& file, const ImportedTensor& weight) {
+  const std::vector<float> stored = file.floats(*weight.tensor);
+  if (std::any_of(stored.begin(), stored.end(), [](float number) { return !std::isfinite(number); })) {
+    throw UserError(file.path() + ": tensor " + json_shown(weight.tensor->name) + ": holds what is not finite");
+  }
+  std::vector<float> numbers(stored.size());
+  std::vector<int64_t> digits(weight.walk.size());
+  int64_t at = 0;
+  for (float& number : numbers) {
+    number = stored[static_cast<size_t>(at)];
+    for (size_t axis = digits.size(); axis-- > 0;) {
+      const ImportedTensor::Axis& a = weight.walk[axis];
+      at += a.stride;
+      if (++digits[axis] < a.size) break;
+      at -= a.size * a.stride;
+      digits[axis] = 0;
+    }
+  }
+  return numbers;
+}
+
+}  // namespace reprise

@@ -1,0 +1,93 @@
+// The net while it is made: what the model's values have become, and how a node is added that reads them in the order that it needs.
+// Here so that a reader of one op (read_*.cpp) says only what the op is.
+#pragma once
+
+#include <optional>
+#include <set>
+
+#include "tools/onnx/net_of_onnx.h"
+#include "tools/onnx/onnx_value.h"
+
+namespace reprise {
+
+class Importer {
+ public:
+  Importer(const OnnxFile& file, const ImportRequest& request) : file_(file), model_(file.model()), request_(request) {}
+  ImportedNet import();
+
+  // ---- what a node reads; where it cannot be had, that is said, and the answer is kUnknown or nothing ----
+  ImportValue value(NodeReader& reader, size_t n);
+  std::optional<TensorView> tensor(NodeReader& reader, size_t n);  // what a node of the net writes
+  std::optional<TensorView> whole(NodeReader& reader, const ImportValue& value);  // the same of a value that is at hand
+  std::optional<KnownNumbers> known(NodeReader& reader, size_t n);
+  // Nothing where it is no constant, or a long one, or a parameter and `of_parameters` is false: nothing is computed from what is trained.
+  std::optional<KnownNumbers> known_of(const ImportValue& value, bool of_parameters = false) const;
+  std::optional<double> known_scalar(const ImportValue& value) const;
+  std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
+  bool is_output(const std::string& value) const;
+  const OnnxNode* only_reader_of(const std::string& value) const;  // null where several read it, or it is an output
+  const ImportValue* find(const std::string& name) const;           // of what was read or written before; null for none
+
+  // ---- what it writes ----
+  void set(NodeReader& reader, const ImportValue& value, size_t output = 0);
+  void set_tensor(NodeReader& reader, const TensorView& view, size_t output = 0);
+  void pass(NodeReader& reader, const ImportValue& value, size_t output = 0);  // what it reads, read otherwise
+  void note_joined(const std::string& what) { ++net_.joined[what]; }
+
+  // ---- the net's nodes ----
+  // The layer's name: what its parameter is called by PyTorch, else the node's own.
+  std::string name_of(const OnnxNode& node, const OnnxTensor* parameter = nullptr);
+  std::string unique_name(const std::string& name);
+  // `node` without its name and inputs; `layout`: of what it writes.
+  TensorView append(nlohmann::json node, const std::string& name, const std::vector<std::string>& inputs, const TensorView& layout);
+  nlohmann::json* node_called(const std::string& name);
+  // The factors in this order in memory, the batch first. Nothing where no transposition of the net does it.
+  std::optional<TensorView> in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids);
+  TensorView written_as(const TensorView& view, const std::vector<int64_t>& shape);
+  std::optional<TensorView> images(NodeReader& reader, const TensorView& view);  // of [N,C,H,W]: written as [N,H,W,C]; of [N,C,L]: as [N,1,L,C]
+  std::optional<TensorView> rows(NodeReader& reader, const TensorView& view);    // the last axis innermost: written as [N,...,C]
+  // A constant that stands where a value must: a parameter of the net's own, which may be trained, of the numbers in this order.
+  std::string learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids, const std::vector<int64_t>& shape);
+
+  // The numbers of a parameter under a name of the net's: whole axes of the model in the model's order, or factors in an order of its own.
+  void add_weight(const std::string& name, const ImportValue& parameter);
+  void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
+
+  int64_t batch() const { return batch_; }
+
+ private:
+  void refuse(const std::string& reason) { net_.refused.push_back(reason); }
+  void read_constants();
+  void check_model();
+  void read_input();
+  std::vector<bool> wanted_nodes() const;
+  void read_node(const OnnxNode& node);
+  bool compute(NodeReader& reader);
+  void become_head(const TensorView& logits);
+  void leave_out_unread();
+  void finish();
+
+  const OnnxFile& file_;
+  const OnnxModel& model_;
+  const ImportRequest& request_;
+  ImportedNet net_;
+  std::vector<nlohmann::json> nodes_;
+  std::map<std::string, size_t> places_;  // of nodes_, by name
+  std::map<std::string, ImportValue> values_;
+  std::set<std::string> names_ = {"images"};
+  std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
+  int64_t batch_ = 1;
+};
+
+// One op of ONNX, and who reads it.
+struct OnnxOp {
+  const char* op;
+  void (*read)(Importer& net, NodeReader& reader);
+};
+using OnnxOps = std::vector<OnnxOp>;
+const OnnxOps& image_ops();      // read_images.cpp
+const OnnxOps& row_ops();        // read_rows.cpp
+const OnnxOps& pointwise_ops();  // read_pointwise.cpp
+const OnnxOps& layout_ops();     // read_layout.cpp
+
+}  // namespace reprise

@@ -1,0 +1,244 @@
+// See known_numbers.h. Every op is ONNX's, over row-major lists.
+#include "tools/onnx/known_numbers.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+namespace reprise {
+namespace {
+
+using Inputs = std::vector<const KnownNumbers*>;
+using Result = std::optional<KnownNumbers>;
+
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t d : shape) {
+    if (d < 0 || (d > 0 && n > static_cast<int64_t>(kMostKnown) / d)) return -1;
+    n *= d;
+  }
+  return n;
+}
+
+// The place of `at` (of the result) in a list that is broadcast to it.
+int64_t broadcast_place(const std::vector<int64_t>& shape, const std::vector<int64_t>& result, int64_t at) {
+  int64_t place = 0, stride = 1;
+  for (size_t back = 1; back <= result.size(); ++back) {
+    const int64_t digit = at % result[result.size() - back];
+    at /= result[result.size() - back];
+    if (back > shape.size()) continue;
+    const int64_t size = shape[shape.size() - back];
+    place += (size == 1 ? 0 : digit) * stride;
+    stride *= size;
+  }
+  return place;
+}
+
+std::optional<std::vector<int64_t>> broadcast_shape(const Inputs& inputs) {
+  std::vector<int64_t> shape;
+  for (const KnownNumbers* input : inputs) {
+    if (input->shape.size() > shape.size()) shape.insert(shape.begin(), input->shape.size() - shape.size(), 1);
+    for (size_t back = 1; back <= input->shape.size(); ++back) {
+      int64_t& size = shape[shape.size() - back];
+      const int64_t own = input->shape[input->shape.size() - back];
+      if (size != own && size != 1 && own != 1) return std::nullopt;
+      size = own == 1 ? size : own;
+    }
+  }
+  return elements_of(shape) < 0 ? std::nullopt : std::optional(shape);
+}
+
+Result pointwise(const Inputs& inputs, bool is_integer, const std::function<double(const std::vector<double>&)>& f) {
+  const auto shape = broadcast_shape(inputs);
+  if (!shape) return std::nullopt;
+  KnownNumbers result = {*shape, {}, is_integer};
+  std::vector<double> values(inputs.size());
+  for (int64_t at = 0, n = elements_of(*shape); at < n; ++at) {
+    for (size_t i = 0; i < inputs.size(); ++i) values[i] = inputs[i]->numbers[static_cast<size_t>(broadcast_place(inputs[i]->shape, *shape, at))];
+    const double value = f(values);
+    result.numbers.push_back(is_integer ? std::trunc(value) : value);
+  }
+  return result;
+}
+
+struct Pointwise {
+  const char* op;
+  size_t inputs;
+  double (*f)(const std::vector<double>& v);
+  bool is_integer = false;  // whatever its inputs are
+};
+constexpr Pointwise kPointwise[] = {
+    {"Add", 2, [](const std::vector<double>& v) { return v[0] + v[1]; }},
+    {"Sub", 2, [](const std::vector<double>& v) { return v[0] - v[1]; }},
+    {"Mul", 2, [](const std::vector<double>& v) { return v[0] * v[1]; }},
+    {"Div", 2, [](const std::vector<double>& v) { return v[0] / v[1]; }},
+    {"Pow", 2, [](const std::vector<double>& v) { return std::pow(v[0], v[1]); }},
+    {"Mod", 2, [](const std::vector<double>& v) { return v[0] - v[1] * std::floor(v[0] / v[1]); }},
+    {"Min", 2, [](const std::vector<double>& v) { return std::min(v[0], v[1]); }},
+    {"Max", 2, [](const std::vector<double>& v) { return std::max(v[0], v[1]); }},
+    {"Neg", 1, [](const std::vector<double>& v) { return -v[0]; }},
+    {"Abs", 1, [](const std::vector<double>& v) { return std::abs(v[0]); }},
+    {"Sqrt", 1, [](const std::vector<double>& v) { return std::sqrt(v[0]); }},
+    {"Reciprocal", 1, [](const std::vector<double>& v) { return 1 / v[0]; }},
+    {"Floor", 1, [](const std::vector<double>& v) { return std::floor(v[0]); }},
+    {"Ceil", 1, [](const std::vector<double>& v) { return std::ceil(v[0]); }},
+    {"Equal", 2, [](const std::vector<double>& v) { return v[0] == v[1] ? 1.0 : 0.0; }, true},
+    {"Less", 2, [](const std::vector<double>& v) { return v[0] < v[1] ? 1.0 : 0.0; }, true},
+    {"Greater", 2, [](const std::vector<double>& v) { return v[0] > v[1] ? 1.0 : 0.0; }, true},
+    {"And", 2, [](const std::vector<double>& v) { return v[0] != 0 && v[1] != 0 ? 1.0 : 0.0; }, true},
+    {"Or", 2, [](const std::vector<double>& v) { return v[0] != 0 || v[1] != 0 ? 1.0 : 0.0; }, true},
+    {"Not", 1, [](const std::vector<double>& v) { return v[0] == 0 ? 1.0 : 0.0; }, true},
+    {"Where", 3, [](const std::vector<double>& v) { return v[0] != 0 ? v[1] : v[2]; }},
+};
+
+int64_t counted(int64_t axis, size_t rank) { return axis < 0 ? axis + static_cast<int64_t>(rank) : axis; }
+
+// [outer, size, inner] of a list along an axis.
+struct Along {
+  int64_t outer = 1, size = 1, inner = 1;
+  bool is_valid = false;
+  Along(const std::vector<int64_t>& shape, int64_t axis) {
+    if (axis < 0 || axis >= static_cast<int64_t>(shape.size())) return;
+    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) (d < axis ? outer : d == axis ? size : inner) *= shape[static_cast<size_t>(d)];
+    is_valid = true;
+  }
+};
+
+Result taken(const KnownNumbers& x, int64_t axis, const std::vector<int64_t>& places, const std::vector<int64_t>& shape) {
+  const Along along(x.shape, axis);
+  if (!along.is_valid) return std::nullopt;
+  KnownNumbers result = {shape, {}, x.is_integer};
+  for (int64_t o = 0; o < along.outer; ++o) {
+    for (int64_t place : places) {
+      if (place < 0) place += along.size;
+      if (place < 0 || place >= along.size) return std::nullopt;
+      for (int64_t i = 0; i < along.inner; ++i) result.numbers.push_back(x.numbers[static_cast<size_t>((o * along.size + place) * along.inner + i)]);
+    }
+  }
+  return result;
+}
+
+Result gathered(NodeReader& reader, const Inputs& in) {
+  const int64_t axis = counted(reader.integer("axis", 0), in[0]->shape.size());
+  if (axis < 0 || axis >= static_cast<int64_t>(in[0]->shape.size())) return std::nullopt;
+  std::vector<int64_t> shape(in[0]->shape.begin(), in[0]->shape.begin() + axis);
+  shape.insert(shape.end(), in[1]->shape.begin(), in[1]->shape.end());
+  shape.insert(shape.end(), in[0]->shape.begin() + axis + 1, in[0]->shape.end());
+  return taken(*in[0], axis, in[1]->integers(), shape);
+}
+
+Result sliced(const Inputs& in) {
+  if (in.size() < 3 || in[0] == nullptr || in[1] == nullptr || in[2] == nullptr) return std::nullopt;
+  std::vector<int64_t> axes(in[1]->numbers.size());
+  std::iota(axes.begin(), axes.end(), 0);
+  if (in.size() > 3 && in[3] != nullptr) axes = in[3]->integers();
+  const std::vector<int64_t> steps = in.size() > 4 && in[4] != nullptr ? in[4]->integers() : std::vector<int64_t>(axes.size(), 1);
+  if (in[1]->numbers.size() < axes.size() || in[2]->numbers.size() < axes.size() || steps.size() < axes.size()) return std::nullopt;
+  Result x = *in[0];
+  for (size_t n = 0; n < axes.size() && x; ++n) {
+    const int64_t axis = counted(axes[n], x->shape.size());
+    if (axis < 0 || axis >= static_cast<int64_t>(x->shape.size()) || steps[n] == 0) return std::nullopt;
+    const SliceRange range = slice_range(in[1]->integers()[n], in[2]->integers()[n], steps[n], x->shape[static_cast<size_t>(axis)]);
+    std::vector<int64_t> places, shape = x->shape;
+    for (int64_t i = 0; i < range.count; ++i) places.push_back(range.first + i * range.step);
+    shape[static_cast<size_t>(axis)] = range.count;
+    x = taken(*x, axis, places, shape);
+  }
+  return x;
+}
+
+Result concatenated(NodeReader& reader, const Inputs& in) {
+  const int64_t axis = counted(reader.integer("axis", 0), in[0]->shape.size());
+  KnownNumbers result = {in[0]->shape, {}, in[0]->is_integer};
+  if (axis < 0 || axis >= static_cast<int64_t>(result.shape.size())) return std::nullopt;
+  int64_t size = 0;
+  for (const KnownNumbers* x : in) {
+    if (x->shape.size() != result.shape.size()) return std::nullopt;
+    size += x->shape[static_cast<size_t>(axis)];
+  }
+  for (int64_t o = 0; o < Along(in[0]->shape, axis).outer; ++o) {
+    for (const KnownNumbers* x : in) {
+      const Along along(x->shape, axis);
+      const int64_t run = along.size * along.inner;
+      if ((o + 1) * run > static_cast<int64_t>(x->numbers.size())) return std::nullopt;
+      result.numbers.insert(result.numbers.end(), x->numbers.begin() + o * run, x->numbers.begin() + (o + 1) * run);
+    }
+  }
+  result.shape[static_cast<size_t>(axis)] = size;
+  return result;
+}
+
+Result expanded(const Inputs& in) {
+  const KnownNumbers target = {in[1]->integers(), {}, in[0]->is_integer};
+  const auto shape = broadcast_shape({in[0], &target});
+  if (!shape) return std::nullopt;
+  KnownNumbers result = {*shape, {}, in[0]->is_integer};
+  for (int64_t at = 0, n = elements_of(*shape); at < n; ++at) result.numbers.push_back(in[0]->numbers[static_cast<size_t>(broadcast_place(in[0]->shape, *shape, at))]);
+  return result;
+}
+
+Result ranged(const Inputs& in) {
+  if (in[0]->numbers.empty() || in[1]->numbers.empty() || in[2]->numbers.empty()) return std::nullopt;
+  const double start = in[0]->numbers.at(0), limit = in[1]->numbers.at(0), delta = in[2]->numbers.at(0);
+  const double count = std::ceil((limit - start) / delta);
+  if (!(count >= 0) || count > static_cast<double>(kMostKnown)) return std::nullopt;
+  KnownNumbers result = {{static_cast<int64_t>(count)}, {}, in[0]->is_integer};
+  for (int64_t i = 0; i < result.shape[0]; ++i) result.numbers.push_back(start + static_cast<double>(i) * delta);
+  return result;
+}
+
+Result cast(NodeReader& reader, const KnownNumbers& x) {
+  const int64_t to = reader.integer("to", 0);
+  KnownNumbers result = x;
+  result.is_integer = to != static_cast<int64_t>(OnnxType::kFloat) && to != static_cast<int64_t>(OnnxType::kDouble) && to != static_cast<int64_t>(OnnxType::kHalf);
+  if (result.is_integer) {
+    for (double& number : result.numbers) number = std::trunc(number);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<int64_t> KnownNumbers::integers() const {
+  constexpr double kMost = 9007199254740992.0;
+  std::vector<int64_t> list;
+  for (const double number : numbers) list.push_back(static_cast<int64_t>(std::clamp(number, -kMost, kMost)));
+  return list;
+}
+
+bool KnownNumbers::is_whole() const { return elements_of(shape) == static_cast<int64_t>(numbers.size()); }
+
+KnownNumbers known_integers(const std::vector<int64_t>& numbers) {
+  return {{static_cast<int64_t>(numbers.size())}, {numbers.begin(), numbers.end()}, true};
+}
+
+SliceRange slice_range(int64_t start, int64_t end, int64_t step, int64_t size) {
+  const auto within = [&](int64_t place, int64_t low, int64_t high) { return std::clamp(place < 0 ? place + size : place, low, high); };
+  if (step > 0) {
+    const int64_t first = within(start, 0, size), last = within(end, 0, size);
+    return {first, std::max<int64_t>(0, (last - first + step - 1) / step), step};
+  }
+  const int64_t first = within(start, 0, size - 1), last = end < -size ? -1 : within(end, -1, size - 1);
+  return {first, std::max<int64_t>(0, (first - last - step - 1) / -step), step};
+}
+
+std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const KnownNumbers*>& in) {
+  const std::string& op = reader.node().op;
+  const size_t count = in.size();
+  const bool has_all = std::none_of(in.begin(), in.end(), [](const KnownNumbers* x) { return x == nullptr; });
+  if (op == "Slice") return sliced(in);
+  if (!has_all || count == 0) return std::nullopt;
+  for (const Pointwise& each : kPointwise) {
+    if (op != each.op || count != each.inputs) continue;
+    if (op == "Mod") reader.integer("fmod", 0);
+    return pointwise(in, each.is_integer || in.back()->is_integer, each.f);
+  }
+  if (op == "Gather" && count == 2) return gathered(reader, in);
+  if (op == "Concat") return concatenated(reader, in);
+  if (op == "Expand" && count == 2) return expanded(in);
+  if (op == "Range" && count == 3) return ranged(in);
+  if (op == "Cast" && count == 1) return cast(reader, *in[0]);
+  return std::nullopt;
+}
+
+}  // namespace reprise

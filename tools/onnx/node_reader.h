@@ -1,0 +1,42 @@
+// A node of a model being read: what it has is asked for, and what nobody asked for is refused.
+#pragma once
+
+#include <cmath>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tools/onnx/onnx_file.h"
+
+namespace reprise {
+
+class NodeReader {
+ public:
+  NodeReader(const OnnxNode& node, std::vector<std::string>& refused) : node_(node), refused_(refused), begin_(refused.size()) {}
+
+  const OnnxNode& node() const { return node_; }
+  bool has_input(size_t n) const { return n < node_.inputs.size() && !node_.inputs[n].empty(); }
+  bool failed() const { return refused_.size() > begin_; }
+  void refuse(const std::string& reason);
+
+  int64_t integer(const char* name, int64_t absent);
+  double number(const char* name, double absent);
+  std::vector<int64_t> integers(const char* name, const std::vector<int64_t>& absent);
+  std::string text(const char* name, const std::string& absent);
+  const OnnxAttribute* find(const char* name);
+  void require_integer(const char* name, int64_t right);
+  void require_number(const char* name, double right);
+  void require_text(const char* name, const std::string& right);
+  void finish();  // refuses the attributes that were not asked for
+
+ private:
+  const OnnxNode& node_;
+  std::vector<std::string>& refused_;
+  const size_t begin_;
+  std::set<std::string> asked_;
+};
+
+// 1e-5 for the float that is nearest to it.
+double shortest(double number);
+
+}  // namespace reprise

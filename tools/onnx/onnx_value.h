@@ -1,0 +1,54 @@
+// What a value of an ONNX model is while its net is being made.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tools/onnx/known_numbers.h"
+#include "tools/onnx/tensor_view.h"
+
+namespace reprise {
+
+// Exporters write some layers as chains of small nodes. What stands in the middle of such a chain is no value of the net: it is a form of its own,
+// and becomes a value where the chain ends as the layer does.
+//
+//   layer norm   x -> mean -> centred -> square -> variance -> (+ epsilon) -> deviation -> normed -> scaled -> layer_norm
+//   gelu         x -> erf -> 1 + erf -> gelu
+//   attention    q, k -> scores -> weights -> attention
+//   drop path    uniform -> kept -> kept / probability -> x times it
+enum class ImportForm {
+  kUnknown,    // of a node that was refused
+  kConstant,   // numbers of the model
+  kTensor,     // `factor` times what a node of the net writes
+  kMean, kCentred, kSquare, kVariance, kDeviation,  // over the last axis of x
+  kNormed,     // (x - mean) / sqrt(variance + epsilon), over the last axis, or over `groups` of channels
+  kScaled,     // the same times `gamma`
+  kErf, kErfTerm,      // erf(factor x); `times` (1 + erf)
+  kScores, kWeights,   // factor q k^T; its softmax
+  kIsLarge,            // whether x is above 20, where softplus is the identity
+  kUniform, kKept,     // random numbers; which samples are kept, each with probability `kept`, times factor
+};
+const char* form_text(ImportForm form);  // as a refusal says it
+
+struct ImportValue {
+  ImportForm form = ImportForm::kUnknown;
+  TensorView view;  // of a tensor; of what a form is made of; of a constant's own numbers, without a batch
+  double factor = 1;
+  // Constants.
+  const OnnxTensor* tensor = nullptr;         // whose numbers they are; null where they were computed
+  std::shared_ptr<const KnownNumbers> known;  // where they were
+  bool is_parameter = false;                  // named in the model's list, and of more than one number
+  bool repeats = false;                       // along the batch, as Expand makes it
+  // Layers in the making.
+  double epsilon = 0;
+  uint32_t groups = 0;
+  double dropout = 0;  // of an attention's weights
+  double kept = 1, times = 1;
+  std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights
+};
+
+// A constant's own numbers, as a view without a batch. `is_listed`: among the model's, not within one of its nodes.
+ImportValue constant_value(const OnnxTensor& tensor, bool is_listed);
+ImportValue constant_value(KnownNumbers numbers);
+
+}  // namespace reprise

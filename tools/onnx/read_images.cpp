@@ -1,0 +1,365 @@
+// Ops of ONNX that read images [N,C,H,W] or signals [N,C,L]: convolutions, pools, norms by channel, means over what is not the batch.
+#include <algorithm>
+
+#include "tools/onnx/importer.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+// [3] for [3,3]: a net's keys take one number for all.
+json shortened(const std::vector<int64_t>& numbers) {
+  const bool is_same = std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers[0]; });
+  return is_same ? json(numbers[0]) : json(numbers);
+}
+
+// A window as ONNX says it, of two sides; a signal's has one, and the other is 1.
+struct Window {
+  std::vector<int64_t> kernel, stride, dilation, pad;  // pad: top, left, bottom, right
+};
+
+class WindowReader {
+ public:
+  WindowReader(NodeReader& reader, size_t sides) : reader_(reader), sides_(sides) {}
+
+  // `in`: the sides of what it slides over.
+  Window read(const std::vector<int64_t>& kernel, const std::vector<int64_t>& in) {
+    Window window;
+    window.kernel = sided("kernel_shape", kernel, 1);
+    window.stride = sided("strides", reader_.integers("strides", {}), 1);
+    window.dilation = sided("dilations", reader_.integers("dilations", {}), 1);
+    std::vector<int64_t> pads = reader_.integers("pads", {});
+    if (!pads.empty() && pads.size() != 2 * sides_) refuse("pads", pads, 2 * sides_);
+    pads.resize(2 * sides_);
+    window.pad = sides_ == 2 ? pads : std::vector<int64_t>{0, pads[0], 0, pads[1]};
+    pad_automatically(window, in);
+    for (const auto* numbers : {&window.kernel, &window.stride, &window.dilation, &window.pad}) {
+      const bool may_be_zero = numbers == &window.pad;
+      for (const int64_t n : *numbers) {
+        if (n < (may_be_zero ? 0 : 1) || n > 65535) return reader_.refuse("its window has a side, stride, dilation or pad of " + std::to_string(n)), window;
+      }
+    }
+    return window;
+  }
+  // Places are rounded up: what is padded more at the end makes it so.
+  void round_up(Window& window, const std::vector<int64_t>& in) {
+    for (size_t side = 0; side < 2; ++side) {
+      const int64_t reach = window.dilation[side] * (window.kernel[side] - 1) + 1, stride = window.stride[side];
+      const int64_t room = in[side] + window.pad[side] + window.pad[side + 2] - reach;
+      if (room < 0 || room % stride == 0) continue;
+      // PyTorch and ONNX take no window that begins in the padding at the end.
+      const int64_t begin = (room / stride + 1) * stride;
+      if (begin < in[side] + window.pad[side]) window.pad[side + 2] += stride - room % stride;
+    }
+  }
+
+ private:
+  std::vector<int64_t> sided(const char* name, const std::vector<int64_t>& numbers, int64_t absent) {
+    std::vector<int64_t> sides = numbers.empty() ? std::vector<int64_t>(sides_, absent) : numbers;
+    if (sides.size() != sides_) refuse(name, sides, sides_);
+    sides.resize(sides_, 1);
+    if (sides_ == 1) sides.insert(sides.begin(), 1);
+    return sides;
+  }
+  void refuse(const char* name, const std::vector<int64_t>& numbers, size_t count) {
+    reader_.refuse(std::string(name) + " is " + json(numbers).dump() + "; must be " + std::to_string(count) + " numbers");
+  }
+  void pad_automatically(Window& window, const std::vector<int64_t>& in) {
+    const std::string how = reader_.text("auto_pad", "NOTSET");
+    if (how == "NOTSET") return;
+    window.pad.assign(4, 0);
+    if (how == "VALID") return;
+    if (how != "SAME_UPPER" && how != "SAME_LOWER") return reader_.refuse("auto_pad is \"" + how + "\", which is not known");
+    for (size_t side = 0; side < 2; ++side) {
+      const int64_t stride = std::max<int64_t>(1, window.stride[side]), out = (in[side] + stride - 1) / stride;
+      const int64_t all = std::max<int64_t>(0, (out - 1) * stride + window.dilation[side] * (window.kernel[side] - 1) + 1 - in[side]);
+      window.pad[how == "SAME_UPPER" ? side : side + 2] = all / 2;
+      window.pad[how == "SAME_UPPER" ? side + 2 : side] = all - all / 2;
+    }
+  }
+  NodeReader& reader_;
+  const size_t sides_;
+};
+
+json keys_of(const Window& window) {
+  json keys = {{"kernel", shortened(window.kernel)}, {"stride", shortened(window.stride)}, {"pad", shortened(window.pad)}};
+  if (shortened(window.dilation) != 1) keys["dilation"] = shortened(window.dilation);
+  return keys;
+}
+
+// What a window makes of images written as [N,H,W,C].
+TensorView slid(const TensorView& x, const Window& window, int64_t channels, NodeReader& reader) {
+  std::vector<int64_t> written = x.written;
+  for (size_t side = 0; side < 2; ++side) {
+    const int64_t room = written[side + 1] + window.pad[side] + window.pad[side + 2] - window.dilation[side] * (window.kernel[side] - 1) - 1;
+    if (room < 0) reader.refuse("its window is larger than its padded input");
+    written[side + 1] = std::max<int64_t>(0, room) / window.stride[side] + 1;
+  }
+  written[3] = channels;
+  if (x.axes.size() == 3) return TensorView::of("", {written[0], channels, written[2]}, {0, 2, 1}, written);
+  return TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written);
+}
+
+void read_conv(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto weight = net.parameter(reader, 1);
+  const auto bias = reader.has_input(2) ? net.parameter(reader, 2) : std::nullopt;
+  const int64_t groups = reader.integer("group", 1);
+  const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
+  const std::vector<int64_t> shape = weight ? weight->view.shape() : std::vector<int64_t>();
+  if (weight && shape.size() != 3 && shape.size() != 4) return reader.refuse("its weight has " + std::to_string(shape.size()) + " dimensions; must have four, [K,C,R,S], or three, [K,C,R]");
+  if (!weight) return;
+  const std::vector<int64_t> own(shape.begin() + 2, shape.end());
+  if (!kernel.empty() && kernel != own) reader.refuse("kernel_shape is " + json(kernel).dump() + ", its weight's " + json(own).dump());
+  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  const std::vector<int64_t> in = images ? std::vector<int64_t>{images->written[1], images->written[2]} : std::vector<int64_t>{1, 1};
+  const Window window = WindowReader(reader, own.size()).read(own, in);
+  if (groups < 1 || (images && groups * shape[1] != images->written[3])) {
+    reader.refuse("group is " + std::to_string(groups) + " and its weight " + json(shape).dump() + (images ? ", which does not suit " + std::to_string(images->written[3]) + " channels" : ""));
+  }
+  if (reader.failed() || !images) return;
+  const TensorView layout = slid(*images, window, shape[0], reader);
+  if (reader.failed()) return;
+  json node = keys_of(window);
+  node.update({{"op", "conv"}, {"channels", shape[0]}});
+  if (groups > 1) node["groups"] = groups;
+  if (bias) node["bias"] = true;
+  const std::string name = net.name_of(reader.node(), weight->tensor);
+  if (shape.size() == 4) {
+    net.add_weight(name + ".weight", *weight);
+  } else {
+    std::vector<int> ids;
+    for (const auto& axis : weight->view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
+    net.add_weight(name + ".weight", *weight, ids, {shape[0], shape[1], 1, shape[2]});
+  }
+  if (bias) net.add_weight(name + ".bias", *bias);
+  net.set_tensor(reader, net.append(node, name, {images->node}, layout));
+}
+
+void read_conv_transpose(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto weight = net.parameter(reader, 1);
+  const auto bias = reader.has_input(2) ? net.parameter(reader, 2) : std::nullopt;
+  const int64_t groups = reader.integer("group", 1);
+  const std::vector<int64_t> more = reader.integers("output_padding", {0, 0});
+  reader.integers("kernel_shape", {});
+  if (reader.find("output_shape") != nullptr) reader.refuse("output_shape is not available; pads and output_padding are");
+  reader.require_text("auto_pad", "NOTSET");
+  if (!weight || !x) return;
+  const std::vector<int64_t> shape = weight->view.shape();
+  const auto images = net.images(reader, *x);
+  if (!images || shape.size() != 4 || more.size() != 2 || groups < 1 || shape[0] != images->written[3]) return reader.refuse("its weight " + json(shape).dump() + ", group or output_padding does not suit what it reads");
+  const Window window = WindowReader(reader, 2).read({shape[2], shape[3]}, {images->written[1], images->written[2]});
+  if (reader.failed()) return;
+  const int64_t channels = shape[1] * groups;
+  std::vector<int64_t> written = images->written;
+  for (size_t side = 0; side < 2; ++side) {
+    written[side + 1] = (written[side + 1] - 1) * window.stride[side] + window.dilation[side] * (window.kernel[side] - 1) + 1 - window.pad[side] - window.pad[side + 2] + more[side];
+    if (written[side + 1] < 1 || more[side] < 0) return reader.refuse("its window leaves nothing");
+  }
+  written[3] = channels;
+  json node = keys_of(window);
+  node.update({{"op", "conv_transpose"}, {"channels", channels}, {"groups", groups}, {"bias", bias.has_value()}, {"more", shortened(more)}});
+  const std::string name = net.name_of(reader.node(), weight->tensor);
+  net.add_weight(name + ".weight", *weight);
+  if (bias) net.add_weight(name + ".bias", *bias);
+  net.set_tensor(reader, net.append(node, name, {images->node}, TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written)));
+}
+
+void read_batch_norm(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  std::optional<ImportValue> parts[4];
+  for (size_t n = 0; n < 4; ++n) parts[n] = net.parameter(reader, n + 1);
+  const double epsilon = reader.number("epsilon", 1e-5), kept = reader.number("momentum", 0.9);
+  reader.integer("training_mode", 0);
+  reader.require_integer("spatial", 1);
+  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  if (reader.failed() || !images) return;
+  const std::string name = net.name_of(reader.node(), parts[0]->tensor);
+  const char* const kNames[] = {".weight", ".bias", ".running_mean", ".running_var"};
+  for (size_t n = 0; n < 4; ++n) net.add_weight(name + kNames[n], *parts[n]);
+  // PyTorch says how much is new, ONNX how much is kept.
+  const double momentum = std::round((1 - kept) * 1e6) / 1e6;
+  net.set_tensor(reader, net.append({{"op", "batch_norm"}, {"epsilon", epsilon}, {"momentum", momentum}}, name, {images->node}, *images));
+}
+
+void read_pool(Importer& net, NodeReader& reader, const char* op) {
+  const auto x = net.tensor(reader, 0);
+  const bool is_mean = std::string(op) == "avg_pool";
+  const bool rounds_up = reader.integer("ceil_mode", 0) != 0;
+  const bool counts_pad = is_mean && reader.integer("count_include_pad", 0) != 0;
+  if (!is_mean) reader.require_integer("storage_order", 0);
+  if (reader.node().outputs.size() > 1 && !reader.node().outputs[1].empty()) reader.refuse("its second output, the places, is not available");
+  const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
+  if (kernel.size() != 1 && kernel.size() != 2) return reader.refuse("kernel_shape is " + json(kernel).dump() + "; must be two numbers, or one of a signal");
+  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  const std::vector<int64_t> in = images ? std::vector<int64_t>{images->written[1], images->written[2]} : std::vector<int64_t>{1, 1};
+  WindowReader windows(reader, kernel.size());
+  Window window = windows.read(kernel, in);
+  if (reader.failed() || !images) return;
+  if (rounds_up && is_mean && counts_pad) return reader.refuse("ceil_mode with count_include_pad is not available");
+  if (rounds_up) windows.round_up(window, in);
+  const TensorView layout = slid(*images, window, images->written[3], reader);
+  if (reader.failed()) return;
+  json node = keys_of(window);
+  node["op"] = op;
+  if (counts_pad) node["counts_pad"] = true;
+  net.set_tensor(reader, net.append(node, net.name_of(reader.node()), {images->node}, layout));
+}
+void read_max_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "max_pool"); }
+void read_average_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "avg_pool"); }
+
+// The mean over these axes: of all that is neither the batch nor kept, by channel.
+void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const std::vector<size_t>& axes, bool keeps) {
+  std::vector<int> reduced, kept;
+  TensorView layout = x;
+  layout.axes.clear();
+  for (size_t axis = 0; axis < x.axes.size(); ++axis) {
+    const bool is_reduced = std::count(axes.begin(), axes.end(), axis) > 0;
+    std::vector<int>& to = is_reduced ? reduced : kept;
+    for (const int id : x.axes[axis]) to.push_back(id);
+    if (!is_reduced) layout.axes.push_back(x.axes[axis]);
+    if (is_reduced && keeps) layout.axes.emplace_back();
+  }
+  if (std::count(reduced.begin(), reduced.end(), TensorView::kBatch) > 0) return reader.refuse("takes a mean over the batch, which is not available");
+  const auto by_place = [&](int a, int b) { return x.place(a) < x.place(b); };
+  std::sort(reduced.begin(), reduced.end(), by_place);
+  std::sort(kept.begin(), kept.end(), by_place);
+  std::vector<int> ids = {TensorView::kBatch};
+  ids.insert(ids.end(), reduced.begin(), reduced.end());
+  ids.insert(ids.end(), kept.begin() + (kept.empty() ? 0 : 1), kept.end());  // the batch is the first of what stays
+  auto ordered = net.in_order(reader, x, ids);
+  if (!ordered) return;
+  int64_t places = 1, channels = 1;
+  for (const int id : reduced) places *= x.size(id);
+  for (const int id : kept) channels *= id == TensorView::kBatch ? 1 : x.size(id);
+  const auto& written = ordered->written;
+  const bool is_image = written.size() == 4 && written[3] == channels && written[1] * written[2] == places;
+  if (!is_image) ordered = net.written_as(*ordered, {net.batch(), places, 1, channels});
+  layout.memory.clear();
+  for (const int id : ids) {
+    if (std::count(reduced.begin(), reduced.end(), id) == 0) layout.memory.push_back({id, x.size(id)});
+  }
+  layout.written = {net.batch(), channels};
+  net.set_tensor(reader, net.append({{"op", "global_pool"}}, net.name_of(reader.node()), {ordered->node}, layout));
+}
+
+void read_global_pool(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  if (!x) return;
+  std::vector<size_t> axes;
+  for (size_t axis = 2; axis < x->axes.size(); ++axis) axes.push_back(axis);
+  if (axes.empty()) return reader.refuse("must read images, [N,C,H,W], or signals, [N,C,L]");
+  append_mean(net, reader, *x, axes, true);
+}
+
+void read_mean(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  std::vector<int64_t> axes = reader.integers("axes", {});
+  if (reader.has_input(1)) {
+    if (const auto given = net.known(reader, 1)) axes = given->integers();
+  }
+  const bool keeps = reader.integer("keepdims", 1) != 0;
+  reader.require_integer("noop_with_empty_axes", 0);
+  if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  const size_t rank = x.view.axes.size();
+  std::vector<size_t> places;
+  for (int64_t axis : axes) {
+    axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
+    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank));
+    places.push_back(static_cast<size_t>(axis));
+  }
+  if (places.empty()) return reader.refuse("takes a mean over the batch, which is not available");
+  const bool is_last = places.size() == 1 && places[0] + 1 == rank && keeps;
+  if (is_last && (x.form == ImportForm::kSquare || x.form == ImportForm::kTensor)) {  // a layer norm's
+    ImportValue mean = x;
+    mean.form = x.form == ImportForm::kSquare ? ImportForm::kVariance : ImportForm::kMean;
+    return net.set(reader, mean);
+  }
+  if (const auto whole = net.whole(reader, x)) append_mean(net, reader, *whole, places, keeps);
+}
+
+// Each group of channels normalised by itself; the weight and the bias stand in the node, or in a product and a sum behind it.
+void read_instance_norm(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto gamma = net.value(reader, 1), beta = net.value(reader, 2);
+  const double epsilon = reader.number("epsilon", 1e-5);
+  if (!x || x->axes.size() < 3 || reader.failed()) return;
+  const auto is_all = [&](const ImportValue& value, double number) {
+    const auto known = net.known_of(value, true);
+    return known && std::all_of(known->numbers.begin(), known->numbers.end(), [&](double n) { return n == number; });
+  };
+  ImportValue normed;
+  normed.form = ImportForm::kNormed;
+  normed.view = *x;
+  normed.epsilon = epsilon;
+  normed.groups = static_cast<uint32_t>(x->axis_size(1));
+  if (is_all(gamma, 1) && is_all(beta, 0)) return net.set(reader, normed);
+  const auto images = net.images(reader, *x);
+  if (!images || gamma.form != ImportForm::kConstant || beta.form != ImportForm::kConstant || gamma.tensor == nullptr || beta.tensor == nullptr) return reader.refuse("its scale and bias must be constants of the model");
+  const std::string name = net.name_of(reader.node(), gamma.tensor);
+  net.add_weight(name + ".weight", gamma);
+  net.add_weight(name + ".bias", beta);
+  net.set_tensor(reader, net.append({{"op", "group_norm"}, {"groups", normed.groups}, {"epsilon", epsilon}}, name, {images->node}, *images));
+}
+
+void read_group_norm(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto gamma = net.parameter(reader, 1), beta = net.parameter(reader, 2);
+  const int64_t groups = reader.integer("num_groups", 0);
+  const double epsilon = reader.number("epsilon", 1e-5);
+  reader.integer("stash_type", 1);
+  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  if (!images || !gamma || !beta) return;
+  if (groups < 1 || images->written[3] % groups != 0 || gamma->view.shape() != std::vector<int64_t>{images->written[3]}) return reader.refuse("num_groups is " + std::to_string(groups) + " and its scale " + json(gamma->view.shape()).dump() + " of " + std::to_string(images->written[3]) + " channels");
+  if (reader.failed()) return;
+  const std::string name = net.name_of(reader.node(), gamma->tensor);
+  net.add_weight(name + ".weight", *gamma);
+  net.add_weight(name + ".bias", *beta);
+  net.set_tensor(reader, net.append({{"op", "group_norm"}, {"groups", groups}, {"epsilon", epsilon}}, name, {images->node}, *images));
+}
+
+// torch's interpolate: nearest, and bilinear with or without aligned corners.
+void read_resize(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const std::string mode = reader.text("mode", "nearest"), places = reader.text("coordinate_transformation_mode", "half_pixel"), rounding = reader.text("nearest_mode", "round_prefer_floor");
+  reader.number("cubic_coeff_a", 0);
+  reader.require_integer("exclude_outside", 0);
+  reader.number("extrapolation_value", 0);
+  reader.require_integer("antialias", 0);
+  reader.require_text("keep_aspect_ratio_policy", "stretch");
+  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  if (!images || reader.failed()) return;
+  if (x->axes.size() != 4) return reader.refuse("must read images, [N,C,H,W]");
+  std::vector<int64_t> shape = x->shape();
+  if (reader.has_input(3)) {
+    const auto sizes = net.known(reader, 3);
+    if (!sizes) return;
+    shape = sizes->integers();
+  } else {
+    const auto scales = net.known(reader, 2);
+    if (!scales) return;
+    for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n) shape[n] = static_cast<int64_t>(std::floor(static_cast<double>(shape[n]) * scales->numbers[n]));
+  }
+  if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > 65535 || shape[3] > 65535) return reader.refuse("to " + json(shape).dump() + " from " + json(x->shape()).dump() + "; available are other heights and widths");
+  std::string kind;
+  if (mode == "nearest" && places == "asymmetric" && rounding == "floor") kind = "nearest";
+  if (mode == "linear" && (places == "half_pixel" || places == "pytorch_half_pixel")) kind = "bilinear";
+  if (mode == "linear" && places == "align_corners") kind = "bilinear_aligned";
+  if (kind.empty()) return reader.refuse("mode is \"" + mode + "\" with \"" + places + "\" and \"" + rounding + "\"; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
+  const std::vector<int64_t> written = {shape[0], shape[2], shape[3], shape[1]};
+  const TensorView layout = TensorView::of("", shape, {0, 2, 3, 1}, written);
+  net.set_tensor(reader, net.append({{"op", "resize_" + kind}, {"size", {shape[2], shape[3]}}}, net.name_of(reader.node()), {images->node}, layout));
+}
+
+}  // namespace
+
+const OnnxOps& image_ops() {
+  static const OnnxOps ops = {{"Conv", read_conv}, {"ConvTranspose", read_conv_transpose}, {"BatchNormalization", read_batch_norm}, {"MaxPool", read_max_pool}, {"AveragePool", read_average_pool},
+                              {"GlobalAveragePool", read_global_pool}, {"ReduceMean", read_mean}, {"InstanceNormalization", read_instance_norm},
+                              {"GroupNormalization", read_group_norm}, {"Resize", read_resize}};
+  return ops;
+}
+
+}  // namespace reprise

@@ -1,0 +1,474 @@
+// Ops of ONNX that say how numbers are read, cut them or put them side by side; and the constants that say how.
+#include <algorithm>
+#include <numeric>
+
+#include "tools/formats/json_text.h"
+#include "tools/onnx/importer.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+int64_t product(const std::vector<int64_t>& shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+
+// What only moves with the numbers that it is made of.
+bool may_be_read_otherwise(const ImportValue& x) {
+  return x.form == ImportForm::kTensor || x.form == ImportForm::kConstant || x.form == ImportForm::kNormed || x.form == ImportForm::kScaled;
+}
+
+// The axis as it is counted from the front; -1 where there is none, which is said.
+int64_t axis_of(NodeReader& reader, int64_t axis, size_t rank) {
+  const int64_t counted = axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
+  if (counted >= 0 && counted < static_cast<int64_t>(rank)) return counted;
+  reader.refuse("axis is " + std::to_string(axis) + " of " + std::to_string(rank));
+  return -1;
+}
+
+void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& shape) {
+  if (!may_be_read_otherwise(x)) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another shape");
+  ImportValue result = x;
+  if (x.known) {
+    auto known = std::make_shared<KnownNumbers>(*x.known);
+    known->shape = shape;
+    result.known = known;
+  }
+  auto view = x.view.reshaped(shape);
+  if (!view && x.form == ImportForm::kTensor) {  // in the model's own order every shape can be read
+    std::vector<int> ids = {TensorView::kBatch};
+    for (const auto& axis : x.view.axes) std::copy_if(axis.begin(), axis.end(), std::back_inserter(ids), [](int id) { return id != TensorView::kBatch; });
+    auto ordered = net.in_order(reader, x.view, ids);
+    if (!ordered) return;
+    const int64_t rest = product(ordered->shape()) / net.batch();
+    TensorView flat = *ordered;
+    flat.memory = {ordered->memory[0]};
+    flat.axes = {{TensorView::kBatch}};
+    if (rest > 1) {
+      flat.memory.push_back({1, rest});
+      flat.axes[0].push_back(1);
+    }
+    view = flat.reshaped(shape);
+  }
+  if (!view) return reader.refuse("to " + json(shape).dump() + " from " + json(x.view.shape()).dump() + ", which does not go on");
+  result.view = *view;
+  net.pass(reader, result);
+}
+
+void read_reshape(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  const auto given = net.known(reader, 1);
+  const bool zero_is_zero = reader.integer("allowzero", 0) != 0;
+  if (x.form == ImportForm::kUnknown || !given) return;
+  std::vector<int64_t> shape = given->integers();
+  const std::vector<int64_t> before = x.view.shape();
+  int64_t open = -1, rest = product(before);
+  for (size_t n = 0; n < shape.size(); ++n) {
+    if (shape[n] == 0 && !zero_is_zero) shape[n] = n < before.size() ? before[n] : 0;
+    if (shape[n] == -1) open = static_cast<int64_t>(n);
+    if (shape[n] > 0 && rest % shape[n] == 0) rest /= shape[n];
+  }
+  if (open >= 0) shape[static_cast<size_t>(open)] = rest;
+  if (std::any_of(shape.begin(), shape.end(), [](int64_t n) { return n < 1; }) || product(shape) != product(before)) {
+    return reader.refuse("to " + json(given->integers()).dump() + ", which does not hold " + json(before).dump());
+  }
+  read_as(net, reader, x, shape);
+}
+
+void read_flatten(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  int64_t axis = reader.integer("axis", 1);
+  if (x.form == ImportForm::kUnknown) return;
+  const std::vector<int64_t> shape = x.view.shape();
+  axis += axis < 0 ? static_cast<int64_t>(shape.size()) : 0;
+  if (axis < 0 || axis > static_cast<int64_t>(shape.size())) return reader.refuse("axis is " + std::to_string(axis) + " of " + std::to_string(shape.size()));
+  const int64_t outer = product({shape.begin(), shape.begin() + axis});
+  read_as(net, reader, x, {outer, product(shape) / outer});
+}
+
+std::optional<std::vector<int64_t>> axes_of(Importer& net, NodeReader& reader) {
+  std::vector<int64_t> axes = reader.integers("axes", {});
+  if (!reader.has_input(1)) return axes;
+  const auto given = net.known(reader, 1);
+  return given ? std::optional(given->integers()) : std::nullopt;
+}
+
+void read_squeeze(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  const auto axes = axes_of(net, reader);
+  if (x.form == ImportForm::kUnknown || !axes) return;
+  const std::vector<int64_t> shape = x.view.shape();
+  std::vector<bool> goes(shape.size(), axes->empty());
+  for (const int64_t each : *axes) {
+    const int64_t axis = axis_of(reader, each, shape.size());
+    if (axis < 0) return;
+    goes[static_cast<size_t>(axis)] = true;
+  }
+  std::vector<int64_t> result;
+  for (size_t n = 0; n < shape.size(); ++n) {
+    if (goes[n] && shape[n] != 1 && !axes->empty()) return reader.refuse("axis " + std::to_string(n) + " is of " + std::to_string(shape[n]));
+    if (!goes[n] || shape[n] != 1) result.push_back(shape[n]);
+  }
+  read_as(net, reader, x, result);
+}
+
+void read_unsqueeze(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  const auto axes = axes_of(net, reader);
+  if (x.form == ImportForm::kUnknown || !axes) return;
+  const std::vector<int64_t> shape = x.view.shape();
+  const size_t rank = shape.size() + axes->size();
+  std::vector<bool> is_new(rank);
+  for (const int64_t each : *axes) {
+    const int64_t axis = axis_of(reader, each, rank);
+    if (axis < 0 || is_new[static_cast<size_t>(axis)]) return reader.refuse("axes are " + json(*axes).dump());
+    is_new[static_cast<size_t>(axis)] = true;
+  }
+  std::vector<int64_t> result;
+  for (size_t n = 0, old = 0; n < rank; ++n) result.push_back(is_new[n] ? 1 : shape[old++]);
+  read_as(net, reader, x, result);
+}
+
+void read_transpose(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown) return;
+  const size_t rank = x.view.axes.size();
+  std::vector<int64_t> order = reader.integers("perm", {});
+  if (order.empty()) {
+    order.resize(rank);
+    for (size_t n = 0; n < rank; ++n) order[n] = static_cast<int64_t>(rank - 1 - n);
+  }
+  std::vector<int64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t n = 0; n < sorted.size(); ++n) {
+    if (sorted[n] != static_cast<int64_t>(n) || sorted.size() != rank) return reader.refuse("perm is " + json(order).dump() + " of " + std::to_string(rank) + " axes");
+  }
+  if (!may_be_read_otherwise(x) || x.known) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another order");
+  x.view = x.view.transposed({order.begin(), order.end()});
+  net.pass(reader, x);
+}
+
+// ---- parts of an axis ----
+
+// The axis as a run of memory: what lies before it and within each of its places.
+struct Run {
+  TensorView view;
+  int64_t before = 1, inner = 1;
+  std::vector<Factor> outer, behind;
+};
+
+std::optional<Run> run_of(Importer& net, NodeReader& reader, const TensorView& x, size_t axis) {
+  const std::vector<int>& ids = x.axes[axis];
+  if (std::count(ids.begin(), ids.end(), TensorView::kBatch) > 0) return reader.refuse("cuts or joins the batch, which is not available"), std::nullopt;
+  Run run = {x, 1, 1, {}, {}};
+  size_t begin = ids.empty() ? 0 : x.place(ids[0]);
+  bool is_run = !ids.empty();
+  for (size_t n = 0; n < ids.size(); ++n) is_run = is_run && begin + n < x.memory.size() && x.memory[begin + n].id == ids[n];
+  if (!is_run) {  // the axis together, everything else as it lies; an axis of 1 where the model has it
+    std::vector<int> order;
+    for (const Factor& factor : x.memory) {
+      if (std::count(ids.begin(), ids.end(), factor.id) == 0) order.push_back(factor.id);
+    }
+    size_t behind = 0;  // factors of later axes
+    for (size_t each = axis + 1; each < x.axes.size(); ++each) behind += x.axes[each].size();
+    begin = ids.empty() ? order.size() - std::min(behind, order.size() - 1) : std::min(begin, order.size());
+    order.insert(order.begin() + static_cast<long>(begin), ids.begin(), ids.end());
+    const auto ordered = net.in_order(reader, x, order);
+    if (!ordered) return std::nullopt;
+    run.view = *ordered;
+  }
+  const auto& memory = run.view.memory;
+  run.outer.assign(memory.begin(), memory.begin() + static_cast<long>(begin));
+  run.behind.assign(memory.begin() + static_cast<long>(begin + ids.size()), memory.end());
+  for (size_t n = 1; n < run.outer.size(); ++n) run.before *= run.outer[n].size;
+  for (const Factor& factor : run.behind) run.inner *= factor.size;
+  return run;
+}
+
+std::vector<int64_t> run_shape(int64_t batch, const Run& run, int64_t size) {
+  return run.before == 1 ? std::vector<int64_t>{batch, size * run.inner} : std::vector<int64_t>{batch, run.before, size * run.inner};
+}
+
+// The layout of the same with another number of places along the axis.
+TensorView with_places(const Run& run, size_t axis, int64_t size, const std::vector<int64_t>& written) {
+  TensorView layout = run.view;
+  const int id = layout.fresh_id();
+  layout.memory = run.outer;
+  layout.axes[axis].clear();
+  if (size != 1) {
+    layout.memory.push_back({id, size});
+    layout.axes[axis] = {id};
+  }
+  layout.memory.insert(layout.memory.end(), run.behind.begin(), run.behind.end());
+  layout.written = written;
+  return layout;
+}
+
+std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const TensorView& x, size_t axis, int64_t first, int64_t count) {
+  const int64_t size = x.axis_size(axis);
+  if (first < 0 || count < 1 || first + count > size) return reader.refuse("takes places " + std::to_string(first) + " to " + std::to_string(first + count) + " of " + std::to_string(size)), std::nullopt;
+  if (count == size) return x;
+  const auto run = run_of(net, reader, x, axis);
+  if (!run) return std::nullopt;
+  const bool is_last = run->view.written.back() == size * run->inner;
+  const TensorView whole = is_last ? run->view : net.written_as(run->view, run_shape(net.batch(), *run, size));
+  std::vector<int64_t> written = whole.written;
+  written.back() = count * run->inner;
+  return net.append({{"op", "columns"}, {"first", first * run->inner}, {"count", count * run->inner}}, net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
+}
+
+void read_slice(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto starts = net.known(reader, 1), ends = net.known(reader, 2);
+  const auto axes = reader.has_input(3) ? net.known(reader, 3) : std::nullopt, steps = reader.has_input(4) ? net.known(reader, 4) : std::nullopt;
+  if (!x || !starts || !ends || reader.failed()) return;
+  TensorView part = *x;
+  for (size_t n = 0; n < starts->numbers.size() && n < ends->numbers.size(); ++n) {
+    const int64_t axis = axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
+    const int64_t step = steps && n < steps->numbers.size() ? steps->integers()[n] : 1;
+    if (axis < 0) return;
+    if (step != 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available is 1");
+    const SliceRange range = slice_range(starts->integers()[n], ends->integers()[n], 1, part.axis_size(static_cast<size_t>(axis)));
+    const auto next = part_of(net, reader, part, static_cast<size_t>(axis), range.first, range.count);
+    if (!next) return;
+    part = *next;
+  }
+  net.set_tensor(reader, part);
+}
+
+void read_split(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  if (!x) return;
+  const int64_t axis = axis_of(reader, reader.integer("axis", 0), x->axes.size());
+  std::vector<int64_t> sizes = reader.integers("split", {});
+  const auto given = reader.has_input(1) ? net.known(reader, 1) : std::nullopt;
+  if (given) sizes = given->integers();
+  const int64_t parts = static_cast<int64_t>(reader.node().outputs.size());
+  reader.integer("num_outputs", parts);
+  if (axis < 0 || reader.failed()) return;
+  const int64_t size = x->axis_size(static_cast<size_t>(axis));
+  const int64_t each = (size + parts - 1) / parts;
+  for (int64_t n = 0, left = size; sizes.size() < static_cast<size_t>(parts); ++n, left -= each) sizes.push_back(std::min(each, left));
+  int64_t first = 0;
+  for (size_t n = 0; n < static_cast<size_t>(parts); ++n) {
+    const auto part = part_of(net, reader, *x, static_cast<size_t>(axis), first, sizes[n]);
+    if (!part) return;
+    net.set_tensor(reader, *part, n);
+    first += sizes[n];
+  }
+}
+
+// One place of an axis, or some that follow each other.
+void read_gather(Importer& net, NodeReader& reader) {
+  const ImportValue table = net.value(reader, 0);
+  if (table.form == ImportForm::kConstant) return reader.refuse("reads rows of a table, which is available of tokens alone (yet)");
+  const auto x = net.whole(reader, table);
+  const auto places = net.known(reader, 1);
+  if (!x || !places) return;
+  const int64_t axis = axis_of(reader, reader.integer("axis", 0), x->axes.size());
+  if (axis < 0) return;
+  const int64_t size = x->axis_size(static_cast<size_t>(axis));
+  std::vector<int64_t> at = places->integers();
+  for (int64_t& place : at) place += place < 0 ? size : 0;
+  for (size_t n = 0; n < at.size(); ++n) {
+    if (at[n] != at[0] + static_cast<int64_t>(n)) return reader.refuse("takes the places " + json(at).dump() + "; available are such as follow each other");
+  }
+  if (at.empty() || places->shape.size() > 1) return reader.refuse("takes places that are no list");
+  auto part = part_of(net, reader, *x, static_cast<size_t>(axis), at[0], static_cast<int64_t>(at.size()));
+  if (!part) return;
+  if (places->shape.empty()) {
+    std::vector<int64_t> shape = part->shape();
+    shape.erase(shape.begin() + axis);
+    const auto without = part->reshaped(shape);
+    if (!without) return reader.refuse("leaves " + json(shape).dump() + ", which does not go on");
+    part = without;
+  }
+  net.set_tensor(reader, *part);
+}
+
+// Parts that lie side by side along an axis.
+struct Parts {
+  std::vector<ImportValue> values;
+  size_t first = 0;  // the largest of those that nodes write: the others are laid as it is
+};
+
+std::optional<Parts> parts_of(Importer& net, NodeReader& reader) {
+  Parts parts;
+  int64_t most = 0;
+  for (size_t n = 0; n < reader.node().inputs.size(); ++n) {
+    ImportValue part = net.value(reader, n);
+    if (part.form == ImportForm::kUnknown) return std::nullopt;
+    if (part.form != ImportForm::kConstant) {
+      const auto whole = net.whole(reader, part);
+      if (!whole) return std::nullopt;
+      part.view = *whole;
+      part.factor = 1;
+      if (product(whole->shape()) > most) most = product(whole->shape()), parts.first = n;
+    }
+    parts.values.push_back(part);
+  }
+  if (most == 0) return reader.refuse("puts parameters side by side, which is not available (yet)"), std::nullopt;
+  return parts;
+}
+
+// The factors of another value whose axes lie in memory as the run's do, the axis itself where the run has it.
+std::vector<int> laid_as(const Run& run, const TensorView& view, size_t along) {
+  std::vector<size_t> order;
+  const auto add_axis_of = [&](const Factor& factor) {
+    for (size_t a = 0; a < view.axes.size(); ++a) {
+      const auto& ids = run.view.axes[a];
+      if (std::count(ids.begin(), ids.end(), factor.id) > 0 && std::count(order.begin(), order.end(), a) == 0) order.push_back(a);
+    }
+  };
+  for (const Factor& factor : run.outer) add_axis_of(factor);
+  order.push_back(along);
+  for (const Factor& factor : run.behind) add_axis_of(factor);
+  std::vector<int> ids;
+  for (const size_t a : order) ids.insert(ids.end(), view.axes[a].begin(), view.axes[a].end());
+  return ids;
+}
+
+// A parameter beside values, the same for each sample: zeros are put in its place, and it is added there.
+std::string with_parameter(Importer& net, NodeReader& reader, const std::string& values, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& written,
+                           int64_t before, int64_t behind) {
+  std::vector<int64_t> zeros(written.size() - 1), own(written.begin() + 1, written.end());
+  const auto padded = [&](const std::string& node, int64_t front, int64_t back) {
+    std::vector<int64_t> at_front = zeros, at_back = zeros;
+    at_front.back() = front;
+    at_back.back() = back;
+    return net.append({{"op", "pad"}, {"before", at_front}, {"behind", at_back}}, net.unique_name(node + ".padded"), {node}, TensorView()).node;
+  };
+  const int64_t width = own.back();
+  own.insert(own.begin(), 1);
+  const std::string room = padded(values, before == 0 ? width : 0, before == 0 ? 0 : width);
+  const std::string term = padded(net.learned(reader.node(), parameter, ids, own), before, behind);
+  return net.append({{"op", "add"}}, net.unique_name(values + ".with"), {room, term}, TensorView()).node;
+}
+
+void read_concat(Importer& net, NodeReader& reader) {
+  const auto parts = parts_of(net, reader);
+  if (!parts) return;
+  const TensorView& first = parts->values[parts->first].view;
+  const size_t rank = first.axes.size();
+  const int64_t axis = axis_of(reader, reader.integer("axis", 0), rank);
+  if (axis < 0) return;
+  const size_t along = static_cast<size_t>(axis);
+  const auto run = run_of(net, reader, first, along);
+  if (!run) return;
+  // Where the axis is the innermost by itself, as channels of images are, the parts stay as they are written.
+  const bool is_innermost = run->inner == 1 && run->view.written.back() == run->view.axis_size(along);
+  const auto written_with = [&](int64_t size) {
+    std::vector<int64_t> written = is_innermost ? run->view.written : run_shape(net.batch(), *run, size);
+    if (is_innermost) written.back() = size;
+    return written;
+  };
+  int64_t of_nodes = 0;
+  std::vector<std::string> nodes;
+  std::vector<size_t> parameters;
+  for (size_t n = 0; n < parts->values.size(); ++n) {
+    const ImportValue& part = parts->values[n];
+    std::vector<int64_t> shape = part.view.shape(), right = first.shape();
+    if (part.repeats && shape.size() == rank) shape[0] = net.batch();
+    const bool fits = shape.size() == rank && (shape[along] = right[along] = 0, shape == right);
+    if (!fits) return reader.refuse("parts of " + json(part.view.shape()).dump() + " and " + json(first.shape()).dump() + " do not fit side by side");
+    const int64_t size = part.view.axis_size(along);
+    if (part.form == ImportForm::kConstant) {
+      if (part.tensor == nullptr || !part.repeats) return reader.refuse("puts a constant beside values, which is available where it is repeated along the batch");
+      n < parts->first ? (void)parameters.insert(parameters.begin(), n) : parameters.push_back(n);
+    } else {
+      const auto ordered = net.in_order(reader, part.view, laid_as(*run, part.view, along));
+      if (!ordered) return;
+      nodes.push_back(net.written_as(*ordered, written_with(size)).node);
+      of_nodes += size;
+    }
+  }
+  for (const size_t n : parameters) {
+    const auto is_node = [](const ImportValue& part) { return part.form != ImportForm::kConstant; };
+    const auto at = parts->values.begin() + static_cast<long>(n);
+    if (std::any_of(parts->values.begin(), at, is_node) && std::any_of(at, parts->values.end(), is_node)) return reader.refuse("puts a parameter between values, which is not available (yet)");
+  }
+  const auto layout_of = [&](int64_t count) { return with_places(*run, along, count, written_with(count)); };
+  std::string joined = nodes[0];
+  if (nodes.size() > 1) joined = net.append({{"op", "concat"}, {"axis", layout_of(of_nodes).written.size() - 1}}, net.name_of(reader.node()), nodes, layout_of(of_nodes)).node;
+  for (const size_t n : parameters) {  // from the values outwards
+    const ImportValue& part = parts->values[n];
+    const int64_t size = part.view.axis_size(along), room = of_nodes * run->inner;
+    joined = with_parameter(net, reader, joined, part, laid_as(*run, part.view, along), written_with(size), n > parts->first ? room : 0, n > parts->first ? 0 : room);
+    of_nodes += size;
+  }
+  net.set_tensor(reader, layout_of(of_nodes).by(joined));
+}
+
+// Along the batch: what a class token needs.
+void read_expand(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const auto given = net.known(reader, 1);
+  if (x.form == ImportForm::kUnknown || !given) return;
+  std::vector<int64_t> shape = given->integers(), own = x.view.shape();
+  if (own.size() < shape.size()) own.insert(own.begin(), shape.size() - own.size(), 1);
+  for (size_t n = 0; n < shape.size(); ++n) shape[n] = shape[n] == -1 || shape[n] == 1 ? own[n] : shape[n];
+  if (own == shape && !(x.form == ImportForm::kConstant && net.batch() == 1)) return net.pass(reader, x);
+  const bool is_batch_alone = !shape.empty() && shape[0] == net.batch() && own[0] == 1 && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
+  if (x.form != ImportForm::kConstant || !is_batch_alone || x.known) return reader.refuse("to " + json(shape).dump() + " from " + json(own).dump() + "; available is a parameter that is repeated along the batch");
+  x.repeats = true;
+  if (own.size() > x.view.axes.size()) x.view.axes.insert(x.view.axes.begin(), own.size() - x.view.axes.size(), {});
+  net.pass(reader, x);
+}
+
+// ---- constants ----
+
+void read_shape(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown) return;
+  std::vector<int64_t> shape = x.view.shape();
+  const int64_t rank = static_cast<int64_t>(shape.size());
+  const SliceRange range = slice_range(reader.integer("start", 0), reader.integer("end", rank), 1, rank);
+  shape = {shape.begin() + range.first, shape.begin() + range.first + range.count};
+  net.pass(reader, constant_value(known_integers(shape)));
+}
+
+void read_constant(Importer& net, NodeReader& reader) {
+  KnownNumbers known;
+  if (const OnnxAttribute* tensor = reader.find("value"); tensor != nullptr && tensor->tensor) {
+    return net.pass(reader, constant_value(*tensor->tensor, false));
+  }
+  if (const OnnxAttribute* number = reader.find("value_int")) {
+    known = {{}, {static_cast<double>(number->integer)}, true};
+  } else if (const OnnxAttribute* real = reader.find("value_float")) {
+    known = {{}, {shortest(static_cast<double>(real->number))}, false};
+  } else if (const OnnxAttribute* list = reader.find("value_ints")) {
+    known = known_integers(list->integers);
+  } else {
+    return reader.refuse("has no tensor as its value");
+  }
+  net.pass(reader, constant_value(std::move(known)));
+}
+
+void read_constant_of_shape(Importer& net, NodeReader& reader) {
+  const auto shape = net.known(reader, 0);
+  const OnnxAttribute* filled = reader.find("value");
+  if (!shape) return;
+  double number = 0;
+  bool is_integer = false;
+  if (filled != nullptr && filled->tensor) {
+    const auto known = net.known_of(constant_value(*filled->tensor, false));
+    if (!known || known->numbers.size() != 1) return reader.refuse("is filled with what is no number");
+    number = known->numbers[0];
+    is_integer = known->is_integer;
+  }
+  KnownNumbers result = {shape->integers(), {}, is_integer};
+  double elements = 1;
+  for (const int64_t d : result.shape) elements *= static_cast<double>(std::max<int64_t>(0, d));
+  if (elements <= static_cast<double>(kMostKnown)) result.numbers.assign(static_cast<size_t>(elements), number);
+  net.pass(reader, constant_value(std::move(result)));  // of a longer one the shape alone is known
+}
+
+}  // namespace
+
+const OnnxOps& layout_ops() {
+  static const OnnxOps ops = {{"Reshape", read_reshape}, {"Flatten", read_flatten}, {"Squeeze", read_squeeze}, {"Unsqueeze", read_unsqueeze},
+                              {"Transpose", read_transpose}, {"Slice", read_slice}, {"Split", read_split}, {"Gather", read_gather}, {"Concat", read_concat},
+                              {"Expand", read_expand}, {"Shape", read_shape}, {"Constant", read_constant}, {"ConstantOfShape", read_constant_of_shape}};
+  return ops;
+}
+
+}  // namespace reprise

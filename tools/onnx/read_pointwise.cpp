@@ -1,0 +1,499 @@
+// Ops of ONNX that work number by number, alone or on two values of which one may be broadcast; and the layers that exporters write as chains of
+// them: layer norm, group norm, GELU, SiLU, hardswish, Mish.
+#include <algorithm>
+#include <cmath>
+
+#include "tools/formats/json_text.h"
+#include "tools/onnx/importer.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kRootHalf = 0.70710678118654752;
+bool is_near(double a, double b) { return std::abs(a - b) <= 1e-4 * std::abs(b); }
+
+// ---- of one value ----
+
+void append_unary(Importer& net, NodeReader& reader, const json& node) {
+  const auto x = net.tensor(reader, 0);
+  if (x && !reader.failed()) net.set_tensor(reader, net.append(node, net.name_of(reader.node()), {x->node}, *x));
+}
+
+void read_relu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "relu"}}); }
+void read_sigmoid(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "sigmoid"}}); }
+void read_tanh(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "tanh"}}); }
+void read_softplus(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "softplus"}}); }
+void read_mish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "mish"}}); }
+void read_hardswish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "hardswish"}}); }
+void read_leaky_relu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "leaky_relu"}, {"slope", reader.number("alpha", 0.01)}}); }
+void read_elu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "elu"}, {"alpha", reader.number("alpha", 1)}}); }
+void read_gelu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "gelu"}, {"tanh", reader.text("approximate", "none") == "tanh"}}); }
+void read_hardsigmoid(Importer& net, NodeReader& reader) {
+  const double alpha = reader.number("alpha", 0.2), beta = reader.number("beta", 0.5);
+  if (!is_near(alpha, 1.0 / 6) || beta != 0.5) reader.refuse("alpha is " + std::to_string(alpha) + " and beta " + std::to_string(beta) + "; available are 1/6 and 0.5");
+  append_unary(net, reader, {{"op", "hardsigmoid"}});
+}
+
+// Clip to [0, 6] and to [0, infinity).
+void read_clip(Importer& net, NodeReader& reader) {
+  double limits[2] = {reader.number("min", -INFINITY), reader.number("max", INFINITY)};
+  for (size_t n = 0; n < 2; ++n) {
+    if (!reader.has_input(n + 1)) continue;
+    const auto given = net.known(reader, n + 1);
+    if (given && given->numbers.size() == 1) limits[n] = given->numbers[0];
+  }
+  if (limits[0] == 0 && limits[1] == 6) return append_unary(net, reader, {{"op", "relu6"}});
+  if (limits[0] == 0 && limits[1] > 3e38) return append_unary(net, reader, {{"op", "relu"}});
+  reader.refuse("clips to " + std::to_string(limits[0]) + " and " + std::to_string(limits[1]) + "; available are 0 and 6, and 0 alone");
+}
+
+void read_erf(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown) return;
+  if (x.form != ImportForm::kTensor || !is_near(x.factor, kRootHalf)) return reader.refuse("is available within a GELU alone, of x / sqrt(2)");
+  x.form = ImportForm::kErf;
+  net.set(reader, x);
+}
+
+void read_sqrt(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown) return;
+  if (x.form != ImportForm::kVariance) return reader.refuse("is available within a layer norm alone");
+  x.form = ImportForm::kDeviation;
+  net.set(reader, x);
+}
+
+// Softplus as one exporter writes it: x itself where x is above 20.
+void read_greater(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const auto limit = net.known(reader, 1);
+  if (x.form == ImportForm::kUnknown || !limit) return;
+  if (x.form != ImportForm::kTensor || x.factor != 1 || limit->numbers.size() != 1 || limit->numbers[0] < 20) return reader.refuse("is available within a softplus alone");
+  x.form = ImportForm::kIsLarge;
+  net.set(reader, x);
+}
+void read_where(Importer& net, NodeReader& reader) {
+  const ImportValue is_large = net.value(reader, 0), x = net.value(reader, 1), softplus = net.value(reader, 2);
+  if (is_large.form == ImportForm::kUnknown || x.form == ImportForm::kUnknown || softplus.form == ImportForm::kUnknown) return;
+  const json* node = softplus.form == ImportForm::kTensor ? net.node_called(softplus.view.node) : nullptr;
+  const bool is_softplus = node != nullptr && node->at("op") == "softplus" && node->at("inputs")[0] == x.view.node && is_large.form == ImportForm::kIsLarge && is_large.view.node == x.view.node;
+  if (!is_softplus) return reader.refuse("is available within a softplus alone");
+  net.pass(reader, softplus);
+}
+
+void read_pow(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const auto power = net.known(reader, 1);
+  if (x.form == ImportForm::kUnknown || !power) return;
+  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2}) return reader.refuse("is available within a layer norm alone, as a square");
+  x.form = ImportForm::kSquare;
+  net.set(reader, x);
+}
+
+void read_dropout(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  double ratio = reader.number("ratio", 0.5);
+  reader.integer("seed", 0);
+  if (reader.has_input(1)) {
+    const auto given = net.known(reader, 1);
+    if (given && given->numbers.size() == 1) ratio = given->numbers[0];
+  }
+  if (reader.has_input(2)) net.known(reader, 2);  // whether it is a training, which we know
+  if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  if (ratio == 0) return net.pass(reader, x);
+  if (x.form == ImportForm::kWeights) {
+    x.dropout = ratio;
+    return net.set(reader, x);
+  }
+  append_unary(net, reader, {{"op", "dropout"}, {"p", ratio}});
+}
+
+void read_identity(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  if (x.form != ImportForm::kUnknown) net.pass(reader, x);
+}
+
+// Between types of floats nothing changes: how numbers are stored is the recipe's to say.
+void read_cast(Importer& net, NodeReader& reader) {
+  const auto to = static_cast<OnnxType>(reader.integer("to", 0));
+  if (net.value(reader, 0).form == ImportForm::kUnknown) return;
+  if (to != OnnxType::kFloat && to != OnnxType::kHalf && to != OnnxType::kBfloat16 && to != OnnxType::kDouble) return reader.refuse("casts a value of the net to integers");
+  read_identity(net, reader);
+}
+
+// ---- stochastic depth ----
+
+// One number for each sample.
+void read_uniform(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (reader.number("high", 1) != 1 || reader.number("low", 0) != 0) reader.refuse("is available between 0 and 1");
+  reader.integer("dtype", 1);
+  reader.number("seed", 0);
+  if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  const std::vector<int64_t> shape = x.view.shape();
+  const bool is_by_sample = !shape.empty() && shape[0] == net.batch() && std::all_of(shape.begin() + 1, shape.end(), [](int64_t n) { return n == 1; });
+  if (!is_by_sample) return reader.refuse("is available with one number for each sample, as stochastic depth has it, not of " + json(shape).dump());
+  ImportValue uniform;
+  uniform.form = ImportForm::kUniform;
+  net.set(reader, uniform);
+}
+
+void read_less(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const ImportValue y = net.value(reader, 1);
+  if (x.form == ImportForm::kUnknown || y.form == ImportForm::kUnknown) return;
+  const auto limit = net.known_scalar(y);
+  if (x.form != ImportForm::kUniform || !limit || *limit <= 0 || *limit > 1) return reader.refuse("is available within stochastic depth alone");
+  x.form = ImportForm::kKept;
+  x.kept = *limit;
+  net.set(reader, x);
+}
+
+bool is_drop_path(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& kept) {
+  if (x.form != ImportForm::kTensor || kept.form != ImportForm::kKept || !is_near(kept.factor * kept.kept, 1)) return false;
+  const auto whole = net.whole(reader, x);
+  if (!whole) return true;
+  net.note_joined("drop_path");
+  net.set_tensor(reader, net.append({{"op", "drop_path"}, {"p", shortest(1 - kept.kept)}}, net.name_of(reader.node()), {whole->node}, *whole));
+  return true;
+}
+
+// ---- of two values ----
+
+// Two values of which the second is broadcast to the first: which factors of the first it has, and as which of its own.
+struct Broadcast {
+  TensorView a, b;
+  std::vector<std::pair<int, int>> pairs;
+  bool has(int id) const {
+    return std::any_of(pairs.begin(), pairs.end(), [id](const auto& pair) { return pair.first == id; });
+  }
+};
+
+// Factors of an axis of each, cut until they are as many and as long; nothing where they cannot be.
+bool pair_axis(Broadcast& both, size_t axis, size_t axis_of_b) {
+  for (size_t n = 0; n < both.a.axes[axis].size() || n < both.b.axes[axis_of_b].size(); ++n) {
+    if (n >= both.a.axes[axis].size() || n >= both.b.axes[axis_of_b].size()) return false;
+    const int p = both.a.axes[axis][n], q = both.b.axes[axis_of_b][n];
+    const int64_t of_a = both.a.size(p), of_b = both.b.size(q);
+    if (of_a > of_b && of_a % of_b == 0 && of_b > 1) both.a.cut(p, of_b);
+    else if (of_b > of_a && of_b % of_a == 0 && of_a > 1) both.b.cut(q, of_a);
+    else if (of_a != of_b) return false;
+    both.pairs.emplace_back(p, q);
+  }
+  return true;
+}
+
+std::optional<Broadcast> broadcast(NodeReader& reader, const TensorView& a, const TensorView& b) {
+  const std::vector<int64_t> of_a = a.shape(), of_b = b.shape();
+  const auto refuse = [&] { return reader.refuse("of " + json(of_a).dump() + " and " + json(of_b).dump() + ": must be of equal shapes, or one must be broadcast to the other"), std::nullopt; };
+  Broadcast both = {a, b, {}};
+  if (of_b.size() > of_a.size()) return refuse();
+  for (size_t back = 1; back <= of_b.size(); ++back) {
+    const size_t axis = of_a.size() - back, axis_of_b = of_b.size() - back;
+    const bool is_one = both.b.axes[axis_of_b].empty();
+    if (!is_one && !pair_axis(both, axis, axis_of_b)) return refuse();
+  }
+  return both;
+}
+
+bool is_wider(const TensorView& a, const TensorView& b) {
+  const auto elements = [](const TensorView& v) {
+    double n = 1;
+    for (const Factor& factor : v.memory) n *= static_cast<double>(factor.size);
+    return n;
+  };
+  return elements(a) > elements(b) || (elements(a) == elements(b) && a.axes.size() >= b.axes.size());
+}
+
+// The shape in which `a` is written so that each of its dimensions is wholly in b or wholly not: its own, where that will do.
+std::vector<int64_t> common_shape(const Broadcast& both) {
+  const auto& memory = both.a.memory;
+  std::vector<int64_t> grouped;
+  for (size_t n = 0; n < memory.size(); ++n) {
+    const bool goes_on = n > 1 && both.has(memory[n].id) == both.has(memory[n - 1].id);
+    goes_on ? grouped.back() *= memory[n].size : (grouped.push_back(memory[n].size), 0);
+  }
+  size_t next = 0;
+  for (const int64_t dimension : both.a.written) {
+    int64_t rest = dimension;
+    const size_t first = next;
+    while (next < memory.size() && (rest > 1 || memory[next].size == 1)) {
+      if (rest % memory[next].size != 0 || both.has(memory[next].id) != both.has(memory[first].id)) return grouped;
+      rest /= memory[next++].size;
+    }
+    if (rest != 1) return grouped;
+  }
+  return next == memory.size() ? both.a.written : grouped;
+}
+
+// b's shape beside it: 1 where it is broadcast.
+std::vector<int64_t> shape_beside(const Broadcast& both, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> result;
+  size_t next = 0;
+  for (const int64_t dimension : shape) {
+    int64_t rest = dimension;
+    bool is_in_b = false;
+    while (next < both.a.memory.size() && (rest > 1 || both.a.memory[next].size == 1)) {
+      is_in_b = is_in_b || both.has(both.a.memory[next].id);
+      rest /= both.a.memory[next++].size;
+    }
+    result.push_back(is_in_b ? dimension : 1);
+  }
+  return result;
+}
+
+void append_two(Importer& net, NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
+  const auto both = broadcast(reader, a, second.view);
+  if (!both) return;
+  std::vector<int> ids;
+  for (const Factor& factor_of_a : both->a.memory) {
+    for (const auto& [p, q] : both->pairs) {
+      if (p == factor_of_a.id) ids.push_back(q);
+    }
+  }
+  const std::vector<int64_t> shape = common_shape(*both);
+  std::vector<int64_t> beside = shape_beside(*both, shape);
+  if (shape.size() > 4) return reader.refuse("is broadcast along axes that lie too far apart");
+  std::string other;
+  if (second.form == ImportForm::kConstant) {
+    while (beside.size() > 1 && beside.front() == 1) beside.erase(beside.begin());
+    ImportValue constant = second;
+    constant.view = both->b;
+    constant.repeats = false;
+    other = net.learned(reader.node(), constant, ids, beside);
+  } else {
+    if (std::count(ids.begin(), ids.end(), TensorView::kBatch) == 0) return reader.refuse("is broadcast along the batch, which is not available");
+    const auto ordered = net.in_order(reader, both->b, ids);
+    if (!ordered) return;
+    other = net.written_as(*ordered, beside).node;
+  }
+  const TensorView first = net.written_as(both->a, shape);
+  if (reader.failed()) return;
+  ImportValue result;
+  result.form = ImportForm::kTensor;
+  result.view = net.append({{"op", op}}, net.name_of(reader.node()), {first.node, other}, first);
+  result.factor = factor;
+  net.set(reader, result);
+}
+
+// A constant that is added to each row of what a linear layer without a bias wrote, and to nothing else: its bias.
+bool becomes_bias(Importer& net, NodeReader& reader, const ImportValue& x, size_t place, const ImportValue& constant) {
+  json* layer = net.node_called(x.view.node);
+  if (layer == nullptr || layer->at("op") != "linear" || layer->at("bias") == true || !constant.is_parameter || x.factor != 1) return false;
+  const std::vector<int64_t> shape = constant.view.shape();
+  const int64_t features = layer->at("features");
+  if (shape != std::vector<int64_t>{features} || x.view.axes.back().size() != 1 || x.view.memory.back().id != x.view.axes.back()[0]) return false;
+  if (net.only_reader_of(reader.node().inputs[place]) != &reader.node()) return false;
+  (*layer)["bias"] = true;
+  net.add_weight(x.view.node + ".bias", constant);
+  net.pass(reader, x);
+  return true;
+}
+
+// What a normalised value, its weight and its bias are together.
+void finish_norm(Importer& net, NodeReader& reader, const ImportValue& scaled, const ImportValue& beta) {
+  const bool is_layer = scaled.groups == 0;
+  const auto laid = is_layer ? net.rows(reader, scaled.view) : net.images(reader, scaled.view);
+  if (!laid) return;
+  const int64_t channels = laid->written.back();
+  const std::vector<int64_t> right = {channels};
+  for (const ImportValue* part : {scaled.other.get(), &beta}) {
+    int64_t elements = 1;
+    for (const Factor& factor : part->view.memory) elements *= factor.size;
+    const size_t channel = is_layer ? 0 : laid->axes.size() - 2;  // axes behind the channels'
+    const auto& axes = part->view.axes;
+    const bool lies_right = axes.size() > channel && !axes[axes.size() - 1 - channel].empty();
+    if (part->tensor == nullptr || elements != channels || !lies_right) return reader.refuse("its weight and bias must be constants, of one number for each of " + std::to_string(channels) + " channels");
+  }
+  const OnnxTensor* gamma = scaled.other->tensor;
+  const std::string name = net.name_of(reader.node(), gamma);
+  const auto add = [&](const char* ending, const ImportValue& part) {
+    std::vector<int> ids;
+    for (const auto& axis : part.view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
+    net.add_weight(name + ending, part, ids, right);
+  };
+  add(".weight", *scaled.other);
+  add(".bias", beta);
+  json node = {{"op", is_layer ? "layer_norm" : "group_norm"}, {"epsilon", scaled.epsilon}};
+  if (!is_layer) node["groups"] = scaled.groups;
+  net.note_joined(node.at("op"));
+  net.set_tensor(reader, net.append(node, name, {laid->node}, *laid));
+}
+
+// A function's name by the gate that x is multiplied by; "" for none.
+std::string gated_by(Importer& net, const TensorView& x, const TensorView& gate) {
+  const json* node = net.node_called(gate.node);
+  if (node == nullptr || node->at("inputs").size() != 1 || x.shape() != gate.shape() || x.written != gate.written) return "";
+  const auto reads_x = [&](const json& each) { return each.at("inputs").size() == 1 && each.at("inputs")[0] == x.node; };
+  if (reads_x(*node) && node->at("op") == "sigmoid") return "silu";
+  if (reads_x(*node) && node->at("op") == "hardsigmoid") return "hardswish";
+  const json* below = node->at("op") == "tanh" ? net.node_called(node->at("inputs")[0]) : nullptr;
+  return below != nullptr && below->at("op") == "softplus" && reads_x(*below) ? "mish" : "";
+}
+
+// Each answers whether it was what the node is.
+bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& y, bool divides) {
+  const auto number = net.known_scalar(y);
+  if (number && x.form == ImportForm::kErfTerm) {
+    ImportValue term = x;
+    term.times *= divides ? 1 / *number : *number;
+    return net.set(reader, term), true;
+  }
+  const bool may_scale = x.form == ImportForm::kTensor || x.form == ImportForm::kScores || x.form == ImportForm::kKept;
+  if (!number || !may_scale || (divides && *number == 0)) return false;
+  ImportValue scaled = x;
+  scaled.factor *= divides ? 1 / *number : *number;
+  if (std::abs(scaled.factor - 1) < 1e-6) scaled.factor = 1;
+  net.pass(reader, scaled);
+  return true;
+}
+
+bool is_gelu(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& term) {
+  if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || x.view.node != term.view.node) return false;
+  ImportValue gelu = x;
+  gelu.view = net.append({{"op", "gelu"}, {"tanh", false}}, net.name_of(reader.node()), {x.view.node}, x.view);
+  gelu.factor = 2 * x.factor * term.times;  // x (1 + erf(x / sqrt(2))) is twice the GELU
+  if (std::abs(gelu.factor - 1) < 1e-6) gelu.factor = 1;
+  net.note_joined("gelu");
+  net.set(reader, gelu);
+  return true;
+}
+
+bool is_gate(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& gate) {
+  if (x.form != ImportForm::kTensor || gate.form != ImportForm::kTensor) return false;
+  const std::string function = gated_by(net, x.view, gate.view);
+  if (function.empty() || gate.factor != 1 || x.factor != 1) return false;
+  net.note_joined(function);
+  net.set_tensor(reader, net.append({{"op", function}}, net.name_of(reader.node()), {x.view.node}, x.view));
+  return true;
+}
+
+bool is_norm_weight(Importer& net, NodeReader& reader, const ImportValue& normed, const ImportValue& gamma) {
+  if (normed.form != ImportForm::kNormed || gamma.form != ImportForm::kConstant) return false;
+  ImportValue scaled = normed;
+  scaled.form = ImportForm::kScaled;
+  scaled.other = std::make_shared<ImportValue>(gamma);
+  net.set(reader, scaled);
+  return true;
+}
+
+// For operands in either order.
+template <typename Try>
+bool either(const ImportValue& a, const ImportValue& b, const Try& is) {
+  return is(a, b) || is(b, a);
+}
+
+// What is left: both are values, or one is a parameter.
+void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue a, ImportValue b) {
+  const bool multiplies = std::string(op) == "multiply";
+  if (a.form == ImportForm::kConstant && b.form == ImportForm::kConstant) return reader.refuse("computes with the parameters alone, which is not available (yet)");
+  if (a.form == ImportForm::kConstant) std::swap(a, b);
+  double factor = 1;
+  for (ImportValue* each : {&a, &b}) {
+    if (each->form == ImportForm::kConstant) {
+      if (each->tensor == nullptr) return reader.refuse("reads numbers that the model computes, which is not available (yet)");
+      continue;
+    }
+    if (multiplies && each->form == ImportForm::kTensor) factor *= each->factor, each->factor = 1;
+    const auto whole = net.whole(reader, *each);
+    if (!whole) return;
+    each->view = *whole;
+    each->form = ImportForm::kTensor;
+  }
+  if (b.form == ImportForm::kTensor && !is_wider(a.view, b.view)) std::swap(a, b);
+  append_two(net, reader, op, a.view, b, factor);
+}
+
+struct Two {
+  ImportValue a, b;
+  bool are_known;
+};
+Two two_of(Importer& net, NodeReader& reader) {
+  Two two = {net.value(reader, 0), net.value(reader, 1), true};
+  two.are_known = two.a.form != ImportForm::kUnknown && two.b.form != ImportForm::kUnknown;
+  return two;
+}
+
+void read_mul(Importer& net, NodeReader& reader) {
+  const auto [a, b, are_known] = two_of(net, reader);
+  if (!are_known) return;
+  if (a.form == ImportForm::kCentred && b.form == ImportForm::kCentred && reader.node().inputs[0] == reader.node().inputs[1]) {
+    ImportValue square = a;
+    square.form = ImportForm::kSquare;
+    return net.set(reader, square);
+  }
+  if (either(a, b, [&](const ImportValue& x, const ImportValue& y) {
+        return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) || is_norm_weight(net, reader, x, y) || is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y);
+      })) {
+    return;
+  }
+  read_any_two(net, reader, "multiply", a, b);
+}
+
+void read_div(Importer& net, NodeReader& reader) {
+  const auto [a, b, are_known] = two_of(net, reader);
+  if (!are_known || is_scaled_by_number(net, reader, a, b, true)) return;
+  if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && a.view.node == b.view.node) {
+    ImportValue normed = b;
+    normed.form = ImportForm::kNormed;
+    return net.set(reader, normed);
+  }
+  reader.refuse(std::string("divides ") + form_text(a.form) + " by " + form_text(b.form) + "; available is a number, and a layer norm's deviation");
+}
+
+void read_add(Importer& net, NodeReader& reader) {
+  const auto [a, b, are_known] = two_of(net, reader);
+  if (!are_known) return;
+  const auto is_form_and_number = [&](const ImportValue& x, const ImportValue& y) {
+    const auto number = net.known_scalar(y);
+    if (!number) return false;
+    ImportValue result = x;
+    if (x.form == ImportForm::kErf && *number == 1) {
+      result.form = ImportForm::kErfTerm;
+    } else if (x.form == ImportForm::kVariance && *number > 0) {
+      result.epsilon = *number;
+    } else if (*number != 0) {
+      return false;
+    }
+    net.set(reader, result);
+    return true;
+  };
+  const auto is_norm_bias = [&](const ImportValue& x, const ImportValue& y) {
+    if (x.form != ImportForm::kScaled || y.form != ImportForm::kConstant) return false;
+    finish_norm(net, reader, x, y);
+    return true;
+  };
+  if (either(a, b, is_form_and_number) || either(a, b, is_norm_bias)) return;
+  if (a.form == ImportForm::kTensor && b.form == ImportForm::kConstant && becomes_bias(net, reader, a, 0, b)) return;
+  if (b.form == ImportForm::kTensor && a.form == ImportForm::kConstant && becomes_bias(net, reader, b, 1, a)) return;
+  read_any_two(net, reader, "add", a, b);
+}
+
+void read_sub(Importer& net, NodeReader& reader) {
+  const auto [a, b, are_known] = two_of(net, reader);
+  if (!are_known) return;
+  if (a.form == ImportForm::kTensor && b.form == ImportForm::kMean && a.view.node == b.view.node && a.factor == b.factor) {
+    ImportValue centred = a;
+    centred.form = ImportForm::kCentred;
+    return net.set(reader, centred);
+  }
+  if (a.form != ImportForm::kTensor || b.form != ImportForm::kTensor) return reader.refuse(std::string("takes ") + form_text(b.form) + " from " + form_text(a.form) + ", which is not available (yet)");
+  ImportValue taken = b;
+  taken.factor = -b.factor;
+  read_any_two(net, reader, "add", a, taken);
+}
+
+}  // namespace
+
+const OnnxOps& pointwise_ops() {
+  static const OnnxOps ops = {{"Relu", read_relu}, {"Sigmoid", read_sigmoid}, {"Tanh", read_tanh}, {"Softplus", read_softplus}, {"Mish", read_mish},
+                              {"HardSwish", read_hardswish}, {"HardSigmoid", read_hardsigmoid}, {"LeakyRelu", read_leaky_relu}, {"Elu", read_elu}, {"Gelu", read_gelu},
+                              {"Clip", read_clip}, {"Erf", read_erf}, {"Sqrt", read_sqrt}, {"Pow", read_pow}, {"Dropout", read_dropout}, {"Identity", read_identity},
+                              {"Cast", read_cast}, {"Mul", read_mul}, {"Div", read_div}, {"Add", read_add}, {"Sub", read_sub},
+                              {"RandomUniformLike", read_uniform}, {"Less", read_less}, {"Greater", read_greater}, {"Where", read_where}};
+  return ops;
+}
+
+}  // namespace reprise

@@ -1,0 +1,50 @@
+// How a value of a model lies in what a node of our net writes.
+// Here because a model moves axes about at no cost (Transpose, Reshape, Squeeze), where a net would have to move numbers: most of these moves
+// only say how the same numbers are read, and none has to be made before an op needs its input in another order.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace reprise {
+
+// A run of the numbers' order, as a digit of a number: memory is the digits from the outermost to the innermost.
+struct Factor {
+  int id;
+  int64_t size;
+};
+
+//   images   model [N, C, H, W]       memory N H W C      axes {N} {C} {H} {W}
+//   tokens   model [N, H W, C]        memory N H W C      axes {N} {H W} {C}     by Reshape and Transpose: nothing has moved
+//   heads    model [N, 3, T, D]       memory N T 3 D      axes {N} {3} {T} {D}   of what a linear layer wrote as [N, T, 3 D]
+struct TensorView {
+  static constexpr int kBatch = 0;  // the id of the batch's factor, always the first in memory and never cut
+
+  std::string node;                    // that writes it
+  std::vector<int64_t> written;        // the shape that it writes, batch first
+  std::vector<Factor> memory;          // of one element more than 1 each, but for the batch's
+  std::vector<std::vector<int>> axes;  // of the model's value: ids of the factors of each, outermost first; none where the axis is 1
+
+  // Of a value that has these axes, in this order in memory (indices of axes, the batch's first).
+  static TensorView of(const std::string& node, const std::vector<int64_t>& shape, const std::vector<size_t>& order, const std::vector<int64_t>& written);
+
+  int64_t size(int id) const;
+  int64_t axis_size(size_t axis) const;
+  std::vector<int64_t> shape() const;
+
+  // The same numbers read otherwise. Of a shape that cuts a factor where it cannot be cut: nothing.
+  TensorView transposed(const std::vector<size_t>& order) const;
+  std::optional<TensorView> reshaped(const std::vector<int64_t>& shape) const;
+
+  // Another node's value of the same layout.
+  TensorView by(const std::string& writer) const;
+  // Of the same layout but for one axis, which is of another size; it must be whole, and the innermost in memory or written by itself.
+  int fresh_id() const;
+  // A factor as two, the outer of this size.
+  void cut(int id, int64_t outer);
+  size_t place(int id) const;  // in memory
+};
+
+}  // namespace reprise
