@@ -1,0 +1,372 @@
+#!/usr/bin/python3
+# Makes tests/golden/nets: small nets of the shapes that people bring, as both of torch's exporters write them, and what they compute.
+# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript, and is run by
+# build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
+import copy
+import json
+import os
+import sys
+
+import onnx
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.nn import functional as F
+
+kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "nets")
+kBatch, kClasses = 3, 5
+
+
+def conv_bn(inputs, outputs, kernel, activation, stride=1, groups=1, dilation=1):
+  return nn.Sequential(
+      nn.Conv2d(inputs, outputs, kernel, stride, dilation * (kernel // 2), dilation, groups, bias=False), nn.BatchNorm2d(outputs), activation())
+
+
+class Gate(nn.Module):
+  """Squeeze and excitation (Hu et al. 2018)."""
+
+  def __init__(self, channels, squeezed, activation, gate):
+    super().__init__()
+    self.fc1, self.fc2 = nn.Conv2d(channels, squeezed, 1), nn.Conv2d(squeezed, channels, 1)
+    self.activation, self.gate = activation(), gate()
+
+  def forward(self, x):
+    return x * self.gate(self.fc2(self.activation(self.fc1(F.adaptive_avg_pool2d(x, 1)))))
+
+
+class Inverted(nn.Module):
+  """The block of MobileNetV2, V3 and EfficientNet: widen, by channel, gate, narrow."""
+
+  def __init__(self, inputs, outputs, kernel, stride, activation, gate=None, widened=2):
+    super().__init__()
+    inner = widened * inputs
+    layers = [conv_bn(inputs, inner, 1, activation), conv_bn(inner, inner, kernel, activation, stride, inner)]
+    if gate is not None:
+      layers.append(Gate(inner, 4, *gate))
+    self.layers = nn.Sequential(*layers, conv_bn(inner, outputs, 1, nn.Identity))
+    self.adds = stride == 1 and inputs == outputs
+
+  def forward(self, x):
+    return x + self.layers(x) if self.adds else self.layers(x)
+
+
+class Classifier(nn.Module):
+
+  def __init__(self, features, channels, hidden=0, activation=nn.Hardswish):
+    super().__init__()
+    self.features = features
+    self.head = nn.Sequential(nn.Linear(channels, hidden), activation(), nn.Linear(hidden, kClasses)) if hidden else nn.Linear(channels, kClasses)
+
+  def forward(self, x):
+    return self.head(self.features(x).mean((2, 3)))
+
+
+def mobilenet_v2():
+  return Classifier(
+      nn.Sequential(conv_bn(3, 8, 3, nn.ReLU6, 2), Inverted(8, 8, 3, 1, nn.ReLU6), Inverted(8, 12, 3, 2, nn.ReLU6), conv_bn(12, 20, 1, nn.ReLU6)), 20)
+
+
+def mobilenet_v3():
+  return Classifier(
+      nn.Sequential(conv_bn(3, 8, 3, nn.Hardswish, 2), Inverted(8, 8, 3, 1, nn.ReLU, (nn.ReLU, nn.Hardsigmoid)),
+                    Inverted(8, 12, 5, 2, nn.Hardswish, (nn.ReLU, nn.Hardsigmoid))), 12, 16)
+
+
+def efficientnet():
+  return Classifier(
+      nn.Sequential(conv_bn(3, 8, 3, nn.SiLU, 2), Inverted(8, 8, 3, 1, nn.SiLU, (nn.SiLU, nn.Sigmoid)), Inverted(8, 12, 5, 2, nn.SiLU, (nn.SiLU, nn.Sigmoid)),
+                    conv_bn(12, 20, 1, nn.SiLU)), 20)
+
+
+class ChannelsLast(nn.LayerNorm):
+
+  def forward(self, x):
+    return F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias, self.eps).permute(0, 3, 1, 2)
+
+
+class ConvNextBlock(nn.Module):
+
+  def __init__(self, channels):
+    super().__init__()
+    self.conv, self.norm = nn.Conv2d(channels, channels, 7, padding=3, groups=channels), nn.LayerNorm(channels, eps=1e-6)
+    self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+    self.scale = nn.Parameter(torch.ones(channels, 1, 1))
+
+  def forward(self, x):
+    y = self.norm(self.conv(x).permute(0, 2, 3, 1))
+    return x + self.scale * self.down(F.gelu(self.up(y))).permute(0, 3, 1, 2)
+
+
+def convnext():
+  return Classifier(
+      nn.Sequential(nn.Conv2d(3, 8, 4, 4), ChannelsLast(8), ConvNextBlock(8), ChannelsLast(8), nn.Conv2d(8, 12, 2, 2), ConvNextBlock(12)), 12)
+
+
+class Vit(nn.Module):
+  """torchvision's: a class token, learned positions, torch's own attention."""
+
+  def __init__(self, width=16, heads=2, depth=2, patch=8, side=16):
+    super().__init__()
+    self.patches = nn.Conv2d(3, width, patch, patch)
+    self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+    self.positions = nn.Parameter(torch.zeros(1, (side // patch)**2 + 1, width))
+    self.blocks = nn.ModuleList([nn.TransformerEncoderLayer(width, heads, 2 * width, 0.0, "gelu", batch_first=True, norm_first=True) for _ in range(depth)])
+    self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, kClasses)
+
+  def forward(self, x):
+    tokens = self.patches(x).flatten(2).transpose(1, 2)
+    x = torch.cat([self.cls_token.expand(tokens.shape[0], -1, -1), tokens], 1) + self.positions
+    for block in self.blocks:
+      x = block(x)
+    return self.head(self.norm(x)[:, 0])
+
+
+class DinoBlock(nn.Module):
+  """timm's block: one layer for q, k and v, layer scale."""
+
+  def __init__(self, width, heads):
+    super().__init__()
+    self.heads = heads
+    self.norm1, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+    self.norm2, self.fc1, self.fc2 = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+    self.gamma1, self.gamma2 = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
+
+  def forward(self, x):
+    n, t, c = x.shape
+    q, k, v = self.qkv(self.norm1(x)).reshape(n, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+    y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, t, c)
+    x = x + self.gamma1 * self.proj(y)
+    return x + self.gamma2 * self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+class Dino(nn.Module):
+
+  def __init__(self, width=16, heads=4):
+    super().__init__()
+    self.patches = nn.Conv2d(3, width, 4, 4)
+    self.pos_embed = nn.Parameter(torch.zeros(1, 16, width))
+    self.blocks = nn.Sequential(DinoBlock(width, heads), DinoBlock(width, heads))
+    self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, kClasses)
+
+  def forward(self, x):
+    x = self.blocks(self.patches(x).flatten(2).transpose(1, 2) + self.pos_embed)
+    return self.head(self.norm(x).mean(1))
+
+
+class PoolBlock(nn.Module):
+
+  def __init__(self, channels):
+    super().__init__()
+    self.norm1, self.norm2 = nn.GroupNorm(1, channels), nn.GroupNorm(2, channels)
+    self.pool = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+    self.fc1, self.fc2 = nn.Conv2d(channels, 2 * channels, 1), nn.Conv2d(2 * channels, channels, 1)
+    self.scale = nn.Parameter(torch.ones(channels))
+
+  def forward(self, x):
+    y = self.norm1(x)
+    x = x + self.scale.unsqueeze(-1).unsqueeze(-1) * (self.pool(y) - y)
+    return x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+
+
+def poolformer():
+  return Classifier(nn.Sequential(nn.Conv2d(3, 8, 7, 4, 2), PoolBlock(8), nn.Conv2d(8, 12, 3, 2, 1), PoolBlock(12)), 12)
+
+
+class Shuffle(nn.Module):
+
+  def __init__(self, channels):
+    super().__init__()
+    half = channels // 2
+    self.branch = nn.Sequential(conv_bn(half, half, 1, nn.ReLU), conv_bn(half, half, 3, nn.Identity, groups=half), conv_bn(half, half, 1, nn.ReLU))
+
+  def forward(self, x):
+    a, b = x.chunk(2, 1)
+    y = torch.cat([a, self.branch(b)], 1)
+    n, c, h, w = y.shape
+    return y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+
+
+def shufflenet():
+  return Classifier(nn.Sequential(conv_bn(3, 12, 3, nn.ReLU, 2), nn.MaxPool2d(3, 2, 1), Shuffle(12), Shuffle(12), conv_bn(12, 16, 1, nn.ReLU)), 16)
+
+
+class Dense(nn.Module):
+
+  def __init__(self, channels, growth):
+    super().__init__()
+    self.layers = nn.ModuleList([nn.Sequential(nn.BatchNorm2d(channels + i * growth), nn.ReLU(), nn.Conv2d(channels + i * growth, growth, 3, padding=1, bias=False)) for i in range(3)])
+
+  def forward(self, x):
+    for layer in self.layers:
+      x = torch.cat([x, layer(x)], 1)
+    return x
+
+
+def densenet():
+  return Classifier(nn.Sequential(conv_bn(3, 8, 3, nn.ReLU), Dense(8, 4), conv_bn(20, 10, 1, nn.ReLU), nn.AvgPool2d(2, 2), Dense(10, 4), nn.BatchNorm2d(22), nn.LeakyReLU(0.1)), 22)
+
+
+class GroupedBlock(nn.Module):
+
+  def __init__(self, channels):
+    super().__init__()
+    self.layers = nn.Sequential(conv_bn(channels, channels, 1, nn.ReLU), conv_bn(channels, channels, 3, nn.ReLU, groups=4), conv_bn(channels, channels, 1, nn.Identity))
+
+  def forward(self, x):
+    return F.relu(x + self.layers(x))
+
+
+def resnext():
+  return Classifier(nn.Sequential(conv_bn(3, 16, 3, nn.ReLU, 2), GroupedBlock(16), conv_bn(16, 16, 3, nn.ELU, dilation=2), GroupedBlock(16)), 16)
+
+
+class Unet(nn.Module):
+  """An encoder, a decoder with skips, and a head that reads all of the image."""
+
+  def __init__(self, width=6):
+    super().__init__()
+    self.down1, self.down2, self.bottom = conv_bn(3, width, 3, nn.SiLU), conv_bn(width, 2 * width, 3, nn.SiLU), conv_bn(2 * width, 4 * width, 3, nn.Mish)
+    self.up2, self.up1 = conv_bn(6 * width, 2 * width, 3, nn.SiLU), conv_bn(3 * width, width, 3, nn.Softplus)
+    self.head = nn.Linear(width * 16, kClasses)
+
+  def forward(self, x):
+    a = self.down1(x)
+    b = self.down2(F.max_pool2d(a, 2))
+    c = self.bottom(F.max_pool2d(b, 2))
+    y = self.up2(torch.cat([F.interpolate(c, scale_factor=2, mode="nearest"), b], 1))
+    y = self.up1(torch.cat([F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False), a], 1))
+    return self.head(torch.flatten(F.avg_pool2d(y, 4), 1))
+
+
+class Csp(nn.Module):
+  """YOLOv8's C2f."""
+
+  def __init__(self, inputs, outputs):
+    super().__init__()
+    half = outputs // 2
+    self.first, self.last = conv_bn(inputs, outputs, 1, nn.SiLU), conv_bn(3 * half, outputs, 1, nn.SiLU)
+    self.inner = nn.Sequential(conv_bn(half, half, 3, nn.SiLU), conv_bn(half, half, 3, nn.SiLU))
+
+  def forward(self, x):
+    a, b = self.first(x).chunk(2, 1)
+    return self.last(torch.cat([a, b, b + self.inner(b)], 1))
+
+
+class Yolo(nn.Module):
+  """A backbone with pooling in series and a neck of two scales."""
+
+  def __init__(self, width=8):
+    super().__init__()
+    self.stem, self.c3, self.down = conv_bn(3, width, 3, nn.SiLU, 2), Csp(width, width), conv_bn(width, 2 * width, 3, nn.SiLU, 2)
+    self.squeeze, self.expand = conv_bn(2 * width, width, 1, nn.SiLU), conv_bn(4 * width, 2 * width, 1, nn.SiLU)
+    self.neck, self.head = Csp(3 * width, width), nn.Linear(3 * width, kClasses)
+
+  def forward(self, x):
+    c3 = self.c3(self.stem(x))
+    p = [self.squeeze(self.down(c3))]
+    for _ in range(3):
+      p.append(F.max_pool2d(p[-1], 5, 1, 2))
+    c5 = self.expand(torch.cat(p, 1))
+    n3 = self.neck(torch.cat([F.interpolate(c5, scale_factor=2.0, mode="nearest"), c3], 1))
+    return self.head(torch.cat([n3.mean((2, 3)), c5.mean((2, 3))], 1))
+
+
+kNets = {"mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo}
+
+
+def gradients(net, x, labels):
+  net.zero_grad()
+  loss = F.cross_entropy(net(x), labels)
+  loss.backward()
+  return loss.item(), {name: parameter.grad.double().clone() for name, parameter in net.named_parameters()}
+
+
+def distance(a, b):
+  return torch.linalg.vector_norm(a - b).item()
+
+
+def nudged(net, generator):
+  other = copy.deepcopy(net)
+  with torch.no_grad():
+    for parameter in other.parameters():
+      parameter.mul_(1 + (torch.rand(parameter.shape, generator=generator) - 0.5) * 2**-22)
+  return other
+
+
+def evaluation(net, x, labels):
+  with torch.no_grad():
+    return F.cross_entropy(net.eval()(x), labels).item()
+
+
+def attempt(name, seed):
+  """A net, its batch and its gradients; None where other f32 runs would not keep to PyTorch's own distance."""
+  torch.manual_seed(seed)
+  net = kNets[name]().train()
+  with torch.no_grad():
+    for parameter in net.parameters():  # no two alike, or an exporter makes one of them
+      if parameter.dim() < 2 or parameter.shape[-1] == 1 and parameter.dim() == 3:
+        parameter.uniform_(0.5, 1.5)
+      else:
+        parameter.normal_(0, (2 / parameter[0].numel())**0.5)
+    for buffer in net.buffers():
+      if buffer.dtype == torch.float32:
+        buffer.uniform_(0.5, 1.5)
+  x, labels = torch.randn(kBatch, 3, 16, 16), torch.randint(0, kClasses, (kBatch,))
+  loss64, exact = gradients(copy.deepcopy(net).double(), x.double(), labels)
+  loss32, own = gradients(copy.deepcopy(net), x, labels)
+  bounds = {key: 5 * distance(own[key], exact[key]) for key in exact}
+  generator = torch.Generator().manual_seed(seed)
+  for _ in range(4):
+    _, other = gradients(nudged(net, generator), x, labels)
+    if any(distance(other[key], exact[key]) > 0.6 * bounds[key] for key in exact):
+      return None
+  golden = {"seed": seed, "has_batch_norm": any(isinstance(module, nn.BatchNorm2d) for module in net.modules())}
+  for key, f64, f32 in (("loss", loss64, loss32), ("evaluation_loss", evaluation(copy.deepcopy(net).double(), x.double(), labels), evaluation(copy.deepcopy(net), x, labels))):
+    golden[key + "_f64"] = f64
+    golden[key.replace("_loss", "") + "_tolerance"] = max(1e-5 * abs(f64), 10 * abs(f64 - f32))
+  golden["bounds"] = bounds
+  return net, x, labels, exact, golden
+
+
+def export(net, x, path, dynamo):
+  shared = dict(input_names=["x"], opset_version=18 if dynamo else 17)
+  if dynamo:
+    torch.onnx.export(net, (x,), path, dynamo=True, external_data=False, dynamic_shapes=({0: torch.export.Dim("batch")},), **shared)
+  else:
+    torch.onnx.export(net, (x,), path, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {0: "batch"}}, **shared)
+  model = onnx.load(path)  # without where in this machine's folders each node comes from
+  del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
+  for node in model.graph.node:
+    del node.metadata_props[:]
+    node.doc_string = ""
+  onnx.save(model, path)
+
+
+def make(name, folder):
+  seed = 0
+  found = None
+  while found is None:
+    seed += 1
+    found = attempt(name, seed)
+    if seed > 400:
+      raise SystemExit(f"{name}: no seed keeps to the bounds")
+  net, x, labels, exact, golden = found
+  for dynamo in (False, True):
+    export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
+  tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
+  save_file({**tensors, "x": x, "labels": labels.int()}, os.path.join(folder, name + ".safetensors"))
+  with open(os.path.join(folder, name + ".json"), "w") as file:
+    file.write(json.dumps(golden, indent=1) + "\n")
+  print(f"{name}: seed {seed}, loss {golden['loss_f64']:.6f}", flush=True)
+
+
+def main():
+  folder = sys.argv[1] if len(sys.argv) > 1 else kFolder
+  os.makedirs(folder, exist_ok=True)
+  for name in sys.argv[2:] or kNets:
+    make(name, folder)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,144 @@
+// Nets of the shapes that people bring, as both of torch's exporters write them: after import each gradient lies as near to f64 as PyTorch's own in
+// f32 (tests/golden/nets/README.md), under two schedules.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/runtime/training_harness.h"
+#include "tools/formats/output_file.h"
+#include "tools/onnx/import_net.h"
+#include "tools/snapshots/initial_weights.h"
+#include "tools/snapshots/state_tensors.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kGoldens = "tests/golden/nets/";
+
+std::vector<std::string> golden_nets() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(kGoldens)) {
+    const std::string name = entry.path().filename();
+    if (name.ends_with(".onnx")) names.push_back(name.substr(0, name.size() - 5));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+template <typename T>
+std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor& stored = file.tensors().at(name);
+  std::vector<T> numbers(stored.bytes / sizeof(T));
+  file.read(stored, 0, numbers.data(), stored.bytes);
+  return numbers;
+}
+
+// One batch, again and again.
+struct OneBatch {
+  std::vector<float> images;  // [N,H,W,C]
+  std::vector<int32_t> labels;
+
+  BatchSource source() {
+    return {this, fill, [](void* self, uint64_t) { return static_cast<uint64_t>(static_cast<OneBatch*>(self)->labels.size()); }};
+  }
+  static Status fill(void* self, uint64_t, uint32_t, BatchSink& sink) {
+    const OneBatch& batch = *static_cast<OneBatch*>(self);
+    sink.add(batch.images.data(), batch.images.size() * sizeof(float), batch.labels.data(), batch.labels.size());
+    return ok_status();
+  }
+};
+
+// [A, inner, outer] of [A, outer, inner]: from torch's order of channels to ours, or back.
+std::vector<float> swapped(const std::vector<float>& numbers, size_t outer, size_t inner) {
+  std::vector<float> result;
+  for (size_t a = 0; a < numbers.size(); a += outer * inner) {
+    for (size_t i = 0; i < inner; ++i) {
+      for (size_t o = 0; o < outer; ++o) result.push_back(numbers[a + o * inner + i]);
+    }
+  }
+  return result;
+}
+
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < b.size(); ++i) sum += std::pow(double{a[i]} - double{b[i]}, 2);
+  return std::sqrt(sum);
+}
+
+class ImportedNets : public ::testing::TestWithParam<std::string> {
+ protected:
+  ImportedNets() : name_(GetParam().substr(0, GetParam().find('.'))), golden_(json::parse(read_file(kGoldens + name_ + ".json"))), expected_(kGoldens + name_ + ".safetensors") {
+    const std::vector<float> images = read_tensor<float>(expected_, "x");  // [N,C,H,W]
+    batch_ = {swapped(images, 3, 16 * 16), read_tensor<int32_t>(expected_, "labels")};
+    const ImportReport report = import_net({kGoldens + GetParam() + ".onnx", folder_.file("net.json"), {}, {}, "", ""});
+    EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
+    recipe_ = read_recipe(folder_.file("net.json"));
+    recipe_.batch = static_cast<int>(batch_.labels.size());
+  }
+
+  // Of each parameter that the golden knows.
+  void expect_gradients(const Trainer& trainer, const OwnedPlan& plan) const {
+    size_t compared = 0;
+    for (size_t c = 0; c < plan.carried.size(); ++c) {
+      std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // of d(NAME)
+      for (const char* part : {"weight", "bias"}) {  // torch's own attention has another name for them
+        const std::string theirs = name.substr(0, name.rfind('.') + 1) + "in_proj_" + part;
+        if (name.ends_with(std::string(".") + part) && golden_.at("bounds").contains(theirs)) name = theirs;
+      }
+      ASSERT_TRUE(golden_.at("bounds").contains(name)) << name;
+      const Tensor& tensor = plan.carried[c];
+      const auto bytes = bytes_at(trainer, trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
+      std::vector<float> ours(tensor.elements());
+      std::memcpy(ours.data(), bytes.data(), bytes.size());
+      if (tensor.rank == 4) ours = swapped(ours, size_t{tensor.shape[1]} * tensor.shape[2], tensor.shape[3]);
+      const std::vector<float> theirs = read_tensor<float>(expected_, "d(" + name + ")");
+      ASSERT_EQ(ours.size(), theirs.size()) << name;
+      EXPECT_LE(distance(ours, theirs), golden_.at("bounds").at(name).get<double>()) << name;
+      ++compared;
+    }
+    EXPECT_EQ(compared, golden_.at("bounds").size());
+  }
+
+  const test::TemporaryFolder folder_;
+  const std::string name_;
+  const json golden_;
+  const SafetensorsFile expected_;
+  OneBatch batch_;
+  Recipe recipe_;
+};
+
+TEST_P(ImportedNets, HaveTorchsGradients) {
+  const bool has_statistics = golden_.at("has_batch_norm"), is_folded = GetParam().ends_with(".new");  // which leaves no batch-norm
+  for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
+    const PlannedRun run = plan_run(recipe_, strategy, share);
+    const Plan plan = run.planned.plan.view();
+    const TestArena arena(plan.arena_bytes);
+    const Workers alone = {.stack_bytes = 1 << 20};
+    Trainer trainer;
+    ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
+    read_state(trainer, *open_weights(recipe_.init.from), StatePart::kModel);
+    EvaluationReport evaluated;
+    ASSERT_TRUE(evaluate(trainer, batch_.source(), 1, evaluated).ok());
+    EXPECT_NEAR(evaluated.loss, golden_.at("evaluation_loss_f64").get<double>(), golden_.at("evaluation_tolerance").get<double>()) << strategy;
+    if (has_statistics && is_folded) continue;
+    StepReport report;
+    ASSERT_TRUE(train_step(trainer, batch_.source(), report).ok());
+    EXPECT_NEAR(report.loss, golden_.at("loss_f64").get<double>(), golden_.at("loss_tolerance").get<double>()) << strategy;
+    expect_gradients(trainer, run.planned.plan);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, ImportedNets, ::testing::ValuesIn(golden_nets()), [](const auto& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace reprise
