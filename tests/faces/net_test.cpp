@@ -145,7 +145,7 @@ TEST(Net, RefusesWhatIsWrongByNode) {
       {R"([{"op": "replace", "path": "/nodes/0/op", "value": "conv3d"}])", "model.nodes[0].op", "conv3d", "\"conv\""},
       {R"([{"op": "remove", "path": "/nodes/0/channels"}])", "model.nodes[0].channels"},
       {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 2.5}])", "model.nodes[0].kernel", "integer"},
-      {R"([{"op": "add", "path": "/nodes/0/groups", "value": 2}])", "model.nodes[0].groups", "unknown"},
+      {R"([{"op": "add", "path": "/nodes/0/sharp", "value": 2}])", "model.nodes[0].sharp", "unknown"},
       {R"([{"op": "replace", "path": "/nodes/1/name", "value": "conv1"}])", "model.nodes[1].name", "conv1"},
       {R"([{"op": "replace", "path": "/nodes/1/name", "value": ""}])", "model.nodes[1].name"},
       {R"([{"op": "add", "path": "/nodes/1/inputs", "value": ["fc"]}])", "model.nodes[1].inputs", "fc"},

@@ -218,7 +218,7 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.output = value(12, "r", {-1, 4, 6, 6}); }), {"output \"r\"", "a linear layer"});
   expect_refused(with([](Parts& p) { p.output = value(12, "q", {-1}); }), {"output \"q\"", "no node writes it"});
   expect_refused(with([](Parts& p) { p.nodes = node("Relu", {"b"}, "a") + node("Relu", {"a"}, "b") + node("Gemm", {"b", "fc.weight"}, "y"); }), {"\"a_node\"", "nothing before it writes"});
-  expect_refused(with([](Parts& p) { p.nodes = node("Conv", {"x", "w"}, "a") + node("Gemm", {"a", "fc.weight"}, "y"); }), {"input 1 must be a constant"});
+  expect_refused(with([](Parts& p) { p.nodes = node("Conv", {"x", "w"}, "a") + node("Gemm", {"a", "fc.weight"}, "y"); }), {"reads \"w\", which nothing before it writes"});
   expect_refused(with([](Parts& p) { p.nodes = node("Flatten", {"x"}, "f") + node("Gemm", {"f", "fc.weight"}, "y"); }), {"[3,4]", "rows of 36"});
   expect_refused(with([](Parts& p) { p.nodes = node("MaxPool", {"x"}, "p", integers("kernel_shape", {3, 3, 3})) + node("Gemm", {"p", "fc.weight"}, "y"); }), {"kernel_shape is [3,3,3]"});
   expect_refused(with([](Parts& p) { p.more = bytes(15, ""); }), {"sparse"});
@@ -244,7 +244,7 @@ TEST_F(MadeFile, IsRefusedWhereItLies) {
                     bytes(5, tensor("fc.bias", {3}));
   expect_error(parts.file(), {"net.onnx", "\"c.weight\"", "has 5 bytes", "16"});
   parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 5})) + bytes(5, tensor("fc.bias", {3}));
-  expect_error(parts.file(), {"net.onnx", "\"fc.weight\"", "[3,5]", "[3,4]"});
+  expect_refused(parts, {"(Gemm): its weight [3,5] does not suit rows of 4"});
 }
 
 // Numbers beside the model: in the file that it names, and in no other folder.

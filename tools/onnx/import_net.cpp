@@ -134,6 +134,7 @@ ImportReport import_net(const ImportOrder& order) {
   report.weights = stem + ".safetensors";
   report.model_nodes = file.model().nodes.size();
   report.left_out = net.left_out;
+  report.joined = net.joined;
   report.refused = net.refused;
   if (!report.refused.empty()) return report;
   for (const std::string* output : {&report.recipe, &report.graph, &report.weights}) require_other_file(*output, order.file);
@@ -154,10 +155,14 @@ ImportReport import_net(const ImportOrder& order) {
 }
 
 std::string import_text(const ImportReport& report) {
-  std::string ops;
-  for (const auto& [op, count] : report.ops) ops += (ops.empty() ? "" : ", ") + std::to_string(count) + " " + op;
+  const auto counted = [](const auto& counts) {
+    std::string text;
+    for (const auto& [what, count] : counts) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
+    return text;
+  };
   return report.recipe + ": a recipe of the net in " + report.graph + ", its weights in " + report.weights + "\n  nodes           " + std::to_string(report.nodes) + " of the model's " +
-         std::to_string(report.model_nodes) + ": " + ops + "; " + std::to_string(report.left_out) + " left out, which it does not need\n  links           " + std::to_string(report.links) +
+         std::to_string(report.model_nodes) + ": " + counted(report.ops) + "; " + std::to_string(report.left_out) + " left out, which it does not need\n" +
+         (report.joined.empty() ? "" : "  joined          " + counted(report.joined) + ", each from a chain of nodes\n") + "  links           " + std::to_string(report.links) +
          "\n  parameters      " + std::to_string(report.elements) + " in " + std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
          " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " + std::to_string(report.batch) + "\n";
 }
@@ -167,7 +172,7 @@ json import_json(const ImportReport& report) {
   json ops = json::object();
   for (const auto& [op, count] : report.ops) ops[op] = count;
   return {{"recipe", report.recipe}, {"graph", report.graph}, {"weights", report.weights}, {"model_nodes", report.model_nodes}, {"nodes", report.nodes},
-          {"left_out", report.left_out}, {"ops", ops}, {"links", report.links}, {"parameters", report.elements}, {"trained_parameters", report.trained_elements},
+          {"left_out", report.left_out}, {"ops", ops}, {"joined", report.joined}, {"links", report.links}, {"parameters", report.elements}, {"trained_parameters", report.trained_elements},
           {"batch", report.batch}, {"smallest_budget", report.smallest_budget_bytes}, {"refused", json::array()}};
 }
 

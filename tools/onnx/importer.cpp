@@ -192,7 +192,7 @@ std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter)
   std::string name;
   if (parameter != nullptr) {
     name = parameter->name;
-    for (const char* ending : {".weight", ".bias", ".in_proj_weight"}) {
+    for (const char* ending : {".weight", ".bias", ".in_proj_weight", ".in_proj_bias"}) {
       if (name.ends_with(ending)) name.erase(name.size() - std::string_view(ending).size());
     }
     if (name == parameter->name) name.clear();
@@ -436,7 +436,7 @@ void Importer::read_node(const OnnxNode& node) {
     const ImportValue* value = find(input);
     return !input.empty() && value != nullptr && value->form == ImportForm::kUnknown;
   });
-  if (found != nullptr && !follows) reader.finish();  // else it was not read
+  if (found != nullptr && !follows && !reader.failed()) reader.finish();  // else it was not read to its end
   for (const std::string& output : node.outputs) values_.try_emplace(output);
 }
 

@@ -188,7 +188,7 @@ void read_pool(Importer& net, NodeReader& reader, const char* op) {
   const auto x = net.tensor(reader, 0);
   const bool is_mean = std::string(op) == "avg_pool";
   const bool rounds_up = reader.integer("ceil_mode", 0) != 0;
-  const bool counts_pad = is_mean && reader.integer("count_include_pad", 0) != 0;
+  bool counts_pad = is_mean && reader.integer("count_include_pad", 0) != 0;
   if (!is_mean) reader.require_integer("storage_order", 0);
   if (reader.node().outputs.size() > 1 && !reader.node().outputs[1].empty()) reader.refuse("its second output, the places, is not available");
   const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
@@ -198,7 +198,9 @@ void read_pool(Importer& net, NodeReader& reader, const char* op) {
   WindowReader windows(reader, kernel.size());
   Window window = windows.read(kernel, in);
   if (reader.failed() || !images) return;
-  if (rounds_up && is_mean && counts_pad) return reader.refuse("ceil_mode with count_include_pad is not available");
+  const bool has_pad = window.pad != std::vector<int64_t>(4, 0);
+  if (rounds_up && counts_pad && has_pad) return reader.refuse("ceil_mode with count_include_pad and pads is not available");
+  counts_pad = counts_pad && has_pad;  // what rounding up adds does not count
   if (rounds_up) windows.round_up(window, in);
   const TensorView layout = slid(*images, window, images->written[3], reader);
   if (reader.failed()) return;

@@ -59,7 +59,7 @@ const OnnxTensor* bias_behind(Importer& net, const OnnxNode& node) {
   if (sum == nullptr || sum->op != "Add") return nullptr;
   for (const std::string& input : sum->inputs) {
     const ImportValue* value = net.find(input);
-    if (value != nullptr && value->form == ImportForm::kConstant && value->tensor != nullptr && value->tensor->name.ends_with(".bias")) return value->tensor;
+    if (value != nullptr && value->form == ImportForm::kConstant && value->tensor != nullptr && value->tensor->name.ends_with("bias")) return value->tensor;
   }
   return nullptr;
 }
