@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -233,6 +234,22 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       for (const std::string& said : refusals[i].said) EXPECT_NE(line.find(said), std::string::npos) << "no " << said << " in: " << line;
     }
   }
+}
+
+// Twenty parts are three rows and the one that joins these; the second x is a copy, because no row names a value twice.
+TEST(Graph, ConcatTakesAnyNumberOfParts) {
+  Values v;
+  std::vector<ValueId> parts = {v.rows, v.rows};
+  while (parts.size() < 20) parts.push_back(v.graph.columns(v.rows, "part" + std::to_string(parts.size()), 0, std::min(12u, static_cast<uint32_t>(parts.size() - 1))));
+  const size_t before = v.graph.nodes.size();
+  const ValueId y = v.graph.concat(parts, "all", 1);
+  EXPECT_EQ(shape_of(v.graph.tensor(y)), (Shape{6, 24 + 12 * 13 / 2 + 12 * 6}));
+  std::vector<size_t> joined;
+  for (size_t i = before; i < v.graph.nodes.size(); ++i) {
+    if (v.graph.nodes[i].op == Op::kConcat) joined.push_back(v.graph.nodes[i].inputs.size());
+  }
+  EXPECT_EQ(joined, (std::vector<size_t>{8, 8, 4, 3}));
+  EXPECT_EQ(v.graph.nodes.size(), before + 5) << "a copy of rows beside four of concat";
 }
 
 TEST(Graph, ActivationsAreStoredAlike) {

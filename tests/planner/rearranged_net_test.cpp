@@ -157,10 +157,10 @@ double loss(const ParametersInDouble& parameters) {
   const Array stem = product(x, weight("stem"));
   const Array left = box(stem, {0, 0, 0, 0}, {kN, kH, kW, 2}), right = box(stem, {0, 0, 0, 2}, {kN, kH, kW, 2});
   const Array side = joined({left, product(right, weight("mix")), right}, 3);
-  const Array many = product(joined({left, right, left, left, right, left, right, right, left, left}, 3), weight("few"));
+  const Array twice = product(joined({right, left, right}, 3), weight("few"));
   const Array cropped = box(padded(side, {0, 1, 0, 0}, {0, 0, 2, 0}), {0, 0, 1, 0}, {kN, kH, kW, kJoined});
   const Array small = resized(resized(resized(side, 7, 9, squares), 5, 5, corners), kH, kW, nearest);
-  const Array tokens = as(sum(sum(cropped, small), many), {kN, kTokens, kJoined});
+  const Array tokens = as(sum(sum(cropped, small), twice), {kN, kTokens, kJoined});
   Array mixed = product(in_order(tokens, {0, 2, 1}), weight("mixer"));
   for (size_t i = 0; i < mixed.data.size(); ++i) mixed.data[i] += parameters.at("mixer.bias")[i % kTokens];
   const Array all = sum(in_order(mixed, {0, 2, 1}), tokens);

@@ -17,12 +17,12 @@ inline Graph network(DType stored) {
   g.cut(stem);
   const ValueId left = g.slice(stem, "left", 3, 0, 2), right = g.slice(stem, "right", 3, 2, 2);
   const ValueId joined = g.concat({left, g.conv(right, "mix", 2, kPointwise), right}, "joined", 3);
-  const ValueId many = g.conv(g.concat({left, right, left, left, right, left, right, right, left, left}, "many", 3), "few", kJoined, kPointwise);
+  const ValueId twice = g.conv(g.concat({right, left, right}, "twice", 3), "few", kJoined, kPointwise);
   const ValueId padded = g.pad(joined, "padded", {0, 1, 0, 0}, {0, 0, 2, 0});
   const ValueId cropped = g.slice(padded, "cropped", {0, 0, 1, 0}, {kN, kH, kW, kJoined});
   const ValueId large = g.resize(joined, "large", 7, 9, ResizeKind::kBilinear);
   const ValueId small = g.resize(g.resize(large, "smaller", 5, 5, ResizeKind::kBilinearCorners), "small", kH, kW, ResizeKind::kNearest);
-  const ValueId images = g.add(g.add(cropped, small, "sum"), many, "images.sum");
+  const ValueId images = g.add(g.add(cropped, small, "sum"), twice, "images.sum");
   const ValueId tokens = g.reshape(images, "tokens", {kN, kTokens, kJoined});
   g.cut(tokens);
   const ValueId turned = g.transpose(tokens, "turned", {0, 2, 1});
