@@ -290,7 +290,8 @@ class MutantMaker {
       return info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
     };
     if (good_.state.size() > 1) {
-      add_at("writes a parameter", {Fault::kReadOnly}, false, arguments(output),
+      // Of a row that moves: the slot that it no longer writes is still born over the one that it reads.
+      add_at("writes a parameter", {Fault::kReadOnly, Fault::kOverlap}, false, arguments(output),
              [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
                ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
              });
