@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
 #include "tests/faces/command_line.h"
 #include "tests/faces/expect_user_error.h"
@@ -227,6 +228,7 @@ TEST_F(MadeArchive, IsRefusedByWhatIsWrong) {
         a.node(2)["inputs"][1]["arg"] = {{"as_sym_ints", {{{"as_name", "s1"}}}}};
       },
       {"nodes[2]", "s1", "sym_int_values"});
+  expect_error([](Archive& a) { a.values()["x"]["sizes"][1] = {{"as_int", int64_t{1} << 40}}; }, {"tensor_values.x", "from 0 to 2^31"});
   expect_error([](Archive& a) { a.values().erase("x"); }, {"\"x\"", "no sizes"});
 }
 

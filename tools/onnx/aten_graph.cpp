@@ -16,10 +16,12 @@ namespace aten {
 namespace {
 
 constexpr int64_t kOpset = 23;  // in which Attention is an op
-constexpr int64_t kLongestRange = 65536;
+constexpr int64_t kLongestRange = 65536, kMostStep = int64_t{1} << 40, kMostOfWindow = int64_t{1} << 20;
 
 using Names = std::vector<std::string>;
 using Integers = std::vector<int64_t>;
+
+bool is_within(int64_t value, int64_t most) { return value >= -most && value <= most; }
 
 // What torch takes as one number for all axes, or as a number for each.
 Integers for_each_axis(AtenCall& call, const char* name, const Integers& absent, size_t axes) {
@@ -28,6 +30,11 @@ Integers for_each_axis(AtenCall& call, const char* name, const Integers& absent,
   if (values.size() == 1) values.resize(axes, values[0]);
   if (values.size() != axes) call.give_up(std::string("whose ") + name + " is not a number for each axis");
   values.resize(axes, 1);
+  for (int64_t& value : values) {
+    if (is_within(value, kMostOfWindow)) continue;
+    call.give_up(std::string("whose ") + name + " is too large");
+    value = 1;
+  }
   return values;
 }
 // The same before and behind, as ONNX has pads.
@@ -510,7 +517,8 @@ void range(AtenCall& call) {
     const std::string none = call.integers_constant({0}), size = call.add("Squeeze", {call.open_size(shape[0].name), none});
     return void(call.add("Range", {call.integer_constant(0), size, call.integer_constant(1)}, {}, call.output()));
   }
-  if (shape[0].size > kLongestRange) return call.give_up("of too many numbers");
+  if (shape[0].size > kLongestRange || !is_within(start, kMostStep) || !is_within(step, kMostStep))
+    return call.give_up("of too many numbers");
   Integers values(static_cast<size_t>(shape[0].size));
   for (size_t n = 0; n < values.size(); ++n) values[n] = start + static_cast<int64_t>(n) * step;
   call.write_identity(call.integers_constant(values));

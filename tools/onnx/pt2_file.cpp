@@ -18,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int64_t kSchema = 8;  // of any minor version: a change that old readers would misread is a major one
+constexpr int64_t kMostOfAxis = int64_t{1} << 31;
 constexpr uint64_t kMostElements = uint64_t{1} << 32, kMostAxes = 16;
 
 // torch's ScalarType as the schema numbers it, in ONNX's numbers; 0: not to be had.
@@ -160,6 +161,7 @@ class Pt2Reader {
       OnnxValue value = {name, scalar_type(meta.at("dtype")).onnx, {}};
       for (const json& size : meta.at("sizes")) {
         const AtenInteger dimension = symbolic(size);
+        if (dimension.value < 0 || dimension.value > kMostOfAxis) refuse("a size must be from 0 to 2^31, not " + json_shown(size));
         value.shape.push_back({dimension.symbol.empty() ? dimension.value : -1, dimension.symbol});
       }
       graph_.values[name] = std::move(value);
@@ -241,7 +243,7 @@ class Pt2Reader {
     if (key.starts_with("as_tensor") || key.starts_with("as_optional_tensor")) {
       argument.kind = Kind::kTensors;
       each([&](const json& one) { argument.tensors.push_back(tensor_of(one)); });
-      if (key == "as_optional_tensor" && argument.tensors[0].empty()) return {};
+      if (key == "as_optional_tensor" && (argument.tensors.empty() || argument.tensors[0].empty())) return {};
     } else if (key == "as_int" || key == "as_ints" || key == "as_bool" || key == "as_bools" || key == "as_scalar_type") {
       argument.kind = Kind::kIntegers;
       each([&](const json& one) { argument.integers.push_back({one.is_boolean() ? int64_t{one.get<bool>()} : integer(one), ""}); });
