@@ -162,16 +162,10 @@ __device__ inline uint32_t query_of(uint32_t first_query) { return first_query +
 
 // Bit 4 i + j: whether the thread's query i sees key s + j. One word, made in a loop, because registers are few around it.
 template <typename Stored>
-__device__ uint32_t seen_bits(const Head<Stored>& head, uint32_t first_query, uint32_t s) {
+__device__ uint32_t seen_by_queries(const Head<Stored>& head, uint32_t first_query, uint32_t s) {
   uint32_t bits = 0;
   REPRISE_ROLLED
-  for (uint32_t i = 0; i < 4; ++i) {
-    const uint32_t t = query_of(first_query) + i;
-    if (t >= head.T) break;
-    const uint32_t start = head.start(t);
-    REPRISE_UNROLL
-    for (uint32_t j = 0; j < 4; ++j) bits |= uint32_t{head.first_seeing(s + j) <= t && start <= s + j} << (4 * i + j);
-  }
+  for (uint32_t i = 0; i < 4; ++i) bits |= seen_bits(head, query_of(first_query) + i, s) << 4 * i;
   return bits;
 }
 __device__ inline bool is_seen(uint32_t bits, uint32_t i, uint32_t j) { return (bits >> (4 * i + j) & 1) != 0; }
@@ -264,7 +258,7 @@ __global__ void __launch_bounds__(kThreads) attention_forward_tiles(const Attent
     Square scores = multiply_rows(left, right, head.rows(args.qkv, head.q, first_query), head.rows(args.qkv, head.k, first_key));
     if (args.attention.softcap > 0) cap_scores(left, scores, head.scale, args.attention.softcap);
     const float factor = ScoreScale(args, head.scale).factor;
-    const uint32_t s = first_key + 4 * across(), seen = seen_bits(head, first_query, s);
+    const uint32_t s = first_key + 4 * across(), seen = seen_by_queries(head, first_query, s);
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
       REPRISE_UNROLL
@@ -325,7 +319,7 @@ __device__ BackwardTile backward_tile(Shared& left, Shared& right, const Attenti
   if (args.attention.softcap > 0) cap_scores(left, tile.weights, head.scale, args.attention.softcap);
   tile.gradients = multiply_rows(left, right, head.out_rows(args.dy, first_query), head.rows(args.qkv, head.v, first_key));
   const ScoreScale of_scores(args, head.scale);
-  const uint32_t query = query_of(first_query), s = first_key + 4 * across(), seen = seen_bits(head, first_query, s);
+  const uint32_t query = query_of(first_query), s = first_key + 4 * across(), seen = seen_by_queries(head, first_query, s);
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 4; ++i) {
     const uint64_t at = head.lse + query + i;

@@ -47,15 +47,16 @@ struct QueryShape : BackwardShape<kD> {
 template <uint32_t kD>
 struct LaneQueries {
   using Shape = QueryShape<kD>;
-  uint32_t first, end, last_start;  // of the warp; those before `end` exist
-  uint32_t common_end;              // of the keys that all see
+  uint32_t first;                   // of the warp
+  uint32_t end;                     // of the keys that some see
+  uint32_t last_start, common_end;  // of the keys that all see
   float minus_lse[Shape::kDown][2], delta[Shape::kDown][2];
 
-  __device__ LaneQueries(const Head<Bf16>& head, uint32_t first_of_block, const float* lse, const float* deltas)
+  __device__ LaneQueries(const Head<Bf16>& head, uint32_t first_of_block, uint32_t end_of_block, const float* lse, const float* deltas)
       : first(first_of_block + warp_index() * Shape::kOfWarp) {
-    end = static_cast<uint32_t>(least(head.T, first + Shape::kOfWarp));
-    last_start = first < end ? StartRange(head, first, Shape::kOfWarp).last : 0;
-    common_end = first < end ? end_of_common_keys(head, first) : 0;
+    end = end_of_warp_keys(head, first, Shape::kOfWarp, end_of_block);
+    last_start = first < head.T ? StartRange(head, first, Shape::kOfWarp).last : 0;
+    common_end = end_of_common_keys(head, first);
     for_each([&](uint32_t i, uint32_t half) {
       const bool inside = t(i, half) < head.T;
       minus_lse[i][half] = inside ? -kLog2E * lse[head.lse + t(i, half)] : 0.0f;
@@ -74,31 +75,40 @@ struct LaneQueries {
   using Scores = WarpSums<Shape::kDown, Shape::kAcross>;
   // Scores of keys that a query does not see become -infinity.
   __device__ void hide(Scores& scores, const Head<Bf16>& head, uint32_t first_key) const {
+    const uint32_t seen = bits_of(first_key, [&](uint32_t query, uint32_t s) { return seen_bits(head, query, s); });
     for_each([&](uint32_t i, uint32_t half) {
-      const uint32_t start = t(i, half) < head.T ? head.start(t(i, half)) : 0;
       REPRISE_UNROLL
       for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
-        if (head.first_seeing(key(first_key, n)) > t(i, half) || key(first_key, n) < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
+        if (!bit_of(seen, i, half, n)) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
       }
     });
   }
-  // Bit 4 turn + n: what dropout keeps of the lane's four keys of 16; a turn for each 16 keys and each (i, half).
-  __device__ uint32_t kept(const WeightMask& mask, uint32_t first_key) const {
+  // Bit 4 turn + n: what four(query, key) says of the lane's four keys of 16; a turn for each 16 keys and each (i, half).
+  template <typename Four>
+  __device__ uint32_t bits_of(uint32_t first_key, const Four& four) const {
     uint32_t bits = 0;
-    REPRISE_ROLLED  // one copy of Philox
+    REPRISE_ROLLED  // one copy of Philox, and of what tells documents
     for (uint32_t turn = 0; turn < 4; ++turn) {
       const uint32_t row = turn % (2 * Shape::kDown), group = turn / (2 * Shape::kDown);
-      bits |= mask.kept_bits(t(row / 2, row % 2), key(first_key, 4 * group)) << 4 * turn;
+      bits |= four(t(row / 2, row % 2), key(first_key, 4 * group)) << 4 * turn;
     }
     return bits;
+  }
+  // Of row (i, half) and the lane's nth key.
+  __device__ static bool bit_of(uint32_t bits, uint32_t i, uint32_t half, uint32_t n) {
+    const uint32_t turn = 2 * i + half + n / 4 * 2 * Shape::kDown;
+    return (bits >> (4 * turn + n % 4) & 1) != 0;
+  }
+  // What dropout keeps.
+  __device__ uint32_t kept(const WeightMask& mask, uint32_t first_key) const {
+    return bits_of(first_key, [&](uint32_t query, uint32_t s) { return mask.kept_bits(query, s); });
   }
   // Gradients of weights before dropout from those behind it.
   __device__ static void drop(Scores& gradients, uint32_t kept, float factor) {
     for_each([&](uint32_t i, uint32_t half) {
       REPRISE_UNROLL
       for (uint32_t n = 0; n < 2 * Shape::kAcross; ++n) {
-        const uint32_t turn = 2 * i + half + n / 4 * 2 * Shape::kDown;
-        gradients.at[i][n / 2][2 * half + n % 2] *= (kept >> (4 * turn + n % 4) & 1) != 0 ? factor : 0.0f;
+        gradients.at[i][n / 2][2 * half + n % 2] *= bit_of(kept, i, half, n) ? factor : 0.0f;
       }
     });
   }
@@ -128,8 +138,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
   const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kOfBlock;  // the longest walks first
   if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   __syncthreads();
-  const LaneQueries<kD> queries(head(), first_query, args.lse, delta);
   const uint32_t end = end_of_keys(head(), first_query, Shape::kOfBlock);  // of the keys that the block sees
+  const LaneQueries<kD> queries(head(), first_query, end, args.lse, delta);
   uint32_t first_key = StartRange(head(), first_query, Shape::kOfBlock).first / Shape::kWalked * Shape::kWalked;
 
   Shape::Queries::copy(shared, 0, head().rows(args.qkv, head().q, first_query));
@@ -161,7 +171,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     REPRISE_ROLLED
     for (uint32_t row = 0; row < Shape::kWalked; row += Shape::kStep) {
       const uint32_t key = first_key + row;
-      if (key >= (args.attention.causal != 0 ? queries.end : end) || queries.first >= queries.end) break;
+      if (key >= queries.end) break;
       uint32_t kept = 0;  // drawn here, while registers hold no scores
       if (args.attention.dropout > 0) kept = queries.kept(WeightMask(args, head()), key);
       typename LaneQueries<kD>::Scores scores, gradients;

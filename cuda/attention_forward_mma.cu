@@ -92,31 +92,31 @@ struct OnlineSoftmax {
 // A warp's queries, as a lane sees them.
 struct WarpQueries {
   static constexpr uint32_t kCount = 32;
-  uint32_t first, end, last_start;  // those before `end` exist
-  uint32_t common_end;              // of the keys that all see
+  uint32_t first;
+  uint32_t end;                     // of the keys that some see
+  uint32_t last_start, common_end;  // of the keys that all see
 
-  __device__ WarpQueries(const Head<Bf16>& head, uint32_t first_of_block) : first(first_of_block + warp_index() * kCount) {
-    end = static_cast<uint32_t>(least(head.T, first + kCount));
-    last_start = first < end ? StartRange(head, first, kCount).last : 0;
-    common_end = first < end ? end_of_common_keys(head, first) : 0;
+  __device__ WarpQueries(const Head<Bf16>& head, uint32_t first_of_block, uint32_t end_of_block) : first(first_of_block + warp_index() * kCount) {
+    end = end_of_warp_keys(head, first, kCount, end_of_block);
+    last_start = first < head.T ? StartRange(head, first, kCount).last : 0;
+    common_end = end_of_common_keys(head, first);
   }
   __device__ uint32_t t(uint32_t i, uint32_t half) const { return first + 16 * i + 8 * half + lane_index() / 4; }
-  // Without causality a few tiles of other documents pass as seen.
-  __device__ bool any_sees(uint32_t first_key, uint32_t causal) const { return first < end && (causal == 0 || first_key < end); }
+  __device__ bool any_sees(uint32_t first_key) const { return first_key < end; }
   __device__ bool all_see(uint32_t first_key, uint32_t count) const { return first_key + count <= common_end && first_key >= last_start; }
 
   // Scores of keys that a query does not see become -infinity.
   __device__ void hide(Scores& scores, const Head<Bf16>& head, uint32_t first_key) const {
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 2; ++i) {
+      uint32_t seen = 0;  // 4 bits for each half and each 16 keys
+      REPRISE_ROLLED      // few registers, and one copy of what tells documents
+      for (uint32_t turn = 0; turn < 8; ++turn) {
+        seen |= seen_bits(head, t(i, turn / 4), first_key + turn % 4 * 16 + lane_index() % 4 * 4) << 4 * turn;
+      }
       REPRISE_UNROLL
-      for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t start = t(i, half) < head.T ? head.start(t(i, half)) : 0;
-        REPRISE_UNROLL
-        for (uint32_t n = 0; n < 16; ++n) {
-          const uint32_t s = first_key + n / 4 * 16 + lane_index() % 4 * 4 + n % 4;
-          if (head.first_seeing(s) > t(i, half) || s < start) scores.at[i][n / 2][2 * half + n % 2] = kMinusInfinity;
-        }
+      for (uint32_t bit = 0; bit < 32; ++bit) {
+        if ((seen >> bit & 1) == 0) scores.at[i][bit % 16 / 2][bit / 16 * 2 + bit % 2] = kMinusInfinity;
       }
     }
   }
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
   const uint32_t first_query = (tiles - 1 - blockIdx.x % tiles) * Shape::kQueries;  // the longest walks first
   if (threadIdx.x == 0) head_of_block[0] = Head<Bf16>(args, blockIdx.x / tiles / heads, blockIdx.x / tiles % heads);
   __syncthreads();
-  const WarpQueries queries(head(), first_query);
   const uint32_t end = end_of_keys(head(), first_query, Shape::kQueries);  // of the keys that the block sees
+  const WarpQueries queries(head(), first_query, end);
   const uint32_t begin = StartRange(head(), first_query, Shape::kQueries).first / Shape::kKeys * Shape::kKeys;
 
   // Of the three places for tiles, in a ring, the one whose tile is due; the tiles behind it go to the next two.
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
   OnlineSoftmax softmax;
   WarpSums<Shape::kDown, kD / 8> y;
   for (uint32_t first_key = begin; first_key < end; first_key += Shape::kKeys) {
-    const bool sees = queries.any_sees(first_key, args.attention.causal);
+    const bool sees = queries.any_sees(first_key);
     LeftFragment<Shape::kDown> weights[Shape::kKeys / 16];
     wait_and_copy(head().k, first_key + Shape::kKeys);
     if (sees) {

@@ -125,15 +125,34 @@ __device__ uint32_t end_of_keys(const Head<Stored>& head, uint32_t first_query, 
   const uint32_t end = static_cast<uint32_t>(least(head.T, uint64_t{first_query} + count));
   return head.causal != 0 ? end : end_of_document(head, end - 1);
 }
+// The same of a warp's queries, whose block sees the keys before `end_of_block`; 0 where none is before T. Without causality those of the block,
+// of which a few may be other documents'.
+template <typename Stored>
+__device__ uint32_t end_of_warp_keys(const Head<Stored>& head, uint32_t first_query, uint32_t count, uint32_t end_of_block) {
+  if (first_query >= head.T) return 0;
+  return head.causal != 0 ? static_cast<uint32_t>(least(head.T, uint64_t{first_query} + count)) : end_of_block;
+}
 // Behind the last key that all of some queries from first_query on may see, as far as their ends say.
 template <typename Stored>
 __device__ uint32_t end_of_common_keys(const Head<Stored>& head, uint32_t first_query) {
+  if (first_query >= head.T) return 0;
   return head.causal != 0 ? first_query + 1 : end_of_document(head, first_query);
 }
 // The first query that may see some of the keys from first_key on, in whole `tile`s.
 template <typename Stored>
 __device__ uint32_t first_tile_of_queries(const Head<Stored>& head, uint32_t first_key, uint32_t tile) {
   return head.causal != 0 ? first_key : head.start(first_key) / tile * tile;
+}
+
+// Bit n: whether t sees key s + n, of four; none where t does not exist.
+template <typename Stored>
+__device__ uint32_t seen_bits(const Head<Stored>& head, uint32_t t, uint32_t s) {
+  if (t >= head.T) return 0;
+  const uint32_t start = head.start(t);
+  uint32_t bits = 0;
+  REPRISE_UNROLL
+  for (uint32_t n = 0; n < 4; ++n) bits |= uint32_t{head.first_seeing(s + n) <= t && start <= s + n} << n;
+  return bits;
 }
 
 // What a weight is multiplied with that dropout keeps.

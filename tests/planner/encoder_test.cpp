@@ -1,8 +1,9 @@
 // A network of the blocks that encoders have (ViT, BERT), with attention that is not causal: its gradients are those of its loss, and every schedule
-// trains it with the same bits; with whole samples, and with texts that are padded to one length.
+// trains it with the same bits; with whole samples, and with texts that are padded to one length, of which each position has a class, or the first.
 // Here because no family has such attention yet.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -13,7 +14,7 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// Patches -> embedding -> a block (norm, q, k, v, attention, projection, sum, norm, MLP with GELU, sum) -> norm -> a class for each position.
+// Patches -> embedding -> a block (norm, q, k, v, attention, projection, sum, norm, MLP with GELU, sum) -> norm -> classes.
 struct Encoder {
   static constexpr uint32_t kB = 2, kT = 5, kIn = 3, kC = 8, kHeads = 4, kD = kC / kHeads, kHidden = 6, kClasses = 3;
   static constexpr float kEpsilon = 1e-3f;
@@ -21,12 +22,13 @@ struct Encoder {
   uint32_t kv_heads = kHeads;
   bool apart = false;   // q, k and v by a linear layer each, put side by side by a rope that turns nothing
   bool padded = false;  // the first sample is one text of three positions, the second two texts
+  bool of_samples = false;  // the first position of each sample, as of a class token, has a class, not each of them
   float dropout = 0;
 
   Graph build(DType stored = DType::kF32) const {
     Graph g(stored);
     g.input = g.add_value("patches", ValueKind::kInput, {kB, kT, kIn});
-    g.labels = g.add_value("labels", ValueKind::kLabels, {kB, kT}, DType::kI32);
+    g.labels = g.add_value("labels", ValueKind::kLabels, of_samples ? Shape{kB} : Shape{kB, kT}, DType::kI32);
     if (padded) g.document_start = g.add_value("document_start", ValueKind::kInput, {kB, kT}, DType::kI32);
     const ValueId x = linear(g, g.input, "embed", kC);
     g.cut(x);
@@ -36,8 +38,9 @@ struct Encoder {
     const ValueId seen = g.add(x, linear(g, mixed, "proj", kC), "seen");
     g.cut(seen);
     const ValueId hidden = g.gelu(linear(g, g.layer_norm(seen, "norm2", kEpsilon), "fc1", kHidden), "gelu", false);
-    const ValueId y = g.add(seen, linear(g, hidden, "fc2", kC), "thought");
+    ValueId y = g.add(seen, linear(g, hidden, "fc2", kC), "thought");
     g.cut(y);
+    if (of_samples) y = g.reshape(g.slice(y, "first", 1, 0, 1), "of_samples", {kB, kC});
     g.loss_head(g.layer_norm(y, "norm3", kEpsilon), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
     return g;
   }
@@ -47,12 +50,18 @@ struct Encoder {
     return {const_cast<Encoder*>(&encoder), [](void* self, uint64_t, uint32_t, BatchSink& sink) {
               const std::vector<float> all = patches();
               const std::vector<Bf16> rounded(all.begin(), all.end());
-              const bool is_f32 = sink.input_bytes() == all.size() * sizeof(float), padded = static_cast<const Encoder*>(self)->padded;
-              sink.add(is_f32 ? static_cast<const void*>(all.data()) : rounded.data(), sink.input_bytes(), padded ? kPaddedLabels : kLabels, kB * kT,
-                       padded ? kStarts : nullptr);
+              const bool is_f32 = sink.input_bytes() == all.size() * sizeof(float);
+              const Encoder& e = *static_cast<const Encoder*>(self);
+              sink.add(is_f32 ? static_cast<const void*>(all.data()) : rounded.data(), sink.input_bytes(), e.labels(), e.rows(), e.padded ? kStarts : nullptr);
               return ok_status();
-            }, [](void* self, uint64_t) { return static_cast<const Encoder*>(self)->padded ? uint64_t{2} * 8 : uint64_t{2} * kB * kT; }};
+            },
+            [](void* self, uint64_t) {
+              const Encoder& e = *static_cast<const Encoder*>(self);
+              return uint64_t{2} * (e.rows() - std::count(e.labels(), e.labels() + e.rows(), kIgnoredLabel));
+            }};
   }
+  uint32_t rows() const { return of_samples ? kB : kB * kT; }  // that have a label
+  const int32_t* labels() const { return padded && !of_samples ? kPaddedLabels : kLabels; }
   static std::vector<float> patches() {
     std::mt19937 random(4);
     std::uniform_real_distribution<float> uniform(-1, 1);
@@ -87,8 +96,9 @@ class EncoderReference {
     for (double& h : hidden) h = h / 2 * (1 + std::erf(h / std::sqrt(2.0)));
     const Numbers z = norm(sum(seen, linear(hidden, "fc2")), "norm3");
     double total = 0, labelled = 0;
-    for (size_t row = 0; row < kRows; ++row) {
-      const int32_t label = (encoder_.padded ? E::kPaddedLabels : E::kLabels)[row];
+    for (size_t i = 0; i < encoder_.rows(); ++i) {
+      const int32_t label = encoder_.labels()[i];
+      const size_t row = encoder_.of_samples ? i * E::kT : i;
       if (label == kIgnoredLabel) continue;
       double logits[E::kClasses] = {}, exponentials = 0;
       for (size_t k = 0; k < E::kClasses; ++k) {
@@ -181,11 +191,11 @@ Recipe encoder_recipe(DType stored) {
   return recipe;
 }
 
-constexpr Encoder kWhole = {}, kPadded = {.padded = true}, kApart = {.kv_heads = 2, .apart = true, .padded = true};
+constexpr Encoder kWhole = {}, kPadded = {.padded = true}, kApart = {.kv_heads = 2, .apart = true, .padded = true}, kOfSamples = {.padded = true, .of_samples = true};
 
 TEST(Encoder, GradientsAreThoseOfTheWholeNetwork) {
-  for (const Encoder* encoder : {&kWhole, &kPadded, &kApart}) {
-    SCOPED_TRACE(encoder == &kWhole ? "whole" : encoder == &kPadded ? "padded" : "q, k and v apart");
+  for (const Encoder* encoder : {&kWhole, &kPadded, &kApart, &kOfSamples}) {
+    SCOPED_TRACE(encoder == &kWhole ? "whole" : encoder == &kPadded ? "padded" : encoder == &kApart ? "q, k and v apart" : "a class for each sample");
     expect_gradients_of_the_loss(encoder_recipe(DType::kF32), encoder->build(), Encoder::source(*encoder),
                                  [encoder](const ParametersInDouble& parameters) { return EncoderReference(*encoder, parameters).loss(); },
                                  encoder->apart ? 20 : 17);
@@ -195,7 +205,7 @@ TEST(Encoder, GradientsAreThoseOfTheWholeNetwork) {
 TEST(Encoder, TrainsWithTheSameBitsUnderEverySchedule) {
   const Encoder dropped = {.padded = true, .dropout = 0.2f};
   for (const DType stored : {DType::kF32, DType::kBf16}) {
-    for (const Encoder* encoder : {&kWhole, &dropped, &kApart}) {
+    for (const Encoder* encoder : {&kWhole, &dropped, &kApart, &kOfSamples}) {
       expect_same_bits_under_every_schedule(encoder_recipe(stored), encoder->build(stored), Encoder::source(*encoder));
     }
   }
