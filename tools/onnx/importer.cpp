@@ -449,9 +449,17 @@ void Importer::leave_out_unread() {
     if (!stays[n]) continue;
     for (const json& input : nodes_[n].at("inputs")) read.insert(input.get<std::string>());
   }
+  std::set<std::string> left;
   for (size_t n = 0; n < nodes_.size(); ++n) {
-    if (stays[n]) net_.graph["nodes"].push_back(nodes_[n]);
+    if (stays[n]) {
+      net_.graph["nodes"].push_back(nodes_[n]);
+    } else {
+      left.insert(nodes_[n].at("name").get<std::string>());
+    }
   }
+  const auto is_left = [&](const std::string& tensor) { return left.count(tensor) > 0 || left.count(tensor.substr(0, tensor.rfind('.'))) > 0; };
+  std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return is_left(weight.name); });
+  std::erase_if(net_.frozen, is_left);
 }
 
 void Importer::finish() {
@@ -478,7 +486,7 @@ void Importer::become_head(const TensorView& logits) {
   if (request_.classes == 0) return;
   node["classes"] = request_.classes;
   const auto is_of_head = [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; };
-  net_.weights.erase(std::remove_if(net_.weights.begin(), net_.weights.end(), is_of_head), net_.weights.end());
+  std::erase_if(net_.weights, is_of_head);
 }
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) { return Importer(file, request).import(); }

@@ -38,12 +38,9 @@ struct TensorView {
   TensorView transposed(const std::vector<size_t>& order) const;
   std::optional<TensorView> reshaped(const std::vector<int64_t>& shape) const;
 
-  // Another node's value of the same layout.
-  TensorView by(const std::string& writer) const;
-  // Of the same layout but for one axis, which is of another size; it must be whole, and the innermost in memory or written by itself.
-  int fresh_id() const;
-  // A factor as two, the outer of this size.
-  void cut(int id, int64_t outer);
+  TensorView by(const std::string& writer) const;  // another node's value of the same layout
+  int fresh_id() const;                            // that no factor has
+  void cut(int id, int64_t outer);                 // a factor as two, the outer of this size
   size_t place(int id) const;  // in memory
 };
 
