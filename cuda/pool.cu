@@ -133,10 +133,9 @@ __global__ void __launch_bounds__(kBlockThreads) max_pool_gather(const MaxPoolBa
 
 // ---- the mean by window ----
 
-// 1 / places, for the taps of a window that lie inside the image.
-__device__ inline float share_of(const PoolShape& s, const Taps& rows, const Taps& columns) {
-  const WindowAttribute& a = s.window;
-  return 1.0f / static_cast<float>(a.counts_padding != 0 ? uint32_t{a.kernel_h} * a.kernel_w : rows.count() * columns.count());
+// The places of a window along one side by which a mean divides.
+__device__ inline uint32_t places_along(const WindowAttribute& window, const WindowSide& side, const Taps& inside) {
+  return window.counts_padding != 0 ? side.kernel : inside.count();
 }
 
 template <uint32_t kWidth, typename Stored>
@@ -154,7 +153,8 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_windows(const AvgPoolA
         for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] += x.at[k];
       }
     }
-    const float share = share_of(s, rows, columns);
+    const uint32_t places = places_along(s.window, s.window.rows(), rows) * places_along(s.window, s.window.columns(), columns);
+    const float share = 1.0f / static_cast<float>(places);
     REPRISE_UNROLL
     for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] *= share;
     store_pack(args.out + i * kWidth, sum);
@@ -174,10 +174,13 @@ __global__ void __launch_bounds__(kBlockThreads) avg_pool_gather(const AvgPoolAr
     Pack<kWidth> sum = {};
     for (uint32_t p = rows.first; p < rows.end; ++p) {
       if (!CoveringTap(h, p, down).there) continue;
+      const uint32_t places = places_along(s.window, down, taps_inside(p, s.H, down));
+      const Stored* row = args.in + image + uint64_t{p} * s.Q * s.C;
+      REPRISE_ROLLED  // the addresses of several outputs at once would spill
       for (uint32_t q = columns.first; q < columns.end; ++q) {
         if (!CoveringTap(w, q, across).there) continue;
-        const float share = share_of(s, taps_inside(p, s.H, down), taps_inside(q, s.W, across));
-        const Pack<kWidth> dy = load_pack<kWidth>(args.in + image + (uint64_t{p} * s.Q + q) * s.C);
+        const float share = 1.0f / static_cast<float>(places * places_along(s.window, across, taps_inside(q, s.W, across)));
+        const Pack<kWidth> dy = load_pack<kWidth>(row + uint64_t{q} * s.C);
         REPRISE_UNROLL
         for (uint32_t k = 0; k < kWidth; ++k) sum.at[k] = fmaf(dy.at[k], share, sum.at[k]);
       }
