@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read_net(net.graph, {"file"});
     for (const ImportedTensor& weight : net.weights) {
       uint64_t elements = 1;
-      for (const uint64_t dimension : shape_of(weight)) elements *= dimension;
+      for (const uint64_t dimension : weight.shape) elements *= dimension;
       fuzz::require(numbers_of(file, weight).size() == elements, "a weight has the numbers of its shape");
     }
   });

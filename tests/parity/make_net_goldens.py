@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Makes tests/golden/nets: small nets of the shapes that people bring, as both of torch's exporters write them, and what they compute.
+# Makes tests/golden/nets: small nets of the shapes that people bring, as torch's two exporters and torch.export write them, and what they compute.
 # It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript, and is run by
 # build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
 import copy
@@ -344,6 +344,13 @@ def export(net, x, path, dynamo):
   onnx.save(model, path)
 
 
+def save_program(net, x, path):
+  program = torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=4096)},))
+  for node in program.graph.nodes:
+    node.meta.pop("stack_trace", None)
+  torch.export.save(program, path)
+
+
 def make(name, folder):
   seed = 0
   found = None
@@ -355,6 +362,7 @@ def make(name, folder):
   net, x, labels, exact, golden = found
   for dynamo in (False, True):
     export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
+  save_program(copy.deepcopy(net), x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
   save_file({**tensors, "x": x, "labels": labels.int()}, os.path.join(folder, name + ".safetensors"))
   with open(os.path.join(folder, name + ".json"), "w") as file:

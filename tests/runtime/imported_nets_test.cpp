@@ -1,4 +1,4 @@
-// Nets of the shapes that people bring, as both of torch's exporters write them: after import each gradient lies as near to f64 as PyTorch's own in
+// Nets of the shapes that people bring, as torch's two exporters and torch.export write them: after import each gradient lies as near to f64 as PyTorch's own in
 // f32 (tests/golden/nets/README.md), under two schedules.
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ std::vector<std::string> golden_nets() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(kGoldens)) {
     const std::string name = entry.path().filename();
-    if (name.ends_with(".onnx")) names.push_back(name.substr(0, name.size() - 5));
+    if (name.ends_with(".onnx") || name.ends_with(".pt2")) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -78,14 +78,14 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
   ImportedNets() : name_(GetParam().substr(0, GetParam().find('.'))), golden_(json::parse(read_file(kGoldens + name_ + ".json"))), expected_(kGoldens + name_ + ".safetensors") {
     const std::vector<float> images = read_tensor<float>(expected_, "x");  // [N,C,H,W]
     batch_ = {swapped(images, 3, 16 * 16), read_tensor<int32_t>(expected_, "labels")};
-    const ImportReport report = import_net({kGoldens + GetParam() + ".onnx", folder_.file("net.json"), {}, {}, "", ""});
+    const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {}, {}, "", ""});
     EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
     recipe_ = read_recipe(folder_.file("net.json"));
     recipe_.batch = static_cast<int>(batch_.labels.size());
   }
 
-  // The newer exporter computes with some parameters before it writes them, and so loses their names.
-  bool may_lose_names() const { return GetParam().ends_with(".new"); }
+  // The newer exporter folds batch-norms into convolutions, and computes with some parameters before it writes them, so that their names are lost.
+  bool is_newer() const { return GetParam().ends_with(".new.onnx"); }
 
   void expect_gradients(const Trainer& trainer, const OwnedPlan& plan) const {
     size_t compared = 0;
@@ -95,7 +95,7 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
         const std::string theirs = name.substr(0, name.rfind('.') + 1) + "in_proj_" + part;
         if (name.ends_with(std::string(".") + part) && golden_.at("bounds").contains(theirs)) name = theirs;
       }
-      if (may_lose_names() && !golden_.at("bounds").contains(name)) continue;
+      if (is_newer() && !golden_.at("bounds").contains(name)) continue;
       ASSERT_TRUE(golden_.at("bounds").contains(name)) << name;
       const Tensor& tensor = plan.carried[c];
       const auto bytes = bytes_at(trainer, trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
@@ -108,7 +108,7 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
       ++compared;
     }
     EXPECT_EQ(plan.carried.size(), golden_.at("bounds").size());
-    EXPECT_GT(compared, may_lose_names() ? plan.carried.size() / 2 : plan.carried.size() - 1);
+    EXPECT_GT(compared, is_newer() ? plan.carried.size() / 2 : plan.carried.size() - 1);
   }
 
   const TemporaryFolder folder_;
@@ -120,7 +120,7 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(ImportedNets, HaveTorchsGradients) {
-  const bool has_statistics = golden_.at("has_batch_norm"), is_folded = GetParam().ends_with(".new");  // which leaves no batch-norm
+  const bool has_statistics = golden_.at("has_batch_norm"), moves_statistics = GetParam().ends_with(".old.onnx");  // by a step of its own
   for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
     const PlannedRun run = plan_run(recipe_, strategy, share);
     const Plan plan = run.planned.plan.view();
@@ -129,12 +129,12 @@ TEST_P(ImportedNets, HaveTorchsGradients) {
     Trainer trainer;
     ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
     read_initial_weights(trainer, *open_weights(recipe_.init.from), {});
-    if (is_folded || !has_statistics) {
+    if (!(has_statistics && moves_statistics)) {
       EvaluationReport evaluated;
       ASSERT_TRUE(evaluate(trainer, batch_.source(), 1, evaluated).ok());
       EXPECT_NEAR(evaluated.loss, golden_.at("evaluation_loss_f64").get<double>(), golden_.at("evaluation_tolerance").get<double>()) << strategy;
     }
-    if (has_statistics && is_folded) continue;
+    if (has_statistics && is_newer()) continue;
     StepReport report;
     ASSERT_TRUE(train_step(trainer, batch_.source(), report).ok());
     EXPECT_NEAR(report.loss, golden_.at("loss_f64").get<double>(), golden_.at("loss_tolerance").get<double>()) << strategy;
