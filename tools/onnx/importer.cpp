@@ -163,6 +163,12 @@ const OnnxNode* Importer::only_reader_of(const std::string& value) const {
   return reader;
 }
 
+const OnnxNode* Importer::writer_of(const std::string& value) const {
+  const auto writes = [&](const OnnxNode& node) { return std::count(node.outputs.begin(), node.outputs.end(), value) > 0; };
+  const auto found = std::find_if(model_.nodes.begin(), model_.nodes.end(), writes);
+  return found == model_.nodes.end() ? nullptr : &*found;
+}
+
 const ImportValue* Importer::find(const std::string& name) const {
   const auto found = values_.find(name);
   return found == values_.end() ? nullptr : &found->second;
@@ -211,6 +217,9 @@ std::string Importer::unique_name(const std::string& name) {
 }
 
 TensorView Importer::append(json node, const std::string& name, const std::vector<std::string>& inputs, const TensorView& layout) {
+  double elements = 1;
+  for (const int64_t d : layout.written) elements *= static_cast<double>(d);
+  if (elements > 9e15) refuse("node " + json_shown(name) + ": writes more numbers than any machine holds");
   node["name"] = name;
   node["inputs"] = inputs;
   places_[name] = nodes_.size();

@@ -26,6 +26,7 @@ class Importer {
   std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
   bool is_output(const std::string& value) const;
   const OnnxNode* only_reader_of(const std::string& value) const;  // null where several read it, or it is an output
+  const OnnxNode* writer_of(const std::string& value) const;       // null for an input or a constant
   const ImportValue* find(const std::string& name) const;           // of what was read or written before; null for none
 
   // ---- what it writes ----

@@ -202,7 +202,7 @@ Result cast(NodeReader& reader, const KnownNumbers& x) {
 std::vector<int64_t> KnownNumbers::integers() const {
   constexpr double kMost = 9007199254740992.0;
   std::vector<int64_t> list;
-  for (const double number : numbers) list.push_back(static_cast<int64_t>(std::clamp(number, -kMost, kMost)));
+  for (const double number : numbers) list.push_back(number == number ? static_cast<int64_t>(std::clamp(number, -kMost, kMost)) : 0);
   return list;
 }
 

@@ -241,8 +241,12 @@ std::vector<unsigned char> gathered(const std::vector<unsigned char>& bytes, con
 }  // namespace
 
 uint64_t OnnxTensor::elements() const {
+  constexpr uint64_t kTooMany = uint64_t{1} << 48;  // more than any file holds
   uint64_t n = 1;
-  for (const uint64_t d : shape) n *= d;
+  for (const uint64_t d : shape) {
+    if (d != 0 && n > kTooMany / d) return kTooMany;
+    n *= d;
+  }
   return n;
 }
 

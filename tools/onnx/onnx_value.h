@@ -42,6 +42,7 @@ struct ImportValue {
   // Layers in the making.
   double epsilon = 0;
   uint32_t groups = 0;
+  std::vector<int> group_axis;  // the factors that tell one group from another
   double dropout = 0;  // of an attention's weights
   double kept = 1, times = 1;
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights

@@ -8,6 +8,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostSide = 65535;  // of a window and of an image
+
 // [3] for [3,3]: a net's keys take one number for all.
 json shortened(const std::vector<int64_t>& numbers) {
   const bool is_same = std::all_of(numbers.begin(), numbers.end(), [&](int64_t n) { return n == numbers[0]; });
@@ -33,13 +35,15 @@ class WindowReader {
     if (!pads.empty() && pads.size() != 2 * sides_) refuse("pads", pads, 2 * sides_);
     pads.resize(2 * sides_);
     window.pad = sides_ == 2 ? pads : std::vector<int64_t>{0, pads[0], 0, pads[1]};
-    pad_automatically(window, in);
-    for (const auto* numbers : {&window.kernel, &window.stride, &window.dilation, &window.pad}) {
+    for (auto* numbers : {&window.kernel, &window.stride, &window.dilation, &window.pad}) {
       const bool may_be_zero = numbers == &window.pad;
-      for (const int64_t n : *numbers) {
-        if (n < (may_be_zero ? 0 : 1) || n > 65535) return reader_.refuse("its window has a side, stride, dilation or pad of " + std::to_string(n)), window;
+      for (int64_t& n : *numbers) {
+        if (n >= (may_be_zero ? 0 : 1) && n <= kMostSide) continue;
+        reader_.refuse("its window has a side, stride, dilation or pad of " + std::to_string(n));
+        n = 1;
       }
     }
+    pad_automatically(window, in);
     return window;
   }
   // Places are rounded up: what is padded more at the end makes it so.
@@ -156,7 +160,7 @@ void read_conv_transpose(Importer& net, NodeReader& reader) {
   std::vector<int64_t> written = images->written;
   for (size_t side = 0; side < 2; ++side) {
     written[side + 1] = (written[side + 1] - 1) * window.stride[side] + window.dilation[side] * (window.kernel[side] - 1) + 1 - window.pad[side] - window.pad[side + 2] + more[side];
-    if (written[side + 1] < 1 || more[side] < 0) return reader.refuse("its window leaves nothing");
+    if (written[side + 1] < 1 || written[side + 1] > kMostSide || more[side] < 0 || more[side] > kMostSide) return reader.refuse("its window leaves images of no size, or of more than 65535");
   }
   written[3] = channels;
   json node = keys_of(window);
@@ -274,7 +278,7 @@ void read_mean(Importer& net, NodeReader& reader) {
   }
   if (places.empty()) return reader.refuse("takes a mean over the batch, which is not available");
   const bool is_last = places.size() == 1 && places[0] + 1 == rank && keeps;
-  if (is_last && (x.form == ImportForm::kSquare || x.form == ImportForm::kTensor)) {  // a layer norm's
+  if (is_last && (x.form == ImportForm::kSquare || (x.form == ImportForm::kTensor && x.factor == 1))) {  // a layer norm's
     ImportValue mean = x;
     mean.form = x.form == ImportForm::kSquare ? ImportForm::kVariance : ImportForm::kMean;
     return net.set(reader, mean);
@@ -297,6 +301,7 @@ void read_instance_norm(Importer& net, NodeReader& reader) {
   normed.view = *x;
   normed.epsilon = epsilon;
   normed.groups = static_cast<uint32_t>(x->axis_size(1));
+  normed.group_axis = x->axes[1];
   if (is_all(gamma, 1) && is_all(beta, 0)) return net.set(reader, normed);
   const auto images = net.images(reader, *x);
   if (!images || gamma.form != ImportForm::kConstant || beta.form != ImportForm::kConstant || gamma.tensor == nullptr || beta.tensor == nullptr) return reader.refuse("its scale and bias must be constants of the model");
@@ -344,7 +349,7 @@ void read_resize(Importer& net, NodeReader& reader) {
     if (!scales) return;
     for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n) shape[n] = static_cast<int64_t>(std::floor(static_cast<double>(shape[n]) * scales->numbers[n]));
   }
-  if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > 65535 || shape[3] > 65535) return reader.refuse("to " + json(shape).dump() + " from " + json(x->shape()).dump() + "; available are other heights and widths");
+  if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > kMostSide || shape[3] > kMostSide) return reader.refuse("to " + json(shape).dump() + " from " + json(x->shape()).dump() + "; available are other heights and widths");
   std::string kind;
   if (mode == "nearest" && places == "asymmetric" && rounding == "floor") kind = "nearest";
   if (mode == "linear" && (places == "half_pixel" || places == "pytorch_half_pixel")) kind = "bilinear";

@@ -1,6 +1,5 @@
 // Ops of ONNX that say how numbers are read, cut them or put them side by side; and the constants that say how.
 #include <algorithm>
-#include <numeric>
 
 #include "tools/formats/json_text.h"
 #include "tools/onnx/importer.h"
@@ -10,7 +9,14 @@ namespace {
 
 using nlohmann::json;
 
-int64_t product(const std::vector<int64_t>& shape) { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
+// -1 where it is no number of elements.
+int64_t product(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const int64_t d : shape) {
+    if (d < 0 || __builtin_mul_overflow(n, d, &n)) return -1;
+  }
+  return n;
+}
 
 // What only moves with the numbers that it is made of.
 bool may_be_read_otherwise(const ImportValue& x) {
@@ -34,7 +40,9 @@ void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std:
     result.known = known;
   }
   auto view = x.view.reshaped(shape);
-  if (!view && x.form == ImportForm::kTensor) {  // in the model's own order every shape can be read
+  const auto& axes = x.view.axes;
+  const bool begins_with_batch = !axes.empty() && !axes[0].empty() && axes[0][0] == TensorView::kBatch;
+  if (!view && x.form == ImportForm::kTensor && begins_with_batch) {  // in the model's own order every shape can be read
     std::vector<int> ids = {TensorView::kBatch};
     for (const auto& axis : x.view.axes) std::copy_if(axis.begin(), axis.end(), std::back_inserter(ids), [](int id) { return id != TensorView::kBatch; });
     auto ordered = net.in_order(reader, x.view, ids);

@@ -12,7 +12,8 @@ namespace {
 using nlohmann::json;
 
 constexpr double kRootHalf = 0.70710678118654752;
-bool is_near(double a, double b) { return std::abs(a - b) <= 1e-4 * std::abs(b); }
+bool is_same_value(const TensorView& a, const TensorView& b) { return a.node == b.node && a.is_laid_as(b); }
+bool is_near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
 // ---- of one value ----
 
@@ -285,7 +286,10 @@ bool becomes_bias(Importer& net, NodeReader& reader, const ImportValue& x, size_
   const std::vector<int64_t> shape = constant.view.shape();
   const int64_t features = layer->at("features");
   if (shape != std::vector<int64_t>{features} || x.view.axes.back().size() != 1 || x.view.memory.back().id != x.view.axes.back()[0]) return false;
-  if (net.only_reader_of(reader.node().inputs[place]) != &reader.node()) return false;
+  // What the product wrote, under its own name: nobody else reads it under another.
+  const std::string& name = reader.node().inputs[place];
+  const OnnxNode* product = net.writer_of(name);
+  if (net.only_reader_of(name) != &reader.node() || product == nullptr || (product->op != "MatMul" && product->op != "Gemm")) return false;
   (*layer)["bias"] = true;
   net.add_weight(x.view.node + ".bias", constant);
   net.pass(reader, x);
@@ -297,6 +301,11 @@ void finish_norm(Importer& net, NodeReader& reader, const ImportValue& scaled, c
   const bool is_layer = scaled.groups == 0;
   const auto laid = is_layer ? net.rows(reader, scaled.view) : net.images(reader, scaled.view);
   if (!laid) return;
+  const std::vector<int> own = is_layer ? std::vector<int>() : laid->axes[1];
+  const auto& groups = scaled.group_axis;
+  if (!is_layer && (groups.size() > own.size() || !std::equal(groups.begin(), groups.end(), own.begin()))) {
+    return reader.refuse("its groups are not of neighbouring channels");
+  }
   const int64_t channels = laid->written.back();
   const std::vector<int64_t> right = {channels};
   for (const ImportValue* part : {scaled.other.get(), &beta}) {
@@ -325,7 +334,7 @@ void finish_norm(Importer& net, NodeReader& reader, const ImportValue& scaled, c
 // A function's name by the gate that x is multiplied by; "" for none.
 std::string gated_by(Importer& net, const TensorView& x, const TensorView& gate) {
   const json* node = net.node_called(gate.node);
-  if (node == nullptr || node->at("inputs").size() != 1 || x.shape() != gate.shape() || x.written != gate.written) return "";
+  if (node == nullptr || node->at("inputs").size() != 1 || !x.is_laid_as(gate)) return "";
   const auto reads_x = [&](const json& each) { return each.at("inputs").size() == 1 && each.at("inputs")[0] == x.node; };
   if (reads_x(*node) && node->at("op") == "sigmoid") return "silu";
   if (reads_x(*node) && node->at("op") == "hardsigmoid") return "hardswish";
@@ -351,7 +360,7 @@ bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x
 }
 
 bool is_gelu(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& term) {
-  if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || x.view.node != term.view.node) return false;
+  if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || !is_same_value(x.view, term.view)) return false;
   ImportValue gelu = x;
   gelu.view = net.append({{"op", "gelu"}, {"tanh", false}}, net.name_of(reader.node()), {x.view.node}, x.view);
   gelu.factor = 2 * x.factor * term.times;  // x (1 + erf(x / sqrt(2))) is twice the GELU
@@ -435,7 +444,7 @@ void read_mul(Importer& net, NodeReader& reader) {
 void read_div(Importer& net, NodeReader& reader) {
   const auto [a, b, are_known] = two_of(net, reader);
   if (!are_known || is_scaled_by_number(net, reader, a, b, true)) return;
-  if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && a.view.node == b.view.node) {
+  if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && is_same_value(a.view, b.view)) {
     ImportValue normed = b;
     normed.form = ImportForm::kNormed;
     return net.set(reader, normed);
@@ -452,7 +461,7 @@ void read_add(Importer& net, NodeReader& reader) {
     ImportValue result = x;
     if (x.form == ImportForm::kErf && *number == 1) {
       result.form = ImportForm::kErfTerm;
-    } else if (x.form == ImportForm::kVariance && *number > 0) {
+    } else if (x.form == ImportForm::kVariance && *number > 0 && x.epsilon == 0) {
       result.epsilon = *number;
     } else if (*number != 0) {
       return false;
@@ -474,7 +483,7 @@ void read_add(Importer& net, NodeReader& reader) {
 void read_sub(Importer& net, NodeReader& reader) {
   const auto [a, b, are_known] = two_of(net, reader);
   if (!are_known) return;
-  if (a.form == ImportForm::kTensor && b.form == ImportForm::kMean && a.view.node == b.view.node && a.factor == b.factor) {
+  if (a.form == ImportForm::kTensor && b.form == ImportForm::kMean && a.factor == 1 && is_same_value(a.view, b.view)) {
     ImportValue centred = a;
     centred.form = ImportForm::kCentred;
     return net.set(reader, centred);

@@ -118,7 +118,7 @@ void append_attention(Importer& net, NodeReader& reader, const TensorView& q_vie
   if (k->heads != v->heads || q->heads % k->heads != 0 || q->width != k->width || k->width != v->width) return reader.refuse("its heads are of different widths or numbers");
   json node = {{"op", "attention"}, {"heads", q->heads}, {"causal", causal}};
   if (k->heads != q->heads) node["kv_heads"] = k->heads;
-  if (std::abs(scale * std::sqrt(static_cast<double>(q->width)) - 1) > 1e-4) node["scale"] = scale;
+  if (std::abs(scale * std::sqrt(static_cast<double>(q->width)) - 1) > 1e-6) node["scale"] = scale;
   if (dropout > 0) node["dropout"] = dropout;
   const auto as_rows = [&](const Heads& part) { return net.written_as(part.view, {net.batch(), part.length, part.heads * part.width}); };
   std::vector<std::string> inputs;

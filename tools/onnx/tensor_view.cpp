@@ -67,7 +67,13 @@ TensorView TensorView::transposed(const std::vector<size_t>& order) const {
   return view;
 }
 
+bool TensorView::is_laid_as(const TensorView& other) const {
+  const auto is_same = [](const Factor& a, const Factor& b) { return a.id == b.id && a.size == b.size; };
+  return axes == other.axes && written == other.written && std::equal(memory.begin(), memory.end(), other.memory.begin(), other.memory.end(), is_same);
+}
+
 std::optional<TensorView> TensorView::reshaped(const std::vector<int64_t>& shape) const {
+  if (std::any_of(memory.begin(), memory.end(), [](const Factor& factor) { return factor.size < 1; })) return std::nullopt;
   TensorView view = *this;
   std::vector<int> left;  // factors not yet given to an axis, outermost first
   for (const std::vector<int>& axis : axes) left.insert(left.end(), axis.begin(), axis.end());

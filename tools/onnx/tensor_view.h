@@ -39,6 +39,7 @@ struct TensorView {
   std::optional<TensorView> reshaped(const std::vector<int64_t>& shape) const;
 
   TensorView by(const std::string& writer) const;  // another node's value of the same layout
+  bool is_laid_as(const TensorView& other) const;  // the same axes of the same memory, whoever writes it
   int fresh_id() const;                            // that no factor has
   void cut(int id, int64_t outer);                 // a factor as two, the outer of this size
   size_t place(int id) const;  // in memory
