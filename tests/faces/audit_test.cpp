@@ -156,7 +156,7 @@ TEST_F(Audit, RowsNameWhatTheyReadAndWrite) {
   ASSERT_EQ(rows.size(), manifest["programs"][0]["rows"].size());
   EXPECT_EQ(rows[0]["reads"][0], "images");
   EXPECT_EQ(rows[0]["op"], "conv.forward");
-  EXPECT_EQ(rows[0]["synopsis"], "y = conv(x, w); mean of y, rstd of y by channel");
+  EXPECT_EQ(rows[0]["synopsis"], "y = conv(x, w) + b; mean of y, rstd of y by channel");
   for (size_t r = 0; r < rows.size(); ++r) {
     EXPECT_EQ(keys_of(rows[r]), (std::set<std::string>{"row", "op", "synopsis", "link", "stage", "why", "reads", "writes", "live_bytes", "seconds"}));
     EXPECT_EQ(rows[r]["reads"].size(), manifest["programs"][0]["rows"][r]["reads"].size());

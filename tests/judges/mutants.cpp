@@ -264,7 +264,8 @@ class MutantMaker {
     const auto required = [](const OwnedProgram& p, MutantSite& s) {
       return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
     };
-    add_at("required argument absent", {Fault::kMissingArgument}, false, arguments(required),
+    // Of a row that moves: the slot that it no longer reads or writes still lies over the other one.
+    add_at("required argument absent", {Fault::kMissingArgument, Fault::kOverlap}, false, arguments(required),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
     const auto second_input = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
