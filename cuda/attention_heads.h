@@ -3,7 +3,6 @@
 // read the same heads.
 #pragma once
 
-#include <bit>
 #include <cmath>
 
 #include "cuda/cuda_kernels.h"
@@ -115,7 +114,10 @@ __device__ uint32_t end_of_document(const Head<Stored>& head, uint32_t t) {
   for (uint32_t first = t + 1; first < head.T; first += kWarpLanes) {
     const uint32_t s = first + lane_index();
     const uint32_t others = __ballot_sync(kAllLanes, s < head.T && head.starts[s] != head.starts[t]);
-    if (others != 0) return first + static_cast<uint32_t>(std::countr_zero(others));
+    if (others == 0) continue;
+    uint32_t lane = 0;
+    while ((others >> lane & 1) == 0) ++lane;  // nvcc takes std::countr_zero and compiles it to 32
+    return first + lane;
   }
   return head.T;
 }

@@ -196,12 +196,13 @@ constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, uint64_t N, uint64_
 }
 
 namespace rules {
-// Patches are copied, widened or normalised line by line; the folded kernels' arguments begin like those of the others.
+// Patches are copied, widened or normalised line by line; the folded kernels' arguments begin like those of the others. The forward's frame is
+// larger than a small core's.
 template <CpuSize kSize>
 constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
   using A = ConvForward;
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return conv_stack_bytes(conv_algorithm(s, kSize), s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
+  return (kSize == CpuSize::kSmall ? 512 : 0) + conv_stack_bytes(conv_algorithm(s, kSize), s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
