@@ -137,6 +137,34 @@ TEST(Net, TakesEveryOp) {
   EXPECT_EQ(describe_model(recipe_of({{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}}).model).classes, 3);
 }
 
+// The ops that imported nets are made of, and keys of several numbers; what is read is written again as it was.
+TEST(Net, TakesWhatIsImported) {
+  const json nodes = json::parse(R"([
+      {"op": "conv", "name": "a", "channels": 6, "kernel": [3, 5], "stride": [1, 2], "pad": [1, 2, 0, 2], "dilation": 1, "groups": 3, "bias": true},
+      {"op": "hardswish", "name": "b"}, {"op": "avg_pool", "name": "c", "kernel": 2, "stride": 1, "counts_pad": true, "pad": 1},
+      {"op": "conv_transpose", "name": "d", "channels": 6, "kernel": 2, "stride": 2, "more": [1, 0], "bias": true}, {"op": "leaky_relu", "name": "e", "slope": 0.2},
+      {"op": "resize_bilinear", "name": "f", "size": [4, 4]}, {"op": "resize_nearest", "name": "g", "size": 4, "inputs": ["e"]},
+      {"op": "concat", "name": "h", "axis": 3, "inputs": ["f", "g"]}, {"op": "drop_path", "name": "i", "p": 0.1},
+      {"op": "learned", "name": "gamma", "shape": 12}, {"op": "multiply", "name": "j", "inputs": ["i", "gamma"]}, {"op": "scale", "name": "k", "factor": 0.5},
+      {"op": "pad", "name": "l", "before": [1, 0, 0], "behind": [0, 1, 0]}, {"op": "slice", "name": "m", "axis": 1, "first": 1, "count": 4},
+      {"op": "reshape", "name": "n", "shape": [20, 12]}, {"op": "transpose", "name": "o", "order": [2, 1]}, {"op": "linear", "name": "p", "features": 12},
+      {"op": "attention", "name": "q", "heads": 3, "causal": false, "inputs": ["p", "p2", "p3"]}, {"op": "resize_bilinear_aligned", "name": "s", "size": 2, "inputs": ["r"]},
+      {"op": "global_pool", "name": "t"}, {"op": "loss_head", "name": "u", "classes": 3}])");
+  json list = nodes;
+  const auto linear = [](const char* name) { return json({{"op", "linear"}, {"name", name}, {"features", 12}, {"inputs", {"o"}}}); };
+  list.insert(list.begin() + 17, linear("p3"));
+  list.insert(list.begin() + 17, linear("p2"));
+  list.insert(list.begin() + 20, json({{"op", "reshape"}, {"name", "r"}, {"shape", {3, 4, 12}}}));
+  const json model = {{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", list}};
+  const Recipe recipe = recipe_of(model);
+  EXPECT_GT(plan_of(recipe).arena_bytes, 0u);
+  EXPECT_EQ(recipe_of(model_json(recipe.model)), recipe);
+  const json written = model_json(recipe.model).at("nodes");
+  EXPECT_EQ(written[0].at("kernel"), json({3, 5}));
+  EXPECT_EQ(written[0].at("dilation"), 1);
+  EXPECT_EQ(written[5].at("inputs"), json({"e"}));
+}
+
 TEST(Net, RefusesWhatIsWrongByNode) {
   struct Wrong {
     const char *patch, *first, *second = "", *third = "";
@@ -145,6 +173,8 @@ TEST(Net, RefusesWhatIsWrongByNode) {
       {R"([{"op": "replace", "path": "/nodes/0/op", "value": "conv3d"}])", "model.nodes[0].op", "conv3d", "\"conv\""},
       {R"([{"op": "remove", "path": "/nodes/0/channels"}])", "model.nodes[0].channels"},
       {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 2.5}])", "model.nodes[0].kernel", "integer"},
+      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": [3, 3, 3]}])", "model.nodes[0].kernel", "has 3 numbers", "1 or 2"},
+      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": [3, 0]}])", "model.nodes[0].kernel", "from 1"},
       {R"([{"op": "add", "path": "/nodes/0/sharp", "value": 2}])", "model.nodes[0].sharp", "unknown"},
       {R"([{"op": "replace", "path": "/nodes/1/name", "value": "conv1"}])", "model.nodes[1].name", "conv1"},
       {R"([{"op": "replace", "path": "/nodes/1/name", "value": ""}])", "model.nodes[1].name"},

@@ -191,8 +191,6 @@ std::vector<NetOp> make_net_ops() {
       {"transpose", kOne, {count_key("order", 1, 3, std::nullopt, {1, 2, 3})}, append_transpose},
       {"slice", kOne, {axis, count_key("first", 0, kMostCount), count},
        [](G& g, const N& n, const Inputs& in) { return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count")); }},
-      {"columns", kOne, {count_key("first", 0, kMostCount), count},
-       [](G& g, const N& n, const Inputs& in) { return g.columns(in[0], n.name, count_of(n, "first"), count_of(n, "count")); }},
       {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
       {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
        append_attention},
@@ -238,9 +236,9 @@ std::vector<double> read_numbers(const JsonFields& fields, const NumberKey& key)
   const json& value = fields.at(key.key);
   if (!value.is_array()) return {read_number(fields, key, value)};
   if (std::count(key.counts.begin(), key.counts.end(), value.size()) == 0) {
-    std::vector<std::string> counts;
-    for (const size_t count : key.counts) counts.push_back(std::to_string(count));
-    fields.refuse(key.key, "has " + std::to_string(value.size()) + " numbers; must have " + either_of(counts));
+    std::string counts;
+    for (const size_t count : key.counts) counts += (counts.empty() ? "" : " or ") + std::to_string(count);
+    fields.refuse(key.key, "has " + std::to_string(value.size()) + " numbers; must have " + counts);
   }
   std::vector<double> numbers;
   for (const json& each : value) numbers.push_back(read_number(fields, key, each));

@@ -221,7 +221,7 @@ std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const Tenso
   const TensorView whole = is_last ? run->view : net.written_as(run->view, run_shape(net.batch(), *run, size));
   std::vector<int64_t> written = whole.written;
   written.back() = count * run->inner;
-  return net.append({{"op", "columns"}, {"first", first * run->inner}, {"count", count * run->inner}}, net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
+  return net.append({{"op", "slice"}, {"axis", written.size() - 1}, {"first", first * run->inner}, {"count", count * run->inner}}, net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
 }
 
 void read_slice(Importer& net, NodeReader& reader) {

@@ -102,7 +102,8 @@ std::string packed_by(Importer& net, const Heads& q, const Heads& k, const Heads
   for (const Heads* part : {&q, &k, &v}) {
     const json* node = net.node_called(part->view.node);
     const int64_t width = part->heads * part->width;
-    if (node == nullptr || node->at("op") != "columns" || node->at("first") != first || node->at("count") != width) return "";
+    const bool is_part = node != nullptr && node->at("op") == "slice" && node->at("axis") == part->view.written.size() - 1;
+    if (!is_part || node->at("first") != first || node->at("count") != width) return "";
     if (first > 0 && node->at("inputs")[0] != source) return "";
     source = node->at("inputs")[0];
     first += width;
