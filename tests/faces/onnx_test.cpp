@@ -2,10 +2,13 @@
 // made here, field by field, because no exporter writes them.
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "tests/faces/command_line.h"
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/output_file.h"
 #include "tools/onnx/import_net.h"
+#include "tools/onnx/node_reader.h"
 #include "tools/planning/planner.h"
 #include "tools/weights/weight_source.h"
 
@@ -190,6 +193,85 @@ TEST_F(MadeFile, MayHaveTransposedMatrices) {
   parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, matrix + bytes(9, raw)) + bytes(5, tensor("fc.bias", {3}));
   EXPECT_TRUE(refused(parts).empty());
   EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "fc.weight"), (std::vector<float>{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
+}
+
+json graph_at(const std::string& recipe) { return json::parse(read_file(recipe.substr(0, recipe.size() - 5) + ".graph.json")); }
+std::vector<json> nodes_of(const json& graph, const Text& op) {
+  std::vector<json> found;
+  for (const json& each : graph.at("nodes")) {
+    if (each.at("op") == op) found.push_back(each);
+  }
+  return found;
+}
+Text constant(const Text& output, const Text& stored) { return node("Constant", {}, output, bytes(5, bytes(1, "value") + bytes(5, stored) + number(20, 4))); }
+const Text kMean = node("GlobalAveragePool", {"r"}, "g") + node("Flatten", {"g"}, "f");
+const Text kHead = node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+
+// Exporters give the constants within nodes one name, or none.
+TEST_F(MadeFile, TellsConstantsOfOneNameApart) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + constant("p", tensor("value", {4, 1, 1}, 2)) + constant("q", tensor("value", {4, 1, 1}, 3)) + node("Mul", {"a", "p"}, "b") +
+                node("Mul", {"b", "q"}, "r") + kMean + kHead;
+  EXPECT_TRUE(refused(parts).empty());
+  const auto weights = open_weights(folder_.file("net.safetensors"));
+  const Recipe recipe = read_recipe(folder_.file("net.json"));
+  ASSERT_EQ(recipe.freeze.size(), 2u) << "what is no parameter of the model is not trained";
+  EXPECT_EQ(numbers_in(*weights, recipe.freeze[0]), std::vector<float>(4, 2));
+  EXPECT_EQ(numbers_in(*weights, recipe.freeze[1]), std::vector<float>(4, 3));
+}
+
+// An axis whose numbers do not lie together is put together before anything is put beside it.
+TEST_F(MadeFile, PutsAxesTogether) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + constant("s", bytes(7, varint(static_cast<uint64_t>(-1)) + varint(4) + varint(2) + varint(18)) + number(1, 4) + number(2, 7)) +
+                node("Reshape", {"a", "s"}, "b") + node("Transpose", {"b"}, "d", integers("perm", {0, 2, 1, 3})) +
+                constant("t", bytes(7, varint(static_cast<uint64_t>(-1)) + varint(8) + varint(18)) + number(1, 3) + number(2, 7)) + node("Reshape", {"d", "t"}, "e") +
+                node("Concat", {"e", "e"}, "h", integer("axis", 2)) + node("ReduceMean", {"h"}, "f", integers("axes", {2}) + integer("keepdims", 0)) +
+                node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 8})) + bytes(5, tensor("fc.bias", {3}));
+  EXPECT_TRUE(refused(parts).empty());
+  const json graph = graph_at(folder_.file("net.json"));
+  ASSERT_EQ(nodes_of(graph, "transpose").size(), 2u);
+  EXPECT_EQ(nodes_of(graph, "transpose")[1].at("order"), json({2, 1})) << "for the mean: what was put together lies as [N,8,36]";
+}
+
+// Heads that share keys and values are read where one layer wrote them.
+TEST_F(MadeFile, ReadsPackedHeads) {
+  Parts parts;
+  parts.nodes = node("Squeeze", {"x"}, "s", integers("axes", {1})) + node("MatMul", {"s", "qkv.weight"}, "p") + bytes(1, bytes(1, "p") + bytes(2, "q") + bytes(2, "k") + bytes(2, "v") + bytes(3, "split") + bytes(4, "Split") + integer("axis", 2) + integers("split", {4, 2, 2})) +
+                node("Attention", {"q", "k", "v"}, "o", integer("q_num_heads", 2) + integer("kv_num_heads", 1)) + node("ReduceMean", {"o"}, "f", integers("axes", {1}) + integer("keepdims", 0)) + kHead;
+  parts.constants = bytes(5, tensor("qkv.weight", {6, 8})) + bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  EXPECT_EQ(refused(parts), std::vector<std::string>());
+  const std::vector<json> attentions = nodes_of(graph_at(folder_.file("net.json")), "attention");
+  ASSERT_EQ(attentions.size(), 1u);
+  EXPECT_EQ(attentions[0].at("inputs"), json({"qkv"}));
+  EXPECT_EQ(attentions[0].at("heads"), 2);
+  EXPECT_EQ(attentions[0].at("kv_heads"), 1);
+  EXPECT_EQ(attentions[0].at("causal"), false);
+}
+
+// What stands in the middle of a chain has another shape than what it is made of.
+TEST_F(MadeFile, RefusesTheShapeOfScores) {
+  Parts parts;
+  parts.nodes = node("Transpose", {"x"}, "t", integers("perm", {0, 1, 3, 2})) + node("MatMul", {"x", "t"}, "s") + node("Shape", {"s"}, "n") + node("Reshape", {"x", "n"}, "f") + kHead;
+  expect_refused(parts, {"\"n_node\" (Shape): asks for the shape of the scores of an attention"});
+}
+
+TEST_F(MadeFile, RefusesWhatIsNoNumber) {
+  Parts parts;
+  parts.nodes = constant("six", tensor("value", {2}, 6)) + constant("none", tensor("value", {1}, 0)) + node("Conv", {"x", "c.weight"}, "a") + node("Clip", {"a", "none", "six"}, "r") + kMean + kHead;
+  expect_refused(parts, {"\"r_node\" (Clip): input 2 must be one number, not 2"});
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Gelu", {"a"}, "r", bytes(5, bytes(1, "approximate") + bytes(4, "fast") + number(20, 3))) + kMean + kHead;
+  expect_refused(parts, {"(Gelu): approximate is \"fast\""});
+}
+
+TEST(Shortest, HasTheSameFloat) {
+  EXPECT_EQ(shortest(static_cast<double>(0.1f)), 0.1);
+  EXPECT_EQ(shortest(static_cast<double>(1e-5f)), 1e-5);
+  for (uint32_t bits = 0x3a800000u; bits < 0x42000000u; bits += 99991) {
+    const float number = std::bit_cast<float>(bits);
+    EXPECT_EQ(static_cast<float>(shortest(static_cast<double>(number))), number);
+  }
 }
 
 // All at once, each by node, op and attribute.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <cstdint>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -34,9 +34,13 @@ std::vector<std::vector<int>> runs_of(const TensorView& view, const std::vector<
   return runs;
 }
 
-}  // namespace
+// A name of the model as files of weights have it.
+std::string plain_name(std::string name) {
+  std::replace(name.begin(), name.end(), '/', '.');
+  while (!name.empty() && name.front() == '.') name.erase(0, 1);
+  return name;
+}
 
-namespace {
 TensorView constant_view(const std::vector<int64_t>& shape) {
   TensorView view;
   for (const int64_t size : shape) {
@@ -48,6 +52,7 @@ TensorView constant_view(const std::vector<int64_t>& shape) {
   }
   return view;
 }
+
 }  // namespace
 
 ImportValue constant_value(const OnnxTensor& tensor, bool is_listed) {
@@ -101,7 +106,11 @@ std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue&
     return reader.refuse(std::string("reads ") + form_text(value.form) + ", which is available within a layer alone"), std::nullopt;
   }
   if (value.factor == 1) return value.view;
-  return append({{"op", "scale"}, {"factor", shortest(value.factor)}}, unique_name(value.view.node + ".scale"), {value.view.node}, value.view);
+  const double factor = shortest(value.factor);
+  std::string& made = made_[value.view.node + " times " + json(factor).dump()];
+  if (!made.empty()) return value.view.by(made);
+  made = unique_name(value.view.node + ".scale");
+  return append({{"op", "scale"}, {"factor", factor}}, made, {value.view.node}, value.view);
 }
 
 std::optional<TensorView> Importer::tensor(NodeReader& reader, size_t n) { return whole(reader, value(reader, n)); }
@@ -204,10 +213,8 @@ std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter)
     if (name == parameter->name) name.clear();
   }
   if (name.empty() || names_.count(name) > 0) name = !node.name.empty() ? node.name : node.outputs.empty() ? "" : node.outputs[0];
-  std::replace(name.begin(), name.end(), '/', '.');
-  while (!name.empty() && name.front() == '.') name.erase(0, 1);
-  if (name.empty()) name = node.op;
-  return unique_name(name);
+  name = plain_name(name);
+  return unique_name(name.empty() ? node.op : name);
 }
 
 std::string Importer::unique_name(const std::string& name) {
@@ -244,6 +251,7 @@ TensorView Importer::written_as(const TensorView& view, const std::vector<int64_
 }
 
 std::optional<TensorView> Importer::in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids) {
+  if (ids.size() != view.memory.size() || ids[0] != TensorView::kBatch) return reader.refuse("works along the batch, which is not available"), std::nullopt;
   const std::vector<std::vector<int>> runs = runs_of(view, ids);
   if (runs.size() <= 1) return view;
   if (runs.size() > 3) return reader.refuse("needs its numbers in another order, by a transposition of " + std::to_string(runs.size()) + " axes; available are three"), std::nullopt;
@@ -308,20 +316,17 @@ std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& v
 }
 
 std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
-  const std::string own = constant.tensor->name.empty() ? node.name : constant.tensor->name;
-  std::string key = own + json(ids).dump() + json(shape).dump();
+  // Constants within nodes may have one name, or none: which it is, is where it stands.
+  std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
-  const auto found = made_.find(key);
-  if (found != made_.end()) return found->second;
-  std::string name = own;
-  std::replace(name.begin(), name.end(), '/', '.');
-  while (!name.empty() && name.front() == '.') name.erase(0, 1);
-  if (name.empty()) name = "constant";
-  const std::string unique = unique_name(name);
-  add_weight(unique, constant, ids, shape);
-  if (!constant.is_parameter) net_.frozen.push_back(unique);
-  append({{"op", "learned"}, {"shape", shape}}, unique, {}, TensorView());
-  return made_[key] = unique;
+  std::string& made = made_[key];
+  if (!made.empty()) return made;
+  const std::string name = plain_name(constant.tensor->name.empty() ? node.name : constant.tensor->name);
+  made = unique_name(name.empty() ? "constant" : name);
+  add_weight(made, constant, ids, shape);
+  if (!constant.is_parameter) net_.frozen.push_back(made);
+  append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
+  return made;
 }
 
 void Importer::add_weight(const std::string& name, const ImportValue& parameter) {
@@ -388,7 +393,8 @@ void Importer::read_input() {
   const bool is_float = input.type == static_cast<uint32_t>(OnnxType::kFloat);
   if (shape.size() != 4 || !is_float) return refuse("input " + json_shown(input.name) + ": must be images of FLOAT, [N,C,H,W]; has " + std::to_string(shape.size()) + " dimensions and type " + std::to_string(input.type));
   for (size_t d = 1; d < 4; ++d) {
-    if (shape[d] <= 0 || shape[d] > 65535) return refuse("input " + json_shown(input.name) + ": its size is open; give --input " + input.name + "=1,3,224,224, as it is");
+    if (shape[d] > 65535) return refuse("input " + json_shown(input.name) + ": has a side of " + std::to_string(shape[d]) + "; must be at most 65535");
+    if (shape[d] <= 0) return refuse("input " + json_shown(input.name) + ": its size is open; give --input " + input.name + "=1,3,224,224, as it is");
   }
   const bool is_open = input.shape.empty() || input.shape[0].size <= 0;
   batch_ = shape[0] = is_open ? kOpenBatch : input.shape[0].size;
@@ -478,7 +484,7 @@ void Importer::finish() {
   const ImportValue* value = find(output);
   if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");
   const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;
-  if (last == nullptr || last->at("op") != "linear" || value->view.written.size() != 2) {
+  if (last == nullptr || last->at("op") != "linear" || value->view.written.size() != 2 || value->view.written != value->view.shape()) {
     return refuse("output " + json_shown(output) + ": must be what a linear layer (Gemm, MatMul) writes, a classifier's logits");
   }
   become_head(value->view);

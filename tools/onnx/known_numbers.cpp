@@ -106,7 +106,7 @@ struct Along {
 
 Result taken(const KnownNumbers& x, int64_t axis, const std::vector<int64_t>& places, const std::vector<int64_t>& shape) {
   const Along along(x.shape, axis);
-  if (!along.is_valid) return std::nullopt;
+  if (!along.is_valid || elements_of(shape) < 0) return std::nullopt;
   KnownNumbers result = {shape, {}, x.is_integer};
   for (int64_t o = 0; o < along.outer; ++o) {
     for (int64_t place : places) {
@@ -156,6 +156,8 @@ Result concatenated(NodeReader& reader, const Inputs& in) {
     if (x->shape.size() != result.shape.size()) return std::nullopt;
     size += x->shape[static_cast<size_t>(axis)];
   }
+  result.shape[static_cast<size_t>(axis)] = size;
+  if (elements_of(result.shape) < 0) return std::nullopt;
   for (int64_t o = 0; o < Along(in[0]->shape, axis).outer; ++o) {
     for (const KnownNumbers* x : in) {
       const Along along(x->shape, axis);
@@ -164,7 +166,6 @@ Result concatenated(NodeReader& reader, const Inputs& in) {
       result.numbers.insert(result.numbers.end(), x->numbers.begin() + o * run, x->numbers.begin() + (o + 1) * run);
     }
   }
-  result.shape[static_cast<size_t>(axis)] = size;
   return result;
 }
 

@@ -54,9 +54,14 @@ void NodeReader::finish() {
 }
 
 double shortest(double number) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.7g", number);
-  return std::strtod(text, nullptr);
+  const float wanted = static_cast<float>(number);
+  for (int digits = 6; digits < 9; ++digits) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*g", digits, number);
+    const double shorter = std::strtod(text, nullptr);
+    if (static_cast<float>(shorter) == wanted) return shorter;
+  }
+  return static_cast<double>(wanted);
 }
 
 }  // namespace reprise

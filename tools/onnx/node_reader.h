@@ -36,7 +36,7 @@ class NodeReader {
   std::set<std::string> asked_;
 };
 
-// 1e-5 for the float that is nearest to it.
+// The shortest number of which the nearest float is that of this one: 1e-5 for the float that is nearest to it.
 double shortest(double number);
 
 }  // namespace reprise

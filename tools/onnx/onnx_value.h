@@ -45,6 +45,9 @@ struct ImportValue {
   std::vector<int> group_axis;  // the factors that tell one group from another
   double dropout = 0;  // of an attention's weights
   double kept = 1, times = 1;
+  // Whether its shape is the view's; of what is within a chain the view is x's, or q's.
+  bool has_own_shape() const { return form == ImportForm::kTensor || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled; }
+
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights
 };
 

@@ -18,11 +18,6 @@ int64_t product(const std::vector<int64_t>& shape) {
   return n;
 }
 
-// What only moves with the numbers that it is made of.
-bool may_be_read_otherwise(const ImportValue& x) {
-  return x.form == ImportForm::kTensor || x.form == ImportForm::kConstant || x.form == ImportForm::kNormed || x.form == ImportForm::kScaled;
-}
-
 // The axis as it is counted from the front; -1 where there is none, which is said.
 int64_t axis_of(NodeReader& reader, int64_t axis, size_t rank) {
   const int64_t counted = axis < 0 ? axis + static_cast<int64_t>(rank) : axis;
@@ -32,7 +27,7 @@ int64_t axis_of(NodeReader& reader, int64_t axis, size_t rank) {
 }
 
 void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& shape) {
-  if (!may_be_read_otherwise(x)) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another shape");
+  if (!x.has_own_shape()) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another shape");
   ImportValue result = x;
   if (x.known) {
     auto known = std::make_shared<KnownNumbers>(*x.known);
@@ -150,7 +145,7 @@ void read_transpose(Importer& net, NodeReader& reader) {
   for (size_t n = 0; n < sorted.size(); ++n) {
     if (sorted[n] != static_cast<int64_t>(n) || sorted.size() != rank) return reader.refuse("perm is " + json(order).dump() + " of " + std::to_string(rank) + " axes");
   }
-  if (!may_be_read_otherwise(x) || x.known) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another order");
+  if (!x.has_own_shape() || x.known) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another order");
   x.view = x.view.transposed({order.begin(), order.end()});
   net.pass(reader, x);
 }
@@ -263,6 +258,7 @@ void read_split(Importer& net, NodeReader& reader) {
     net.set_tensor(reader, *part, n);
     first += sizes[n];
   }
+  if (first != size) reader.refuse("splits " + std::to_string(first) + " places of " + std::to_string(size));
 }
 
 // One place of an axis, or some that follow each other.
@@ -360,7 +356,10 @@ void read_concat(Importer& net, NodeReader& reader) {
   const int64_t axis = axis_of(reader, reader.integer("axis", 0), rank);
   if (axis < 0) return;
   const size_t along = static_cast<size_t>(axis);
-  const auto run = run_of(net, reader, first, along);
+  auto run = run_of(net, reader, first, along);
+  if (!run) return;
+  const auto together = net.in_order(reader, run->view, laid_as(*run, run->view, along));  // every axis, as the others will be laid
+  run = together ? run_of(net, reader, *together, along) : std::nullopt;
   if (!run) return;
   // Where the axis is the innermost by itself, as channels of images are, the parts stay as they are written.
   const bool is_innermost = run->inner == 1 && run->view.written.back() == run->view.axis_size(along);
@@ -427,6 +426,7 @@ void read_expand(Importer& net, NodeReader& reader) {
 void read_shape(Importer& net, NodeReader& reader) {
   const ImportValue x = net.value(reader, 0);
   if (x.form == ImportForm::kUnknown) return;
+  if (!x.has_own_shape()) return reader.refuse(std::string("asks for the shape of ") + form_text(x.form));
   std::vector<int64_t> shape = x.view.shape();
   const int64_t rank = static_cast<int64_t>(shape.size());
   const SliceRange range = slice_range(reader.integer("start", 0), reader.integer("end", rank), 1, rank);

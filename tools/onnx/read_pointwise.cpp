@@ -30,11 +30,23 @@ void read_mish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{
 void read_hardswish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "hardswish"}}); }
 void read_leaky_relu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "leaky_relu"}, {"slope", reader.number("alpha", 0.01)}}); }
 void read_elu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "elu"}, {"alpha", reader.number("alpha", 1)}}); }
-void read_gelu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "gelu"}, {"tanh", reader.text("approximate", "none") == "tanh"}}); }
+void read_gelu(Importer& net, NodeReader& reader) {
+  const std::string form = reader.text("approximate", "none");
+  if (form != "none" && form != "tanh") reader.refuse("approximate is " + json_shown(form) + "; available are \"none\" and \"tanh\"");
+  append_unary(net, reader, {{"op", "gelu"}, {"tanh", form == "tanh"}});
+}
 void read_hardsigmoid(Importer& net, NodeReader& reader) {
   const double alpha = reader.number("alpha", 0.2), beta = reader.number("beta", 0.5);
   if (!is_near(alpha, 1.0 / 6) || beta != 0.5) reader.refuse("alpha is " + std::to_string(alpha) + " and beta " + std::to_string(beta) + "; available are 1/6 and 0.5");
   append_unary(net, reader, {{"op", "hardsigmoid"}});
+}
+
+// An input that must be one number, known before the net runs.
+std::optional<double> number_of(Importer& net, NodeReader& reader, size_t n) {
+  const auto given = net.known(reader, n);
+  if (given && given->numbers.size() == 1) return given->numbers[0];
+  if (given) reader.refuse("input " + std::to_string(n) + " must be one number, not " + std::to_string(given->numbers.size()));
+  return std::nullopt;
 }
 
 // Clip to [0, 6] and to [0, infinity).
@@ -42,9 +54,9 @@ void read_clip(Importer& net, NodeReader& reader) {
   double limits[2] = {reader.number("min", -INFINITY), reader.number("max", INFINITY)};
   for (size_t n = 0; n < 2; ++n) {
     if (!reader.has_input(n + 1)) continue;
-    const auto given = net.known(reader, n + 1);
-    if (given && given->numbers.size() == 1) limits[n] = given->numbers[0];
+    if (const auto given = number_of(net, reader, n + 1)) limits[n] = *given;
   }
+  if (reader.failed()) return;
   if (limits[0] == 0 && limits[1] == 6) return append_unary(net, reader, {{"op", "relu6"}});
   if (limits[0] == 0 && limits[1] > 3e38) return append_unary(net, reader, {{"op", "relu"}});
   reader.refuse("clips to " + std::to_string(limits[0]) + " and " + std::to_string(limits[1]) + "; available are 0 and 6, and 0 alone");
@@ -79,7 +91,8 @@ void read_where(Importer& net, NodeReader& reader) {
   const ImportValue is_large = net.value(reader, 0), x = net.value(reader, 1), softplus = net.value(reader, 2);
   if (is_large.form == ImportForm::kUnknown || x.form == ImportForm::kUnknown || softplus.form == ImportForm::kUnknown) return;
   const json* node = softplus.form == ImportForm::kTensor ? net.node_called(softplus.view.node) : nullptr;
-  const bool is_softplus = node != nullptr && node->at("op") == "softplus" && node->at("inputs")[0] == x.view.node && is_large.form == ImportForm::kIsLarge && is_large.view.node == x.view.node;
+  const bool is_of_x = is_large.form == ImportForm::kIsLarge && is_same_value(is_large.view, x.view) && softplus.view.is_laid_as(x.view);
+  const bool is_softplus = node != nullptr && is_of_x && x.factor == 1 && softplus.factor == 1 && node->at("op") == "softplus" && node->at("inputs")[0] == x.view.node;
   if (!is_softplus) return reader.refuse("is available within a softplus alone");
   net.pass(reader, softplus);
 }
@@ -98,8 +111,7 @@ void read_dropout(Importer& net, NodeReader& reader) {
   double ratio = reader.number("ratio", 0.5);
   reader.integer("seed", 0);
   if (reader.has_input(1)) {
-    const auto given = net.known(reader, 1);
-    if (given && given->numbers.size() == 1) ratio = given->numbers[0];
+    if (const auto given = number_of(net, reader, 1)) ratio = *given;
   }
   if (reader.has_input(2)) net.known(reader, 2);  // whether it is a training, which we know
   if (reader.failed() || x.form == ImportForm::kUnknown) return;
@@ -133,6 +145,7 @@ void read_uniform(Importer& net, NodeReader& reader) {
   reader.integer("dtype", 1);
   reader.number("seed", 0);
   if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  if (!x.has_own_shape()) return reader.refuse(std::string("reads ") + form_text(x.form) + ", which is available within a layer alone");
   const std::vector<int64_t> shape = x.view.shape();
   const bool is_by_sample = !shape.empty() && shape[0] == net.batch() && std::all_of(shape.begin() + 1, shape.end(), [](int64_t n) { return n == 1; });
   if (!is_by_sample) return reader.refuse("is available with one number for each sample, as stochastic depth has it, not of " + json(shape).dump());
@@ -178,6 +191,7 @@ bool pair_axis(Broadcast& both, size_t axis, size_t axis_of_b) {
     if (n >= both.a.axes[axis].size() || n >= both.b.axes[axis_of_b].size()) return false;
     const int p = both.a.axes[axis][n], q = both.b.axes[axis_of_b][n];
     const int64_t of_a = both.a.size(p), of_b = both.b.size(q);
+    if (of_a != of_b && (p == TensorView::kBatch || q == TensorView::kBatch)) return false;
     if (of_a > of_b && of_a % of_b == 0 && of_b > 1) both.a.cut(p, of_b);
     else if (of_b > of_a && of_b % of_a == 0 && of_a > 1) both.b.cut(q, of_a);
     else if (of_a != of_b) return false;
@@ -342,9 +356,14 @@ std::string gated_by(Importer& net, const TensorView& x, const TensorView& gate)
   return below != nullptr && below->at("op") == "softplus" && reads_x(*below) ? "mish" : "";
 }
 
+// The number that y is, where it changes no shape beside x.
+std::optional<double> number_beside(const Importer& net, const ImportValue& x, const ImportValue& y) {
+  return y.view.axes.size() <= x.view.axes.size() ? net.known_scalar(y) : std::nullopt;
+}
+
 // Each answers whether it was what the node is.
 bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& y, bool divides) {
-  const auto number = net.known_scalar(y);
+  const auto number = x.form == ImportForm::kKept ? net.known_scalar(y) : number_beside(net, x, y);
   if (number && x.form == ImportForm::kErfTerm) {
     ImportValue term = x;
     term.times *= divides ? 1 / *number : *number;
@@ -456,7 +475,7 @@ void read_add(Importer& net, NodeReader& reader) {
   const auto [a, b, are_known] = two_of(net, reader);
   if (!are_known) return;
   const auto is_form_and_number = [&](const ImportValue& x, const ImportValue& y) {
-    const auto number = net.known_scalar(y);
+    const auto number = number_beside(net, x, y);
     if (!number) return false;
     ImportValue result = x;
     if (x.form == ImportForm::kErf && *number == 1) {

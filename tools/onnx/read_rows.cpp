@@ -121,14 +121,13 @@ void append_attention(Importer& net, NodeReader& reader, const TensorView& q_vie
   if (k->heads != q->heads) node["kv_heads"] = k->heads;
   if (std::abs(scale * std::sqrt(static_cast<double>(q->width)) - 1) > 1e-6) node["scale"] = scale;
   if (dropout > 0) node["dropout"] = dropout;
-  const auto as_rows = [&](const Heads& part) { return net.written_as(part.view, {net.batch(), part.length, part.heads * part.width}); };
   std::vector<std::string> inputs;
   TensorView packed = q->view.by(packed_by(net, *q, *k, *v));
   if (!packed.node.empty()) {
-    packed.written.back() *= 3;
-    inputs = {net.written_as(packed, {net.batch(), q->length, 3 * q->heads * q->width}).node};
+    packed.written.back() = (q->heads + 2 * k->heads) * q->width;
+    inputs = {net.written_as(packed, {net.batch(), q->length, packed.written.back()}).node};
   } else {
-    for (const Heads* part : {&*q, &*k, &*v}) inputs.push_back(as_rows(*part).node);
+    for (const Heads* part : {&*q, &*k, &*v}) inputs.push_back(net.written_as(part->view, {net.batch(), part->length, part->heads * part->width}).node);
   }
   TensorView layout = q->view;
   layout.written = {net.batch(), q->length, q->heads * q->width};
