@@ -78,13 +78,19 @@ const char* form_text(ImportForm form) {
     case ImportForm::kMean: return "a mean over the last axis";
     case ImportForm::kCentred: return "what a mean over the last axis was taken from";
     case ImportForm::kSquare: return "a square";
-    case ImportForm::kVariance: case ImportForm::kDeviation: return "a variance";
-    case ImportForm::kNormed: case ImportForm::kScaled: return "a normalised value before its weight and bias";
-    case ImportForm::kErf: case ImportForm::kErfTerm: return "an error function";
-    case ImportForm::kScores: case ImportForm::kWeights: return "the scores of an attention";
+    case ImportForm::kVariance:
+    case ImportForm::kDeviation: return "a variance";
+    case ImportForm::kNormed:
+    case ImportForm::kScaled: return "a normalised value before its weight and bias";
+    case ImportForm::kErf:
+    case ImportForm::kErfTerm: return "an error function";
+    case ImportForm::kScores:
+    case ImportForm::kWeights: return "the scores of an attention";
     case ImportForm::kIsLarge: return "a comparison";
-    case ImportForm::kUniform: case ImportForm::kKept: return "random numbers";
-    case ImportForm::kUnknown: case ImportForm::kTensor: break;
+    case ImportForm::kUniform:
+    case ImportForm::kKept: return "random numbers";
+    case ImportForm::kUnknown:
+    case ImportForm::kTensor: break;
   }
   return "a value";
 }
@@ -101,7 +107,8 @@ ImportValue Importer::value(NodeReader& reader, size_t n) {
 
 std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue& value) {
   if (value.form == ImportForm::kUnknown) return std::nullopt;
-  if (value.form == ImportForm::kConstant) return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
+  if (value.form == ImportForm::kConstant)
+    return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
   if (value.form != ImportForm::kTensor) {
     return reader.refuse(std::string("reads ") + form_text(value.form) + ", which is available within a layer alone"), std::nullopt;
   }
@@ -119,10 +126,9 @@ std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of
   if (value.form != ImportForm::kConstant) return std::nullopt;
   if (value.known) return value.known->is_whole() ? std::optional(*value.known) : std::nullopt;
   if ((value.is_parameter && !of_parameters) || value.tensor->elements() > kMostKnown) return std::nullopt;
-  std::vector<int> order;
-  for (const std::vector<int>& axis : value.view.axes) order.insert(order.end(), axis.begin(), axis.end());
-  for (size_t n = 0; n < order.size(); ++n) {
-    if (value.view.memory[n].id != order[n]) return std::nullopt;  // moved
+  const std::vector<int> ids = value.view.ids();
+  for (size_t n = 0; n < ids.size(); ++n) {
+    if (value.view.memory[n].id != ids[n]) return std::nullopt;  // moved
   }
   KnownNumbers known = {value.view.shape(), {}, false};
   const auto type = static_cast<OnnxType>(value.tensor->type);
@@ -251,10 +257,14 @@ TensorView Importer::written_as(const TensorView& view, const std::vector<int64_
 }
 
 std::optional<TensorView> Importer::in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids) {
-  if (ids.size() != view.memory.size() || ids[0] != TensorView::kBatch) return reader.refuse("works along the batch, which is not available"), std::nullopt;
+  if (ids.size() != view.memory.size() || ids[0] != TensorView::kBatch)
+    return reader.refuse("works along the batch, which is not available"), std::nullopt;
   const std::vector<std::vector<int>> runs = runs_of(view, ids);
   if (runs.size() <= 1) return view;
-  if (runs.size() > 3) return reader.refuse("needs its numbers in another order, by a transposition of " + std::to_string(runs.size()) + " axes; available are three"), std::nullopt;
+  if (runs.size() > 3)
+    return reader.refuse("needs its numbers in another order, by a transposition of " + std::to_string(runs.size()) +
+                         " axes; available are three"),
+           std::nullopt;
   std::vector<size_t> present(runs.size());  // the runs as they lie now
   for (size_t r = 0; r < runs.size(); ++r) present[r] = r;
   std::sort(present.begin(), present.end(), [&](size_t a, size_t b) { return view.place(runs[a][0]) < view.place(runs[b][0]); });
@@ -292,13 +302,15 @@ std::optional<TensorView> Importer::images(NodeReader& reader, const TensorView&
   }
   const auto ordered = in_order(reader, view, ids);
   if (!ordered) return std::nullopt;
-  return written_as(*ordered, shape.size() == 4 ? std::vector<int64_t>{shape[0], shape[2], shape[3], shape[1]} : std::vector<int64_t>{shape[0], 1, shape[2], shape[1]});
+  return written_as(*ordered, shape.size() == 4 ? std::vector<int64_t>{shape[0], shape[2], shape[3], shape[1]}
+                                                : std::vector<int64_t>{shape[0], 1, shape[2], shape[1]});
 }
 
 std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& view) {
   if (view.axes.empty()) return reader.refuse("must read rows, [...,C]"), std::nullopt;
   const std::vector<int>& last = view.axes.back();
-  if (std::count(last.begin(), last.end(), TensorView::kBatch) > 0) return reader.refuse("works along the batch, which is not available"), std::nullopt;
+  if (std::count(last.begin(), last.end(), TensorView::kBatch) > 0)
+    return reader.refuse("works along the batch, which is not available"), std::nullopt;
   bool is_last = last.size() < view.memory.size();
   for (size_t n = 0; n < last.size() && is_last; ++n) is_last = view.memory[view.memory.size() - last.size() + n].id == last[n];
   std::vector<int> ids;
@@ -315,7 +327,8 @@ std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& v
   return written_as(*ordered, rest == 1 ? std::vector<int64_t>{batch_, columns} : std::vector<int64_t>{batch_, rest, columns});
 }
 
-std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
+std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids,
+                              const std::vector<int64_t>& shape) {
   // Constants within nodes may have one name, or none: which it is, is where it stands.
   std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
@@ -330,12 +343,11 @@ std::string Importer::learned(const OnnxNode& node, const ImportValue& constant,
 }
 
 void Importer::add_weight(const std::string& name, const ImportValue& parameter) {
-  std::vector<int> ids;
-  for (const std::vector<int>& axis : parameter.view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
-  add_weight(name, parameter, ids, parameter.view.shape());
+  add_weight(name, parameter, parameter.view.ids(), parameter.view.shape());
 }
 
-void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
+void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids,
+                          const std::vector<int64_t>& shape) {
   ImportedTensor weight = {name, parameter.tensor, {shape.begin(), shape.end()}, {}};
   for (const int id : ids) {
     int64_t stride = 1;
@@ -367,7 +379,8 @@ ImportedNet Importer::import() {
 void Importer::check_model() {
   const auto opset = model_.opsets.find("");
   if (opset == model_.opsets.end() || opset->second < kOldestOpset) {
-    refuse("opset: " + (opset == model_.opsets.end() ? std::string("not said") : std::to_string(opset->second)) + "; must be " + std::to_string(kOldestOpset) + " or later");
+    refuse("opset: " + (opset == model_.opsets.end() ? std::string("not said") : std::to_string(opset->second)) + "; must be " +
+           std::to_string(kOldestOpset) + " or later");
   }
   if (model_.has_functions) refuse("functions of the model's own are not available (yet)");
   if (model_.has_sparse) refuse("sparse constants are not available (yet)");
@@ -383,18 +396,24 @@ void Importer::read_input() {
     if (values_.count(input.name) == 0) inputs.push_back(&input);
   }
   for (const auto& [name, shape] : request_.inputs) {
-    if (std::none_of(inputs.begin(), inputs.end(), [&name = name](const OnnxValue* input) { return input->name == name; })) refuse("--input: " + json_shown(name) + " is no input of the model");
+    if (std::none_of(inputs.begin(), inputs.end(), [&name = name](const OnnxValue* input) { return input->name == name; }))
+      refuse("--input: " + json_shown(name) + " is no input of the model");
   }
   if (inputs.size() != 1) return refuse("has " + std::to_string(inputs.size()) + " inputs; available is one, of images");
   const OnnxValue& input = *inputs[0];
   std::vector<int64_t> shape;
   for (const OnnxDimension& d : input.shape) shape.push_back(d.size);
-  if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end()) shape.assign(given->second.begin(), given->second.end());
+  if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end())
+    shape.assign(given->second.begin(), given->second.end());
   const bool is_float = input.type == static_cast<uint32_t>(OnnxType::kFloat);
-  if (shape.size() != 4 || !is_float) return refuse("input " + json_shown(input.name) + ": must be images of FLOAT, [N,C,H,W]; has " + std::to_string(shape.size()) + " dimensions and type " + std::to_string(input.type));
+  if (shape.size() != 4 || !is_float)
+    return refuse("input " + json_shown(input.name) + ": must be images of FLOAT, [N,C,H,W]; has " + std::to_string(shape.size()) +
+                  " dimensions and type " + std::to_string(input.type));
   for (size_t d = 1; d < 4; ++d) {
-    if (shape[d] > 65535) return refuse("input " + json_shown(input.name) + ": has a side of " + std::to_string(shape[d]) + "; must be at most 65535");
-    if (shape[d] <= 0) return refuse("input " + json_shown(input.name) + ": its size is open; give --input " + input.name + "=1,3,224,224, as it is");
+    if (shape[d] > 65535)
+      return refuse("input " + json_shown(input.name) + ": has a side of " + std::to_string(shape[d]) + "; must be at most 65535");
+    if (shape[d] <= 0)
+      return refuse("input " + json_shown(input.name) + ": its size is open; give --input " + input.name + "=1,3,224,224, as it is");
   }
   const bool is_open = input.shape.empty() || input.shape[0].size <= 0;
   batch_ = shape[0] = is_open ? kOpenBatch : input.shape[0].size;
@@ -472,13 +491,16 @@ void Importer::leave_out_unread() {
       left.insert(nodes_[n].at("name").get<std::string>());
     }
   }
-  const auto is_left = [&](const std::string& tensor) { return left.count(tensor) > 0 || left.count(tensor.substr(0, tensor.rfind('.'))) > 0; };
+  const auto is_left = [&](const std::string& tensor) {
+    return left.count(tensor) > 0 || left.count(tensor.substr(0, tensor.rfind('.'))) > 0;
+  };
   std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return is_left(weight.name); });
   std::erase_if(net_.frozen, is_left);
 }
 
 void Importer::finish() {
-  if (model_.outputs.size() != 1) return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one, a classifier's logits");
+  if (model_.outputs.size() != 1)
+    return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one, a classifier's logits");
   if (!net_.refused.empty()) return;
   const std::string& output = model_.outputs[0].name;
   const ImportValue* value = find(output);
@@ -500,7 +522,9 @@ void Importer::become_head(const TensorView& logits) {
   node.erase("features");
   if (request_.classes == 0) return;
   node["classes"] = request_.classes;
-  const auto is_of_head = [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; };
+  const auto is_of_head = [&](const ImportedTensor& weight) {
+    return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias";
+  };
   std::erase_if(net_.weights, is_of_head);
 }
 

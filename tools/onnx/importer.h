@@ -17,17 +17,16 @@ class Importer {
 
   // ---- what a node reads; where it cannot be had, that is said, and the answer is kUnknown or nothing ----
   ImportValue value(NodeReader& reader, size_t n);
-  std::optional<TensorView> tensor(NodeReader& reader, size_t n);  // what a node of the net writes
+  std::optional<TensorView> tensor(NodeReader& reader, size_t n);                 // what a node of the net writes
   std::optional<TensorView> whole(NodeReader& reader, const ImportValue& value);  // the same of a value that is at hand
   std::optional<KnownNumbers> known(NodeReader& reader, size_t n);
   // Nothing where it is no constant, or a long one, or a parameter and `of_parameters` is false: nothing is computed from what is trained.
   std::optional<KnownNumbers> known_of(const ImportValue& value, bool of_parameters = false) const;
   std::optional<double> known_scalar(const ImportValue& value) const;
   std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
-  bool is_output(const std::string& value) const;
-  const OnnxNode* only_reader_of(const std::string& value) const;  // null where several read it, or it is an output
-  const OnnxNode* writer_of(const std::string& value) const;       // null for an input or a constant
-  const ImportValue* find(const std::string& name) const;           // of what was read or written before; null for none
+  const OnnxNode* only_reader_of(const std::string& value) const;      // null where several read it, or it is an output
+  const OnnxNode* writer_of(const std::string& value) const;           // null for an input or a constant
+  const ImportValue* find(const std::string& name) const;              // of what was read or written before; null for none
 
   // ---- what it writes ----
   void set(NodeReader& reader, const ImportValue& value, size_t output = 0);
@@ -45,8 +44,9 @@ class Importer {
   // The factors in this order in memory, the batch first. Nothing where no transposition of the net does it.
   std::optional<TensorView> in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids);
   TensorView written_as(const TensorView& view, const std::vector<int64_t>& shape);
-  std::optional<TensorView> images(NodeReader& reader, const TensorView& view);  // of [N,C,H,W]: written as [N,H,W,C]; of [N,C,L]: as [N,1,L,C]
-  std::optional<TensorView> rows(NodeReader& reader, const TensorView& view);    // the last axis innermost: written as [N,...,C]
+  std::optional<TensorView> images(NodeReader& reader,
+                                   const TensorView& view);  // of [N,C,H,W]: written as [N,H,W,C]; of [N,C,L]: as [N,1,L,C]
+  std::optional<TensorView> rows(NodeReader& reader, const TensorView& view);  // the last axis innermost: written as [N,...,C]
   // A constant that stands where a value must: a parameter of the net's own, which may be trained, of the numbers in this order.
   std::string learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids, const std::vector<int64_t>& shape);
 
@@ -57,6 +57,7 @@ class Importer {
   int64_t batch() const { return batch_; }
 
  private:
+  bool is_output(const std::string& value) const;
   void refuse(const std::string& reason) { net_.refused.push_back(reason); }
   void read_constants();
   void check_model();

@@ -54,7 +54,8 @@ Result pointwise(const Inputs& inputs, bool is_integer, const std::function<doub
   KnownNumbers result = {*shape, {}, is_integer};
   std::vector<double> values(inputs.size());
   for (int64_t at = 0, n = elements_of(*shape); at < n; ++at) {
-    for (size_t i = 0; i < inputs.size(); ++i) values[i] = inputs[i]->numbers[static_cast<size_t>(broadcast_place(inputs[i]->shape, *shape, at))];
+    for (size_t i = 0; i < inputs.size(); ++i)
+      values[i] = inputs[i]->numbers[static_cast<size_t>(broadcast_place(inputs[i]->shape, *shape, at))];
     const double value = f(values);
     result.numbers.push_back(is_integer ? std::trunc(value) : value);
   }
@@ -99,7 +100,8 @@ struct Along {
   bool is_valid = false;
   Along(const std::vector<int64_t>& shape, int64_t axis) {
     if (axis < 0 || axis >= static_cast<int64_t>(shape.size())) return;
-    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) (d < axis ? outer : d == axis ? size : inner) *= shape[static_cast<size_t>(d)];
+    for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d)
+      (d < axis ? outer : d == axis ? size : inner) *= shape[static_cast<size_t>(d)];
     is_valid = true;
   }
 };
@@ -112,7 +114,8 @@ Result taken(const KnownNumbers& x, int64_t axis, const std::vector<int64_t>& pl
     for (int64_t place : places) {
       if (place < 0) place += along.size;
       if (place < 0 || place >= along.size) return std::nullopt;
-      for (int64_t i = 0; i < along.inner; ++i) result.numbers.push_back(x.numbers[static_cast<size_t>((o * along.size + place) * along.inner + i)]);
+      for (int64_t i = 0; i < along.inner; ++i)
+        result.numbers.push_back(x.numbers[static_cast<size_t>((o * along.size + place) * along.inner + i)]);
     }
   }
   return result;
@@ -174,7 +177,8 @@ Result expanded(const Inputs& in) {
   const auto shape = broadcast_shape({in[0], &target});
   if (!shape) return std::nullopt;
   KnownNumbers result = {*shape, {}, in[0]->is_integer};
-  for (int64_t at = 0, n = elements_of(*shape); at < n; ++at) result.numbers.push_back(in[0]->numbers[static_cast<size_t>(broadcast_place(in[0]->shape, *shape, at))]);
+  for (int64_t at = 0, n = elements_of(*shape); at < n; ++at)
+    result.numbers.push_back(in[0]->numbers[static_cast<size_t>(broadcast_place(in[0]->shape, *shape, at))]);
   return result;
 }
 
@@ -191,7 +195,8 @@ Result ranged(const Inputs& in) {
 Result cast(NodeReader& reader, const KnownNumbers& x) {
   const int64_t to = reader.integer("to", 0);
   KnownNumbers result = x;
-  result.is_integer = to != static_cast<int64_t>(OnnxType::kFloat) && to != static_cast<int64_t>(OnnxType::kDouble) && to != static_cast<int64_t>(OnnxType::kHalf);
+  result.is_integer = to != static_cast<int64_t>(OnnxType::kFloat) && to != static_cast<int64_t>(OnnxType::kDouble) &&
+                      to != static_cast<int64_t>(OnnxType::kHalf);
   if (result.is_integer) {
     for (double& number : result.numbers) number = std::trunc(number);
   }

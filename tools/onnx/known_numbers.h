@@ -1,5 +1,5 @@
 // Numbers of a model that are known before it runs, and what its nodes compute from them.
-// Here because exporters write the arithmetic of shapes as nodes (Shape, Gather, Concat, ...), which must be done before a Reshape can be read.
+// Here because exporters write the arithmetic of shapes as nodes (Shape, Gather, Concat, ...), which must be done before a Reshape is read.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct KnownNumbers {
   bool is_integer = false;
 
   std::vector<int64_t> integers() const;  // those beyond 2^53, with which exporters say "to the end", are that
-  bool is_whole() const;                   // false: only the shape is known
+  bool is_whole() const;                  // false: only the shape is known
 };
 constexpr uint64_t kMostKnown = 65536;  // a longer list is no arithmetic of shapes
 
 KnownNumbers known_integers(const std::vector<int64_t>& numbers);
 
-// What the node writes when its inputs (null: absent) are these; nothing where the op is not one of the arithmetic of shapes, or they do not suit
-// each other.
+// What the node writes when its inputs (null: absent) are these; nothing where the op is not one of the arithmetic of shapes, or they do
+// not suit each other.
 std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const KnownNumbers*>& inputs);
 
 // first, end and step of a Slice along an axis of so many places, as ONNX counts them; the number of places in `count`.

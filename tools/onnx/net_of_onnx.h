@@ -12,7 +12,7 @@
 namespace reprise {
 
 struct ImportRequest {
-  int classes = 0;  // of a new head; 0: the model's own stays
+  int classes = 0;                                      // of a new head; 0: the model's own stays
   std::map<std::string, std::vector<uint64_t>> inputs;  // by name: shapes in place of the model's
 };
 
@@ -22,19 +22,19 @@ struct ImportedTensor {
     int64_t size, stride;  // in numbers of the model's tensor
   };
   std::string name;
-  const OnnxTensor* tensor;      // of the file's model
-  std::vector<uint64_t> shape;   // in the file of weights
-  std::vector<Axis> walk;        // its numbers are read so, the last axis innermost
+  const OnnxTensor* tensor;     // of the file's model
+  std::vector<uint64_t> shape;  // in the file of weights
+  std::vector<Axis> walk;       // its numbers are read so, the last axis innermost
 };
 
 struct ImportedNet {
   nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
-  std::vector<std::string> frozen;     // parameters that were constants of the model: they are not trained
-  std::string head;                    // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias
+  std::vector<std::string> frozen;       // parameters that were constants of the model: they are not trained
+  std::string head;                      // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
-  size_t left_out = 0;                 // nodes that compute nothing, or nothing that the output needs
-  std::vector<std::string> refused;    // one line each; where there is one, the rest is not whole
+  size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
+  std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole
 };
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request);

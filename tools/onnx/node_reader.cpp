@@ -38,13 +38,16 @@ std::string NodeReader::text(const char* name, const std::string& absent) {
 }
 
 void NodeReader::require_integer(const char* name, int64_t right) {
-  if (const int64_t given = integer(name, right); given != right) refuse(std::string(name) + " is " + std::to_string(given) + "; available is " + std::to_string(right));
+  if (const int64_t given = integer(name, right); given != right)
+    refuse(std::string(name) + " is " + std::to_string(given) + "; available is " + std::to_string(right));
 }
 void NodeReader::require_number(const char* name, double right) {
-  if (const double given = number(name, right); given != right) refuse(std::string(name) + " is " + std::to_string(given) + "; available is " + std::to_string(right));
+  if (const double given = number(name, right); given != right)
+    refuse(std::string(name) + " is " + std::to_string(given) + "; available is " + std::to_string(right));
 }
 void NodeReader::require_text(const char* name, const std::string& right) {
-  if (const std::string given = text(name, right); given != right) refuse(std::string(name) + " is " + json_shown(given) + "; available is " + json_shown(right));
+  if (const std::string given = text(name, right); given != right)
+    refuse(std::string(name) + " is " + json_shown(given) + "; available is " + json_shown(right));
 }
 
 void NodeReader::finish() {

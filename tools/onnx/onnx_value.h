@@ -9,24 +9,31 @@
 
 namespace reprise {
 
-// Exporters write some layers as chains of small nodes. What stands in the middle of such a chain is no value of the net: it is a form of its own,
-// and becomes a value where the chain ends as the layer does.
+// Exporters write some layers as chains of small nodes. What stands in the middle of such a chain is no value of the net. It is a form of
+// its own, and becomes a value where the chain ends as the layer does.
 //
 //   layer norm   x -> mean -> centred -> square -> variance -> (+ epsilon) -> deviation -> normed -> scaled -> layer_norm
 //   gelu         x -> erf -> 1 + erf -> gelu
 //   attention    q, k -> scores -> weights -> attention
 //   drop path    uniform -> kept -> kept / probability -> x times it
 enum class ImportForm {
-  kUnknown,    // of a node that was refused
-  kConstant,   // numbers of the model
-  kTensor,     // `factor` times what a node of the net writes
-  kMean, kCentred, kSquare, kVariance, kDeviation,  // over the last axis of x
+  kUnknown,   // of a node that was refused
+  kConstant,  // numbers of the model
+  kTensor,    // `factor` times what a node of the net writes
+  kMean,
+  kCentred,
+  kSquare,
+  kVariance,
+  kDeviation,  // over the last axis of x
   kNormed,     // (x - mean) / sqrt(variance + epsilon), over the last axis, or over `groups` of channels
   kScaled,     // the same times `gamma`
-  kErf, kErfTerm,      // erf(factor x); `times` (1 + erf)
-  kScores, kWeights,   // factor q k^T; its softmax
-  kIsLarge,            // whether x is above 20, where softplus is the identity
-  kUniform, kKept,     // random numbers; which samples are kept, each with probability `kept`, times factor
+  kErf,
+  kErfTerm,  // erf(factor x); `times` (1 + erf)
+  kScores,
+  kWeights,  // factor q k^T; its softmax
+  kIsLarge,  // whether x is above 20, where softplus is the identity
+  kUniform,
+  kKept,  // random numbers; which samples are kept, each with probability `kept`, times factor
 };
 const char* form_text(ImportForm form);  // as a refusal says it
 
@@ -43,10 +50,12 @@ struct ImportValue {
   double epsilon = 0;
   uint32_t groups = 0;
   std::vector<int> group_axis;  // the factors that tell one group from another
-  double dropout = 0;  // of an attention's weights
+  double dropout = 0;           // of an attention's weights
   double kept = 1, times = 1;
   // Whether its shape is the view's; of what is within a chain the view is x's, or q's.
-  bool has_own_shape() const { return form == ImportForm::kTensor || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled; }
+  bool has_own_shape() const {
+    return form == ImportForm::kTensor || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled;
+  }
 
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights
 };

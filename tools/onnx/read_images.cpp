@@ -96,7 +96,8 @@ json keys_of(const Window& window) {
 TensorView slid(const TensorView& x, const Window& window, int64_t channels, NodeReader& reader) {
   std::vector<int64_t> written = x.written;
   for (size_t side = 0; side < 2; ++side) {
-    const int64_t room = written[side + 1] + window.pad[side] + window.pad[side + 2] - window.dilation[side] * (window.kernel[side] - 1) - 1;
+    const int64_t room =
+        written[side + 1] + window.pad[side] + window.pad[side + 2] - window.dilation[side] * (window.kernel[side] - 1) - 1;
     if (room < 0) reader.refuse("its window is larger than its padded input");
     written[side + 1] = std::max<int64_t>(0, room) / window.stride[side] + 1;
   }
@@ -112,7 +113,8 @@ void read_conv(Importer& net, NodeReader& reader) {
   const int64_t groups = reader.integer("group", 1);
   const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
   const std::vector<int64_t> shape = weight ? weight->view.shape() : std::vector<int64_t>();
-  if (weight && shape.size() != 3 && shape.size() != 4) return reader.refuse("its weight has " + std::to_string(shape.size()) + " dimensions; must have four, [K,C,R,S], or three, [K,C,R]");
+  if (weight && shape.size() != 3 && shape.size() != 4)
+    return reader.refuse("its weight has " + std::to_string(shape.size()) + " dimensions; must have four, [K,C,R,S], or three, [K,C,R]");
   if (!weight) return;
   const std::vector<int64_t> own(shape.begin() + 2, shape.end());
   if (!kernel.empty() && kernel != own) reader.refuse("kernel_shape is " + json(kernel).dump() + ", its weight's " + json(own).dump());
@@ -120,7 +122,8 @@ void read_conv(Importer& net, NodeReader& reader) {
   const std::vector<int64_t> in = images ? std::vector<int64_t>{images->written[1], images->written[2]} : std::vector<int64_t>{1, 1};
   const Window window = WindowReader(reader, own.size()).read(own, in);
   if (groups < 1 || (images && groups * shape[1] != images->written[3])) {
-    reader.refuse("group is " + std::to_string(groups) + " and its weight " + json(shape).dump() + (images ? ", which does not suit " + std::to_string(images->written[3]) + " channels" : ""));
+    reader.refuse("group is " + std::to_string(groups) + " and its weight " + json(shape).dump() +
+                  (images ? ", which does not suit " + std::to_string(images->written[3]) + " channels" : ""));
   }
   if (reader.failed() || !images) return;
   const TensorView layout = slid(*images, window, shape[0], reader);
@@ -130,13 +133,8 @@ void read_conv(Importer& net, NodeReader& reader) {
   if (groups > 1) node["groups"] = groups;
   if (bias) node["bias"] = true;
   const std::string name = net.name_of(reader.node(), weight->tensor);
-  if (shape.size() == 4) {
-    net.add_weight(name + ".weight", *weight);
-  } else {
-    std::vector<int> ids;
-    for (const auto& axis : weight->view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
-    net.add_weight(name + ".weight", *weight, ids, {shape[0], shape[1], 1, shape[2]});
-  }
+  const bool is_signal = shape.size() == 3;
+  net.add_weight(name + ".weight", *weight, weight->view.ids(), is_signal ? std::vector<int64_t>{shape[0], shape[1], 1, shape[2]} : shape);
   if (bias) net.add_weight(name + ".bias", *bias);
   net.set_tensor(reader, net.append(node, name, {images->node}, layout));
 }
@@ -153,22 +151,27 @@ void read_conv_transpose(Importer& net, NodeReader& reader) {
   if (!weight || !x) return;
   const std::vector<int64_t> shape = weight->view.shape();
   const auto images = net.images(reader, *x);
-  if (!images || shape.size() != 4 || more.size() != 2 || groups < 1 || shape[0] != images->written[3]) return reader.refuse("its weight " + json(shape).dump() + ", group or output_padding does not suit what it reads");
+  if (!images || shape.size() != 4 || more.size() != 2 || groups < 1 || shape[0] != images->written[3])
+    return reader.refuse("its weight " + json(shape).dump() + ", group or output_padding does not suit what it reads");
   const Window window = WindowReader(reader, 2).read({shape[2], shape[3]}, {images->written[1], images->written[2]});
   if (reader.failed()) return;
   const int64_t channels = shape[1] * groups;
   std::vector<int64_t> written = images->written;
   for (size_t side = 0; side < 2; ++side) {
-    written[side + 1] = (written[side + 1] - 1) * window.stride[side] + window.dilation[side] * (window.kernel[side] - 1) + 1 - window.pad[side] - window.pad[side + 2] + more[side];
-    if (written[side + 1] < 1 || written[side + 1] > kMostSide || more[side] < 0 || more[side] > kMostSide) return reader.refuse("its window leaves images of no size, or of more than 65535");
+    written[side + 1] = (written[side + 1] - 1) * window.stride[side] + window.dilation[side] * (window.kernel[side] - 1) + 1 -
+                        window.pad[side] - window.pad[side + 2] + more[side];
+    if (written[side + 1] < 1 || written[side + 1] > kMostSide || more[side] < 0 || more[side] > kMostSide)
+      return reader.refuse("its window leaves images of no size, or of more than 65535");
   }
   written[3] = channels;
   json node = keys_of(window);
-  node.update({{"op", "conv_transpose"}, {"channels", channels}, {"groups", groups}, {"bias", bias.has_value()}, {"more", shortened(more)}});
+  node.update(
+      {{"op", "conv_transpose"}, {"channels", channels}, {"groups", groups}, {"bias", bias.has_value()}, {"more", shortened(more)}});
   const std::string name = net.name_of(reader.node(), weight->tensor);
   net.add_weight(name + ".weight", *weight);
   if (bias) net.add_weight(name + ".bias", *bias);
-  net.set_tensor(reader, net.append(node, name, {images->node}, TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written)));
+  net.set_tensor(reader, net.append(node, name, {images->node},
+                                    TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written)));
 }
 
 void read_batch_norm(Importer& net, NodeReader& reader) {
@@ -194,9 +197,11 @@ void read_pool(Importer& net, NodeReader& reader, const char* op) {
   const bool rounds_up = reader.integer("ceil_mode", 0) != 0;
   bool counts_pad = is_mean && reader.integer("count_include_pad", 0) != 0;
   if (!is_mean) reader.require_integer("storage_order", 0);
-  if (reader.node().outputs.size() > 1 && !reader.node().outputs[1].empty()) reader.refuse("its second output, the places, is not available");
+  if (reader.node().outputs.size() > 1 && !reader.node().outputs[1].empty())
+    reader.refuse("its second output, the places, is not available");
   const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
-  if (kernel.size() != 1 && kernel.size() != 2) return reader.refuse("kernel_shape is " + json(kernel).dump() + "; must be two numbers, or one of a signal");
+  if (kernel.size() != 1 && kernel.size() != 2)
+    return reader.refuse("kernel_shape is " + json(kernel).dump() + "; must be two numbers, or one of a signal");
   const auto images = x ? net.images(reader, *x) : std::nullopt;
   const std::vector<int64_t> in = images ? std::vector<int64_t>{images->written[1], images->written[2]} : std::vector<int64_t>{1, 1};
   WindowReader windows(reader, kernel.size());
@@ -228,7 +233,8 @@ void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const s
     if (!is_reduced) layout.axes.push_back(x.axes[axis]);
     if (is_reduced && keeps) layout.axes.emplace_back();
   }
-  if (std::count(reduced.begin(), reduced.end(), TensorView::kBatch) > 0) return reader.refuse("takes a mean over the batch, which is not available");
+  if (std::count(reduced.begin(), reduced.end(), TensorView::kBatch) > 0)
+    return reader.refuse("takes a mean over the batch, which is not available");
   const auto by_place = [&](int a, int b) { return x.place(a) < x.place(b); };
   std::sort(reduced.begin(), reduced.end(), by_place);
   std::sort(kept.begin(), kept.end(), by_place);
@@ -273,7 +279,8 @@ void read_mean(Importer& net, NodeReader& reader) {
   std::vector<size_t> places;
   for (int64_t axis : axes) {
     axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
-    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank));
+    if (axis < 0 || axis >= static_cast<int64_t>(rank))
+      return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank));
     places.push_back(static_cast<size_t>(axis));
   }
   if (places.empty()) return reader.refuse("takes a mean over the batch, which is not available");
@@ -304,11 +311,14 @@ void read_instance_norm(Importer& net, NodeReader& reader) {
   normed.group_axis = x->axes[1];
   if (is_all(gamma, 1) && is_all(beta, 0)) return net.set(reader, normed);
   const auto images = net.images(reader, *x);
-  if (!images || gamma.form != ImportForm::kConstant || beta.form != ImportForm::kConstant || gamma.tensor == nullptr || beta.tensor == nullptr) return reader.refuse("its scale and bias must be constants of the model");
+  if (!images || gamma.form != ImportForm::kConstant || beta.form != ImportForm::kConstant || gamma.tensor == nullptr ||
+      beta.tensor == nullptr)
+    return reader.refuse("its scale and bias must be constants of the model");
   const std::string name = net.name_of(reader.node(), gamma.tensor);
   net.add_weight(name + ".weight", gamma);
   net.add_weight(name + ".bias", beta);
-  net.set_tensor(reader, net.append({{"op", "group_norm"}, {"groups", normed.groups}, {"epsilon", epsilon}}, name, {images->node}, *images));
+  net.set_tensor(reader,
+                 net.append({{"op", "group_norm"}, {"groups", normed.groups}, {"epsilon", epsilon}}, name, {images->node}, *images));
 }
 
 void read_group_norm(Importer& net, NodeReader& reader) {
@@ -319,7 +329,9 @@ void read_group_norm(Importer& net, NodeReader& reader) {
   reader.integer("stash_type", 1);
   const auto images = x ? net.images(reader, *x) : std::nullopt;
   if (!images || !gamma || !beta) return;
-  if (groups < 1 || images->written[3] % groups != 0 || gamma->view.shape() != std::vector<int64_t>{images->written[3]}) return reader.refuse("num_groups is " + std::to_string(groups) + " and its scale " + json(gamma->view.shape()).dump() + " of " + std::to_string(images->written[3]) + " channels");
+  if (groups < 1 || images->written[3] % groups != 0 || gamma->view.shape() != std::vector<int64_t>{images->written[3]})
+    return reader.refuse("num_groups is " + std::to_string(groups) + " and its scale " + json(gamma->view.shape()).dump() + " of " +
+                         std::to_string(images->written[3]) + " channels");
   if (reader.failed()) return;
   const std::string name = net.name_of(reader.node(), gamma->tensor);
   net.add_weight(name + ".weight", *gamma);
@@ -330,7 +342,8 @@ void read_group_norm(Importer& net, NodeReader& reader) {
 // torch's interpolate: nearest, and bilinear with or without aligned corners.
 void read_resize(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
-  const std::string mode = reader.text("mode", "nearest"), places = reader.text("coordinate_transformation_mode", "half_pixel"), rounding = reader.text("nearest_mode", "round_prefer_floor");
+  const std::string mode = reader.text("mode", "nearest"), places = reader.text("coordinate_transformation_mode", "half_pixel"),
+                    rounding = reader.text("nearest_mode", "round_prefer_floor");
   reader.number("cubic_coeff_a", 0);
   reader.require_integer("exclude_outside", 0);
   reader.number("extrapolation_value", 0);
@@ -347,25 +360,38 @@ void read_resize(Importer& net, NodeReader& reader) {
   } else {
     const auto scales = net.known(reader, 2);
     if (!scales) return;
-    for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n) shape[n] = static_cast<int64_t>(std::floor(static_cast<double>(shape[n]) * scales->numbers[n]));
+    for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n)
+      shape[n] = static_cast<int64_t>(std::floor(static_cast<double>(shape[n]) * scales->numbers[n]));
   }
-  if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > kMostSide || shape[3] > kMostSide) return reader.refuse("to " + json(shape).dump() + " from " + json(x->shape()).dump() + "; available are other heights and widths");
+  if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > kMostSide ||
+      shape[3] > kMostSide)
+    return reader.refuse("to " + json(shape).dump() + " from " + json(x->shape()).dump() + "; available are other heights and widths");
   std::string kind;
   if (mode == "nearest" && places == "asymmetric" && rounding == "floor") kind = "nearest";
   if (mode == "linear" && (places == "half_pixel" || places == "pytorch_half_pixel")) kind = "bilinear";
   if (mode == "linear" && places == "align_corners") kind = "bilinear_aligned";
-  if (kind.empty()) return reader.refuse("mode is \"" + mode + "\" with \"" + places + "\" and \"" + rounding + "\"; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
+  if (kind.empty())
+    return reader.refuse("mode is \"" + mode + "\" with \"" + places + "\" and \"" + rounding +
+                         "\"; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
   const std::vector<int64_t> written = {shape[0], shape[2], shape[3], shape[1]};
   const TensorView layout = TensorView::of("", shape, {0, 2, 3, 1}, written);
-  net.set_tensor(reader, net.append({{"op", "resize_" + kind}, {"size", {shape[2], shape[3]}}}, net.name_of(reader.node()), {images->node}, layout));
+  net.set_tensor(reader, net.append({{"op", "resize_" + kind}, {"size", {shape[2], shape[3]}}}, net.name_of(reader.node()), {images->node},
+                                    layout));
 }
 
 }  // namespace
 
 const OnnxOps& image_ops() {
-  static const OnnxOps ops = {{"Conv", read_conv}, {"ConvTranspose", read_conv_transpose}, {"BatchNormalization", read_batch_norm}, {"MaxPool", read_max_pool}, {"AveragePool", read_average_pool},
-                              {"GlobalAveragePool", read_global_pool}, {"ReduceMean", read_mean}, {"InstanceNormalization", read_instance_norm},
-                              {"GroupNormalization", read_group_norm}, {"Resize", read_resize}};
+  static const OnnxOps ops = {{"Conv", read_conv},
+                              {"ConvTranspose", read_conv_transpose},
+                              {"BatchNormalization", read_batch_norm},
+                              {"MaxPool", read_max_pool},
+                              {"AveragePool", read_average_pool},
+                              {"GlobalAveragePool", read_global_pool},
+                              {"ReduceMean", read_mean},
+                              {"InstanceNormalization", read_instance_norm},
+                              {"GroupNormalization", read_group_norm},
+                              {"Resize", read_resize}};
   return ops;
 }
 

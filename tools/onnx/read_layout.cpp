@@ -38,9 +38,7 @@ void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std:
   const auto& axes = x.view.axes;
   const bool begins_with_batch = !axes.empty() && !axes[0].empty() && axes[0][0] == TensorView::kBatch;
   if (!view && x.form == ImportForm::kTensor && begins_with_batch) {  // in the model's own order every shape can be read
-    std::vector<int> ids = {TensorView::kBatch};
-    for (const auto& axis : x.view.axes) std::copy_if(axis.begin(), axis.end(), std::back_inserter(ids), [](int id) { return id != TensorView::kBatch; });
-    auto ordered = net.in_order(reader, x.view, ids);
+    const auto ordered = net.in_order(reader, x.view, x.view.ids());
     if (!ordered) return;
     const int64_t rest = product(ordered->shape()) / net.batch();
     TensorView flat = *ordered;
@@ -83,7 +81,8 @@ void read_flatten(Importer& net, NodeReader& reader) {
   if (x.form == ImportForm::kUnknown) return;
   const std::vector<int64_t> shape = x.view.shape();
   axis += axis < 0 ? static_cast<int64_t>(shape.size()) : 0;
-  if (axis < 0 || axis > static_cast<int64_t>(shape.size())) return reader.refuse("axis is " + std::to_string(axis) + " of " + std::to_string(shape.size()));
+  if (axis < 0 || axis > static_cast<int64_t>(shape.size()))
+    return reader.refuse("axis is " + std::to_string(axis) + " of " + std::to_string(shape.size()));
   const int64_t outer = product({shape.begin(), shape.begin() + axis});
   read_as(net, reader, x, {outer, product(shape) / outer});
 }
@@ -108,7 +107,8 @@ void read_squeeze(Importer& net, NodeReader& reader) {
   }
   std::vector<int64_t> result;
   for (size_t n = 0; n < shape.size(); ++n) {
-    if (goes[n] && shape[n] != 1 && !axes->empty()) return reader.refuse("axis " + std::to_string(n) + " is of " + std::to_string(shape[n]));
+    if (goes[n] && shape[n] != 1 && !axes->empty())
+      return reader.refuse("axis " + std::to_string(n) + " is of " + std::to_string(shape[n]));
     if (!goes[n] || shape[n] != 1) result.push_back(shape[n]);
   }
   read_as(net, reader, x, result);
@@ -143,7 +143,8 @@ void read_transpose(Importer& net, NodeReader& reader) {
   std::vector<int64_t> sorted = order;
   std::sort(sorted.begin(), sorted.end());
   for (size_t n = 0; n < sorted.size(); ++n) {
-    if (sorted[n] != static_cast<int64_t>(n) || sorted.size() != rank) return reader.refuse("perm is " + json(order).dump() + " of " + std::to_string(rank) + " axes");
+    if (sorted[n] != static_cast<int64_t>(n) || sorted.size() != rank)
+      return reader.refuse("perm is " + json(order).dump() + " of " + std::to_string(rank) + " axes");
   }
   if (!x.has_own_shape() || x.known) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another order");
   x.view = x.view.transposed({order.begin(), order.end()});
@@ -161,7 +162,8 @@ struct Run {
 
 std::optional<Run> run_of(Importer& net, NodeReader& reader, const TensorView& x, size_t axis) {
   const std::vector<int>& ids = x.axes[axis];
-  if (std::count(ids.begin(), ids.end(), TensorView::kBatch) > 0) return reader.refuse("cuts or joins the batch, which is not available"), std::nullopt;
+  if (std::count(ids.begin(), ids.end(), TensorView::kBatch) > 0)
+    return reader.refuse("cuts or joins the batch, which is not available"), std::nullopt;
   Run run = {x, 1, 1, {}, {}};
   size_t begin = ids.empty() ? 0 : x.place(ids[0]);
   bool is_run = !ids.empty();
@@ -208,7 +210,9 @@ TensorView with_places(const Run& run, size_t axis, int64_t size, const std::vec
 
 std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const TensorView& x, size_t axis, int64_t first, int64_t count) {
   const int64_t size = x.axis_size(axis);
-  if (first < 0 || count < 1 || first + count > size) return reader.refuse("takes places " + std::to_string(first) + " to " + std::to_string(first + count) + " of " + std::to_string(size)), std::nullopt;
+  if (first < 0 || count < 1 || first + count > size)
+    return reader.refuse("takes places " + std::to_string(first) + " to " + std::to_string(first + count) + " of " + std::to_string(size)),
+           std::nullopt;
   if (count == size) return x;
   const auto run = run_of(net, reader, x, axis);
   if (!run) return std::nullopt;
@@ -216,17 +220,20 @@ std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const Tenso
   const TensorView whole = is_last ? run->view : net.written_as(run->view, run_shape(net.batch(), *run, size));
   std::vector<int64_t> written = whole.written;
   written.back() = count * run->inner;
-  return net.append({{"op", "slice"}, {"axis", written.size() - 1}, {"first", first * run->inner}, {"count", count * run->inner}}, net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
+  return net.append({{"op", "slice"}, {"axis", written.size() - 1}, {"first", first * run->inner}, {"count", count * run->inner}},
+                    net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
 }
 
 void read_slice(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   const auto starts = net.known(reader, 1), ends = net.known(reader, 2);
-  const auto axes = reader.has_input(3) ? net.known(reader, 3) : std::nullopt, steps = reader.has_input(4) ? net.known(reader, 4) : std::nullopt;
+  const auto axes = reader.has_input(3) ? net.known(reader, 3) : std::nullopt,
+             steps = reader.has_input(4) ? net.known(reader, 4) : std::nullopt;
   if (!x || !starts || !ends || reader.failed()) return;
   TensorView part = *x;
   for (size_t n = 0; n < starts->numbers.size() && n < ends->numbers.size(); ++n) {
-    const int64_t axis = axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
+    const int64_t axis =
+        axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
     const int64_t step = steps && n < steps->numbers.size() ? steps->integers()[n] : 1;
     if (axis < 0) return;
     if (step != 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available is 1");
@@ -274,7 +281,8 @@ void read_gather(Importer& net, NodeReader& reader) {
   std::vector<int64_t> at = places->integers();
   for (int64_t& place : at) place += place < 0 ? size : 0;
   for (size_t n = 0; n < at.size(); ++n) {
-    if (at[n] != at[0] + static_cast<int64_t>(n)) return reader.refuse("takes the places " + json(at).dump() + "; available are such as follow each other");
+    if (at[n] != at[0] + static_cast<int64_t>(n))
+      return reader.refuse("takes the places " + json(at).dump() + "; available are such as follow each other");
   }
   if (at.empty() || places->shape.size() > 1) return reader.refuse("takes places that are no list");
   auto part = part_of(net, reader, *x, static_cast<size_t>(axis), at[0], static_cast<int64_t>(at.size()));
@@ -332,14 +340,15 @@ std::vector<int> laid_as(const Run& run, const TensorView& view, size_t along) {
 }
 
 // A parameter beside values, the same for each sample: zeros are put in its place, and it is added there.
-std::string with_parameter(Importer& net, NodeReader& reader, const std::string& values, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& written,
-                           int64_t before, int64_t behind) {
+std::string with_parameter(Importer& net, NodeReader& reader, const std::string& values, const ImportValue& parameter,
+                           const std::vector<int>& ids, const std::vector<int64_t>& written, int64_t before, int64_t behind) {
   std::vector<int64_t> zeros(written.size() - 1), own(written.begin() + 1, written.end());
   const auto padded = [&](const std::string& node, int64_t front, int64_t back) {
     std::vector<int64_t> at_front = zeros, at_back = zeros;
     at_front.back() = front;
     at_back.back() = back;
-    return net.append({{"op", "pad"}, {"before", at_front}, {"behind", at_back}}, net.unique_name(node + ".padded"), {node}, TensorView()).node;
+    return net.append({{"op", "pad"}, {"before", at_front}, {"behind", at_back}}, net.unique_name(node + ".padded"), {node}, TensorView())
+        .node;
   };
   const int64_t width = own.back();
   own.insert(own.begin(), 1);
@@ -376,10 +385,13 @@ void read_concat(Importer& net, NodeReader& reader) {
     std::vector<int64_t> shape = part.view.shape(), right = first.shape();
     if (part.repeats && shape.size() == rank) shape[0] = net.batch();
     const bool fits = shape.size() == rank && (shape[along] = right[along] = 0, shape == right);
-    if (!fits) return reader.refuse("parts of " + json(part.view.shape()).dump() + " and " + json(first.shape()).dump() + " do not fit side by side");
+    if (!fits)
+      return reader.refuse("parts of " + json(part.view.shape()).dump() + " and " + json(first.shape()).dump() +
+                           " do not fit side by side");
     const int64_t size = part.view.axis_size(along);
     if (part.form == ImportForm::kConstant) {
-      if (part.tensor == nullptr || !part.repeats) return reader.refuse("puts a constant beside values, which is available where it is repeated along the batch");
+      if (part.tensor == nullptr || !part.repeats)
+        return reader.refuse("puts a constant beside values, which is available where it is repeated along the batch");
       n < parts->first ? (void)parameters.insert(parameters.begin(), n) : parameters.push_back(n);
     } else {
       const auto ordered = net.in_order(reader, part.view, laid_as(*run, part.view, along));
@@ -391,15 +403,20 @@ void read_concat(Importer& net, NodeReader& reader) {
   for (const size_t n : parameters) {
     const auto is_node = [](const ImportValue& part) { return part.form != ImportForm::kConstant; };
     const auto at = parts->values.begin() + static_cast<long>(n);
-    if (std::any_of(parts->values.begin(), at, is_node) && std::any_of(at, parts->values.end(), is_node)) return reader.refuse("puts a parameter between values, which is not available (yet)");
+    if (std::any_of(parts->values.begin(), at, is_node) && std::any_of(at, parts->values.end(), is_node))
+      return reader.refuse("puts a parameter between values, which is not available (yet)");
   }
   const auto layout_of = [&](int64_t count) { return with_places(*run, along, count, written_with(count)); };
   std::string joined = nodes[0];
-  if (nodes.size() > 1) joined = net.append({{"op", "concat"}, {"axis", layout_of(of_nodes).written.size() - 1}}, net.name_of(reader.node()), nodes, layout_of(of_nodes)).node;
+  if (nodes.size() > 1)
+    joined = net.append({{"op", "concat"}, {"axis", layout_of(of_nodes).written.size() - 1}}, net.name_of(reader.node()), nodes,
+                        layout_of(of_nodes))
+                 .node;
   for (const size_t n : parameters) {  // from the values outwards
     const ImportValue& part = parts->values[n];
     const int64_t size = part.view.axis_size(along), room = of_nodes * run->inner;
-    joined = with_parameter(net, reader, joined, part, laid_as(*run, part.view, along), written_with(size), n > parts->first ? room : 0, n > parts->first ? 0 : room);
+    joined = with_parameter(net, reader, joined, part, laid_as(*run, part.view, along), written_with(size), n > parts->first ? room : 0,
+                            n > parts->first ? 0 : room);
     of_nodes += size;
   }
   net.set_tensor(reader, layout_of(of_nodes).by(joined));
@@ -414,8 +431,11 @@ void read_expand(Importer& net, NodeReader& reader) {
   if (own.size() < shape.size()) own.insert(own.begin(), shape.size() - own.size(), 1);
   for (size_t n = 0; n < shape.size(); ++n) shape[n] = shape[n] == -1 || shape[n] == 1 ? own[n] : shape[n];
   if (own == shape && !(x.form == ImportForm::kConstant && net.batch() == 1)) return net.pass(reader, x);
-  const bool is_batch_alone = !shape.empty() && shape[0] == net.batch() && own[0] == 1 && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
-  if (x.form != ImportForm::kConstant || !is_batch_alone || x.known) return reader.refuse("to " + json(shape).dump() + " from " + json(own).dump() + "; available is a parameter that is repeated along the batch");
+  const bool is_batch_alone =
+      !shape.empty() && shape[0] == net.batch() && own[0] == 1 && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
+  if (x.form != ImportForm::kConstant || !is_batch_alone || x.known)
+    return reader.refuse("to " + json(shape).dump() + " from " + json(own).dump() +
+                         "; available is a parameter that is repeated along the batch");
   x.repeats = true;
   if (own.size() > x.view.axes.size()) x.view.axes.insert(x.view.axes.begin(), own.size() - x.view.axes.size(), {});
   net.pass(reader, x);
@@ -473,9 +493,19 @@ void read_constant_of_shape(Importer& net, NodeReader& reader) {
 }  // namespace
 
 const OnnxOps& layout_ops() {
-  static const OnnxOps ops = {{"Reshape", read_reshape}, {"Flatten", read_flatten}, {"Squeeze", read_squeeze}, {"Unsqueeze", read_unsqueeze},
-                              {"Transpose", read_transpose}, {"Slice", read_slice}, {"Split", read_split}, {"Gather", read_gather}, {"Concat", read_concat},
-                              {"Expand", read_expand}, {"Shape", read_shape}, {"Constant", read_constant}, {"ConstantOfShape", read_constant_of_shape}};
+  static const OnnxOps ops = {{"Reshape", read_reshape},
+                              {"Flatten", read_flatten},
+                              {"Squeeze", read_squeeze},
+                              {"Unsqueeze", read_unsqueeze},
+                              {"Transpose", read_transpose},
+                              {"Slice", read_slice},
+                              {"Split", read_split},
+                              {"Gather", read_gather},
+                              {"Concat", read_concat},
+                              {"Expand", read_expand},
+                              {"Shape", read_shape},
+                              {"Constant", read_constant},
+                              {"ConstantOfShape", read_constant_of_shape}};
   return ops;
 }
 

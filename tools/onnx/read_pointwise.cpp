@@ -1,5 +1,5 @@
-// Ops of ONNX that work number by number, alone or on two values of which one may be broadcast; and the layers that exporters write as chains of
-// them: layer norm, group norm, GELU, SiLU, hardswish, Mish.
+// Ops of ONNX that work number by number, alone or on two values of which one may be broadcast; and the layers that exporters write as
+// chains of them: layer norm, group norm, GELU, SiLU, hardswish, Mish.
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,9 @@ void read_tanh(Importer& net, NodeReader& reader) { append_unary(net, reader, {{
 void read_softplus(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "softplus"}}); }
 void read_mish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "mish"}}); }
 void read_hardswish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "hardswish"}}); }
-void read_leaky_relu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "leaky_relu"}, {"slope", reader.number("alpha", 0.01)}}); }
+void read_leaky_relu(Importer& net, NodeReader& reader) {
+  append_unary(net, reader, {{"op", "leaky_relu"}, {"slope", reader.number("alpha", 0.01)}});
+}
 void read_elu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "elu"}, {"alpha", reader.number("alpha", 1)}}); }
 void read_gelu(Importer& net, NodeReader& reader) {
   const std::string form = reader.text("approximate", "none");
@@ -37,7 +39,8 @@ void read_gelu(Importer& net, NodeReader& reader) {
 }
 void read_hardsigmoid(Importer& net, NodeReader& reader) {
   const double alpha = reader.number("alpha", 0.2), beta = reader.number("beta", 0.5);
-  if (!is_near(alpha, 1.0 / 6) || beta != 0.5) reader.refuse("alpha is " + std::to_string(alpha) + " and beta " + std::to_string(beta) + "; available are 1/6 and 0.5");
+  if (!is_near(alpha, 1.0 / 6) || beta != 0.5)
+    reader.refuse("alpha is " + std::to_string(alpha) + " and beta " + std::to_string(beta) + "; available are 1/6 and 0.5");
   append_unary(net, reader, {{"op", "hardsigmoid"}});
 }
 
@@ -65,7 +68,8 @@ void read_clip(Importer& net, NodeReader& reader) {
 void read_erf(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   if (x.form == ImportForm::kUnknown) return;
-  if (x.form != ImportForm::kTensor || !is_near(x.factor, kRootHalf)) return reader.refuse("is available within a GELU alone, of x / sqrt(2)");
+  if (x.form != ImportForm::kTensor || !is_near(x.factor, kRootHalf))
+    return reader.refuse("is available within a GELU alone, of x / sqrt(2)");
   x.form = ImportForm::kErf;
   net.set(reader, x);
 }
@@ -83,7 +87,8 @@ void read_greater(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   const auto limit = net.known(reader, 1);
   if (x.form == ImportForm::kUnknown || !limit) return;
-  if (x.form != ImportForm::kTensor || x.factor != 1 || limit->numbers.size() != 1 || limit->numbers[0] < 20) return reader.refuse("is available within a softplus alone");
+  if (x.form != ImportForm::kTensor || x.factor != 1 || limit->numbers.size() != 1 || limit->numbers[0] < 20)
+    return reader.refuse("is available within a softplus alone");
   x.form = ImportForm::kIsLarge;
   net.set(reader, x);
 }
@@ -92,7 +97,8 @@ void read_where(Importer& net, NodeReader& reader) {
   if (is_large.form == ImportForm::kUnknown || x.form == ImportForm::kUnknown || softplus.form == ImportForm::kUnknown) return;
   const json* node = softplus.form == ImportForm::kTensor ? net.node_called(softplus.view.node) : nullptr;
   const bool is_of_x = is_large.form == ImportForm::kIsLarge && is_same_value(is_large.view, x.view) && softplus.view.is_laid_as(x.view);
-  const bool is_softplus = node != nullptr && is_of_x && x.factor == 1 && softplus.factor == 1 && node->at("op") == "softplus" && node->at("inputs")[0] == x.view.node;
+  const bool is_softplus = node != nullptr && is_of_x && x.factor == 1 && softplus.factor == 1 && node->at("op") == "softplus" &&
+                           node->at("inputs")[0] == x.view.node;
   if (!is_softplus) return reader.refuse("is available within a softplus alone");
   net.pass(reader, softplus);
 }
@@ -101,7 +107,8 @@ void read_pow(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   const auto power = net.known(reader, 1);
   if (x.form == ImportForm::kUnknown || !power) return;
-  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2}) return reader.refuse("is available within a layer norm alone, as a square");
+  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2})
+    return reader.refuse("is available within a layer norm alone, as a square");
   x.form = ImportForm::kSquare;
   net.set(reader, x);
 }
@@ -132,7 +139,8 @@ void read_identity(Importer& net, NodeReader& reader) {
 void read_cast(Importer& net, NodeReader& reader) {
   const auto to = static_cast<OnnxType>(reader.integer("to", 0));
   if (net.value(reader, 0).form == ImportForm::kUnknown) return;
-  if (to != OnnxType::kFloat && to != OnnxType::kHalf && to != OnnxType::kBfloat16 && to != OnnxType::kDouble) return reader.refuse("casts a value of the net to integers");
+  if (to != OnnxType::kFloat && to != OnnxType::kHalf && to != OnnxType::kBfloat16 && to != OnnxType::kDouble)
+    return reader.refuse("casts a value of the net to integers");
   read_identity(net, reader);
 }
 
@@ -147,8 +155,10 @@ void read_uniform(Importer& net, NodeReader& reader) {
   if (reader.failed() || x.form == ImportForm::kUnknown) return;
   if (!x.has_own_shape()) return reader.refuse(std::string("reads ") + form_text(x.form) + ", which is available within a layer alone");
   const std::vector<int64_t> shape = x.view.shape();
-  const bool is_by_sample = !shape.empty() && shape[0] == net.batch() && std::all_of(shape.begin() + 1, shape.end(), [](int64_t n) { return n == 1; });
-  if (!is_by_sample) return reader.refuse("is available with one number for each sample, as stochastic depth has it, not of " + json(shape).dump());
+  const bool is_by_sample =
+      !shape.empty() && shape[0] == net.batch() && std::all_of(shape.begin() + 1, shape.end(), [](int64_t n) { return n == 1; });
+  if (!is_by_sample)
+    return reader.refuse("is available with one number for each sample, as stochastic depth has it, not of " + json(shape).dump());
   ImportValue uniform;
   uniform.form = ImportForm::kUniform;
   net.set(reader, uniform);
@@ -159,7 +169,8 @@ void read_less(Importer& net, NodeReader& reader) {
   const ImportValue y = net.value(reader, 1);
   if (x.form == ImportForm::kUnknown || y.form == ImportForm::kUnknown) return;
   const auto limit = net.known_scalar(y);
-  if (x.form != ImportForm::kUniform || !limit || *limit <= 0 || *limit > 1) return reader.refuse("is available within stochastic depth alone");
+  if (x.form != ImportForm::kUniform || !limit || *limit <= 0 || *limit > 1)
+    return reader.refuse("is available within stochastic depth alone");
   x.form = ImportForm::kKept;
   x.kept = *limit;
   net.set(reader, x);
@@ -170,7 +181,8 @@ bool is_drop_path(Importer& net, NodeReader& reader, const ImportValue& x, const
   const auto whole = net.whole(reader, x);
   if (!whole) return true;
   net.note_joined("drop_path");
-  net.set_tensor(reader, net.append({{"op", "drop_path"}, {"p", shortest(1 - kept.kept)}}, net.name_of(reader.node()), {whole->node}, *whole));
+  net.set_tensor(reader,
+                 net.append({{"op", "drop_path"}, {"p", shortest(1 - kept.kept)}}, net.name_of(reader.node()), {whole->node}, *whole));
   return true;
 }
 
@@ -202,7 +214,11 @@ bool pair_axis(Broadcast& both, size_t axis, size_t axis_of_b) {
 
 std::optional<Broadcast> broadcast(NodeReader& reader, const TensorView& a, const TensorView& b) {
   const std::vector<int64_t> of_a = a.shape(), of_b = b.shape();
-  const auto refuse = [&] { return reader.refuse("of " + json(of_a).dump() + " and " + json(of_b).dump() + ": must be of equal shapes, or one must be broadcast to the other"), std::nullopt; };
+  const auto refuse = [&] {
+    return reader.refuse("of " + json(of_a).dump() + " and " + json(of_b).dump() +
+                         ": must be of equal shapes, or one must be broadcast to the other"),
+           std::nullopt;
+  };
   Broadcast both = {a, b, {}};
   if (of_b.size() > of_a.size()) return refuse();
   for (size_t back = 1; back <= of_b.size(); ++back) {
@@ -279,7 +295,8 @@ void append_two(Importer& net, NodeReader& reader, const char* op, const TensorV
     constant.repeats = false;
     other = net.learned(reader.node(), constant, ids, beside);
   } else {
-    if (std::count(ids.begin(), ids.end(), TensorView::kBatch) == 0) return reader.refuse("is broadcast along the batch, which is not available");
+    if (std::count(ids.begin(), ids.end(), TensorView::kBatch) == 0)
+      return reader.refuse("is broadcast along the batch, which is not available");
     const auto ordered = net.in_order(reader, both->b, ids);
     if (!ordered) return;
     other = net.written_as(*ordered, beside).node;
@@ -299,7 +316,8 @@ bool becomes_bias(Importer& net, NodeReader& reader, const ImportValue& x, size_
   if (layer == nullptr || layer->at("op") != "linear" || layer->at("bias") == true || !constant.is_parameter || x.factor != 1) return false;
   const std::vector<int64_t> shape = constant.view.shape();
   const int64_t features = layer->at("features");
-  if (shape != std::vector<int64_t>{features} || x.view.axes.back().size() != 1 || x.view.memory.back().id != x.view.axes.back()[0]) return false;
+  if (shape != std::vector<int64_t>{features} || x.view.axes.back().size() != 1 || x.view.memory.back().id != x.view.axes.back()[0])
+    return false;
   // What the product wrote, under its own name: nobody else reads it under another.
   const std::string& name = reader.node().inputs[place];
   const OnnxNode* product = net.writer_of(name);
@@ -321,24 +339,19 @@ void finish_norm(Importer& net, NodeReader& reader, const ImportValue& scaled, c
     return reader.refuse("its groups are not of neighbouring channels");
   }
   const int64_t channels = laid->written.back();
-  const std::vector<int64_t> right = {channels};
   for (const ImportValue* part : {scaled.other.get(), &beta}) {
     int64_t elements = 1;
     for (const Factor& factor : part->view.memory) elements *= factor.size;
     const size_t channel = is_layer ? 0 : laid->axes.size() - 2;  // axes behind the channels'
     const auto& axes = part->view.axes;
     const bool lies_right = axes.size() > channel && !axes[axes.size() - 1 - channel].empty();
-    if (part->tensor == nullptr || elements != channels || !lies_right) return reader.refuse("its weight and bias must be constants, of one number for each of " + std::to_string(channels) + " channels");
+    if (part->tensor == nullptr || elements != channels || !lies_right)
+      return reader.refuse("its weight and bias must be constants, of one number for each of " + std::to_string(channels) + " channels");
   }
   const OnnxTensor* gamma = scaled.other->tensor;
   const std::string name = net.name_of(reader.node(), gamma);
-  const auto add = [&](const char* ending, const ImportValue& part) {
-    std::vector<int> ids;
-    for (const auto& axis : part.view.axes) ids.insert(ids.end(), axis.begin(), axis.end());
-    net.add_weight(name + ending, part, ids, right);
-  };
-  add(".weight", *scaled.other);
-  add(".bias", beta);
+  net.add_weight(name + ".weight", *scaled.other, scaled.other->view.ids(), {channels});
+  net.add_weight(name + ".bias", beta, beta.view.ids(), {channels});
   json node = {{"op", is_layer ? "layer_norm" : "group_norm"}, {"epsilon", scaled.epsilon}};
   if (!is_layer) node["groups"] = scaled.groups;
   net.note_joined(node.at("op"));
@@ -416,7 +429,8 @@ bool either(const ImportValue& a, const ImportValue& b, const Try& is) {
 // What is left: both are values, or one is a parameter.
 void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue a, ImportValue b) {
   const bool multiplies = std::string(op) == "multiply";
-  if (a.form == ImportForm::kConstant && b.form == ImportForm::kConstant) return reader.refuse("computes with the parameters alone, which is not available (yet)");
+  if (a.form == ImportForm::kConstant && b.form == ImportForm::kConstant)
+    return reader.refuse("computes with the parameters alone, which is not available (yet)");
   if (a.form == ImportForm::kConstant) std::swap(a, b);
   double factor = 1;
   for (ImportValue* each : {&a, &b}) {
@@ -453,7 +467,8 @@ void read_mul(Importer& net, NodeReader& reader) {
     return net.set(reader, square);
   }
   if (either(a, b, [&](const ImportValue& x, const ImportValue& y) {
-        return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) || is_norm_weight(net, reader, x, y) || is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y);
+        return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) || is_norm_weight(net, reader, x, y) ||
+               is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y);
       })) {
     return;
   }
@@ -468,7 +483,8 @@ void read_div(Importer& net, NodeReader& reader) {
     normed.form = ImportForm::kNormed;
     return net.set(reader, normed);
   }
-  reader.refuse(std::string("divides ") + form_text(a.form) + " by " + form_text(b.form) + "; available is a number, and a layer norm's deviation");
+  reader.refuse(std::string("divides ") + form_text(a.form) + " by " + form_text(b.form) +
+                "; available is a number, and a layer norm's deviation");
 }
 
 void read_add(Importer& net, NodeReader& reader) {
@@ -507,7 +523,8 @@ void read_sub(Importer& net, NodeReader& reader) {
     centred.form = ImportForm::kCentred;
     return net.set(reader, centred);
   }
-  if (a.form != ImportForm::kTensor || b.form != ImportForm::kTensor) return reader.refuse(std::string("takes ") + form_text(b.form) + " from " + form_text(a.form) + ", which is not available (yet)");
+  if (a.form != ImportForm::kTensor || b.form != ImportForm::kTensor)
+    return reader.refuse(std::string("takes ") + form_text(b.form) + " from " + form_text(a.form) + ", which is not available (yet)");
   ImportValue taken = b;
   taken.factor = -b.factor;
   read_any_two(net, reader, "add", a, taken);
@@ -516,11 +533,31 @@ void read_sub(Importer& net, NodeReader& reader) {
 }  // namespace
 
 const OnnxOps& pointwise_ops() {
-  static const OnnxOps ops = {{"Relu", read_relu}, {"Sigmoid", read_sigmoid}, {"Tanh", read_tanh}, {"Softplus", read_softplus}, {"Mish", read_mish},
-                              {"HardSwish", read_hardswish}, {"HardSigmoid", read_hardsigmoid}, {"LeakyRelu", read_leaky_relu}, {"Elu", read_elu}, {"Gelu", read_gelu},
-                              {"Clip", read_clip}, {"Erf", read_erf}, {"Sqrt", read_sqrt}, {"Pow", read_pow}, {"Dropout", read_dropout}, {"Identity", read_identity},
-                              {"Cast", read_cast}, {"Mul", read_mul}, {"Div", read_div}, {"Add", read_add}, {"Sub", read_sub},
-                              {"RandomUniformLike", read_uniform}, {"Less", read_less}, {"Greater", read_greater}, {"Where", read_where}};
+  static const OnnxOps ops = {{"Relu", read_relu},
+                              {"Sigmoid", read_sigmoid},
+                              {"Tanh", read_tanh},
+                              {"Softplus", read_softplus},
+                              {"Mish", read_mish},
+                              {"HardSwish", read_hardswish},
+                              {"HardSigmoid", read_hardsigmoid},
+                              {"LeakyRelu", read_leaky_relu},
+                              {"Elu", read_elu},
+                              {"Gelu", read_gelu},
+                              {"Clip", read_clip},
+                              {"Erf", read_erf},
+                              {"Sqrt", read_sqrt},
+                              {"Pow", read_pow},
+                              {"Dropout", read_dropout},
+                              {"Identity", read_identity},
+                              {"Cast", read_cast},
+                              {"Mul", read_mul},
+                              {"Div", read_div},
+                              {"Add", read_add},
+                              {"Sub", read_sub},
+                              {"RandomUniformLike", read_uniform},
+                              {"Less", read_less},
+                              {"Greater", read_greater},
+                              {"Where", read_where}};
   return ops;
 }
 

@@ -25,7 +25,8 @@ TensorView widened(const TensorView& rows, int64_t columns) {
 }
 
 // The weight of a linear layer, [out,in], and its bias; `weight` is [in,out] where it is `transposed`.
-void append_linear(Importer& net, NodeReader& reader, const ImportValue& weight, bool transposed, const ImportValue* bias, const OnnxTensor* named) {
+void append_linear(Importer& net, NodeReader& reader, const ImportValue& weight, bool transposed, const ImportValue* bias,
+                   const OnnxTensor* named) {
   const auto x = net.tensor(reader, 0);
   if (!x) return;
   const std::vector<int64_t> shape = weight.view.shape();
@@ -33,13 +34,15 @@ void append_linear(Importer& net, NodeReader& reader, const ImportValue& weight,
   const int64_t in = shape[transposed ? 0 : 1], out = shape[transposed ? 1 : 0];
   const auto rows = net.rows(reader, *x);
   if (!rows || reader.failed()) return;
-  if (rows->written.back() != in) return reader.refuse("its weight " + json(shape).dump() + " does not suit rows of " + std::to_string(rows->written.back()));
+  if (rows->written.back() != in)
+    return reader.refuse("its weight " + json(shape).dump() + " does not suit rows of " + std::to_string(rows->written.back()));
   const std::string name = net.name_of(reader.node(), named);
   ImportValue stored = weight;
   if (transposed) stored.view = weight.view.transposed({1, 0});
   net.add_weight(name + ".weight", stored);
   if (bias != nullptr) net.add_weight(name + ".bias", *bias);
-  net.set_tensor(reader, net.append({{"op", "linear"}, {"features", out}, {"bias", bias != nullptr}}, name, {rows->node}, widened(*rows, out)));
+  net.set_tensor(reader,
+                 net.append({{"op", "linear"}, {"features", out}, {"bias", bias != nullptr}}, name, {rows->node}, widened(*rows, out)));
 }
 
 void read_gemm(Importer& net, NodeReader& reader) {
@@ -59,7 +62,8 @@ const OnnxTensor* bias_behind(Importer& net, const OnnxNode& node) {
   if (sum == nullptr || sum->op != "Add") return nullptr;
   for (const std::string& input : sum->inputs) {
     const ImportValue* value = net.find(input);
-    if (value != nullptr && value->form == ImportForm::kConstant && value->tensor != nullptr && value->tensor->name.ends_with("bias")) return value->tensor;
+    if (value != nullptr && value->form == ImportForm::kConstant && value->tensor != nullptr && value->tensor->name.ends_with("bias"))
+      return value->tensor;
   }
   return nullptr;
 }
@@ -112,11 +116,15 @@ std::string packed_by(Importer& net, const Heads& q, const Heads& k, const Heads
   return layer != nullptr && layer->at("op") == "linear" && layer->at("features") == first ? source : "";
 }
 
-void append_attention(Importer& net, NodeReader& reader, const TensorView& q_view, const TensorView& k_view, const TensorView& v_view, double scale, double dropout, bool causal) {
+void append_attention(Importer& net, NodeReader& reader, const TensorView& q_view, const TensorView& k_view, const TensorView& v_view,
+                      double scale, double dropout, bool causal) {
   const auto q = heads_of(net, reader, q_view), k = heads_of(net, reader, k_view), v = heads_of(net, reader, v_view);
   if (!q || !k || !v || reader.failed()) return;
-  if (q->length != k->length || k->length != v->length) return reader.refuse("queries of " + std::to_string(q->length) + " places and keys of " + std::to_string(k->length) + "; available is attention of a sequence to itself");
-  if (k->heads != v->heads || q->heads % k->heads != 0 || q->width != k->width || k->width != v->width) return reader.refuse("its heads are of different widths or numbers");
+  if (q->length != k->length || k->length != v->length)
+    return reader.refuse("queries of " + std::to_string(q->length) + " places and keys of " + std::to_string(k->length) +
+                         "; available is attention of a sequence to itself");
+  if (k->heads != v->heads || q->heads % k->heads != 0 || q->width != k->width || k->width != v->width)
+    return reader.refuse("its heads are of different widths or numbers");
   json node = {{"op", "attention"}, {"heads", q->heads}, {"causal", causal}};
   if (k->heads != q->heads) node["kv_heads"] = k->heads;
   if (std::abs(scale * std::sqrt(static_cast<double>(q->width)) - 1) > 1e-6) node["scale"] = scale;
@@ -127,7 +135,8 @@ void append_attention(Importer& net, NodeReader& reader, const TensorView& q_vie
     packed.written.back() = (q->heads + 2 * k->heads) * q->width;
     inputs = {net.written_as(packed, {net.batch(), q->length, packed.written.back()}).node};
   } else {
-    for (const Heads* part : {&*q, &*k, &*v}) inputs.push_back(net.written_as(part->view, {net.batch(), part->length, part->heads * part->width}).node);
+    for (const Heads* part : {&*q, &*k, &*v})
+      inputs.push_back(net.written_as(part->view, {net.batch(), part->length, part->heads * part->width}).node);
   }
   TensorView layout = q->view;
   layout.written = {net.batch(), q->length, q->heads * q->width};
@@ -142,11 +151,13 @@ void read_matmul(Importer& net, NodeReader& reader) {
     const auto weight = net.parameter(reader, 1);
     if (!weight) return;
     const OnnxTensor* bias = bias_behind(net, reader.node());
-    return append_linear(net, reader, *weight, true, nullptr, weight->tensor->name.ends_with(".weight") || bias == nullptr ? weight->tensor : bias);
+    return append_linear(net, reader, *weight, true, nullptr,
+                         weight->tensor->name.ends_with(".weight") || bias == nullptr ? weight->tensor : bias);
   }
   if (a.form == ImportForm::kTensor && b.form == ImportForm::kTensor) {
     const size_t rank = b.view.axes.size();
-    if (rank < 3 || a.view.axes.size() != rank || a.view.shape()[rank - 1] != b.view.shape()[rank - 2]) return reader.refuse("a product of two values of the net is available within an attention alone");
+    if (rank < 3 || a.view.axes.size() != rank || a.view.shape()[rank - 1] != b.view.shape()[rank - 2])
+      return reader.refuse("a product of two values of the net is available within an attention alone");
     std::vector<size_t> order(rank);
     for (size_t axis = 0; axis < rank; ++axis) order[axis] = axis;
     std::swap(order[rank - 1], order[rank - 2]);
@@ -170,7 +181,8 @@ void read_softmax(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   const int64_t axis = reader.integer("axis", -1), rank = static_cast<int64_t>(x.view.axes.size());
   if (x.form == ImportForm::kUnknown) return;
-  if (x.form != ImportForm::kScores || (axis != -1 && axis != rank - 1)) return reader.refuse("is available within an attention alone, over the keys");
+  if (x.form != ImportForm::kScores || (axis != -1 && axis != rank - 1))
+    return reader.refuse("is available within an attention alone, over the keys");
   x.form = ImportForm::kWeights;
   net.set(reader, x);
 }
@@ -193,7 +205,8 @@ void read_attention(Importer& net, NodeReader& reader) {
   for (size_t n = 0; n < 3 && is_flat; ++n) {
     const int64_t own = n == 0 ? heads : kv_heads;
     const std::vector<int64_t> shape = parts[n]->shape();
-    const auto split = own > 0 && shape.size() == 3 && shape[2] % own == 0 ? parts[n]->reshaped({shape[0], shape[1], own, shape[2] / own}) : std::nullopt;
+    const auto split =
+        own > 0 && shape.size() == 3 && shape[2] % own == 0 ? parts[n]->reshaped({shape[0], shape[1], own, shape[2] / own}) : std::nullopt;
     if (!split) return reader.refuse("q_num_heads and kv_num_heads must say the heads of [N,T,C]");
     parts[n] = split->transposed({0, 2, 1, 3});
   }
@@ -218,10 +231,13 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
     if (!reader.node().outputs[n].empty()) reader.refuse("its other outputs, mean and deviation, are not available");
   }
   if (!x || !gamma || !beta) return;
-  if (axis != -1 && axis + 1 != static_cast<int64_t>(x->axes.size())) return reader.refuse("axis is " + std::to_string(axis) + "; available is the last");
+  if (axis != -1 && axis + 1 != static_cast<int64_t>(x->axes.size()))
+    return reader.refuse("axis is " + std::to_string(axis) + "; available is the last");
   const auto rows = net.rows(reader, *x);
   if (!rows || reader.failed()) return;
-  if (gamma->view.shape() != std::vector<int64_t>{rows->written.back()} || beta->view.shape() != gamma->view.shape()) return reader.refuse("its scale " + json(gamma->view.shape()).dump() + " does not suit rows of " + std::to_string(rows->written.back()));
+  if (gamma->view.shape() != std::vector<int64_t>{rows->written.back()} || beta->view.shape() != gamma->view.shape())
+    return reader.refuse("its scale " + json(gamma->view.shape()).dump() + " does not suit rows of " +
+                         std::to_string(rows->written.back()));
   const std::string name = net.name_of(reader.node(), gamma->tensor);
   net.add_weight(name + ".weight", *gamma);
   net.add_weight(name + ".bias", *beta);
@@ -231,7 +247,10 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
 }  // namespace
 
 const OnnxOps& row_ops() {
-  static const OnnxOps ops = {{"Gemm", read_gemm}, {"MatMul", read_matmul}, {"Softmax", read_softmax}, {"Attention", read_attention},
+  static const OnnxOps ops = {{"Gemm", read_gemm},
+                              {"MatMul", read_matmul},
+                              {"Softmax", read_softmax},
+                              {"Attention", read_attention},
                               {"LayerNormalization", read_layer_norm}};
   return ops;
 }

@@ -5,7 +5,8 @@
 
 namespace reprise {
 
-TensorView TensorView::of(const std::string& node, const std::vector<int64_t>& shape, const std::vector<size_t>& order, const std::vector<int64_t>& written) {
+TensorView TensorView::of(const std::string& node, const std::vector<int64_t>& shape, const std::vector<size_t>& order,
+                          const std::vector<int64_t>& written) {
   TensorView view;
   view.node = node;
   view.written = written;
@@ -36,6 +37,12 @@ std::vector<int64_t> TensorView::shape() const {
   std::vector<int64_t> sizes;
   for (size_t axis = 0; axis < axes.size(); ++axis) sizes.push_back(axis_size(axis));
   return sizes;
+}
+
+std::vector<int> TensorView::ids() const {
+  std::vector<int> all;
+  for (const std::vector<int>& axis : axes) all.insert(all.end(), axis.begin(), axis.end());
+  return all;
 }
 
 int TensorView::fresh_id() const {
@@ -69,16 +76,15 @@ TensorView TensorView::transposed(const std::vector<size_t>& order) const {
 
 bool TensorView::is_laid_as(const TensorView& other) const {
   const auto is_same = [](const Factor& a, const Factor& b) { return a.id == b.id && a.size == b.size; };
-  return axes == other.axes && written == other.written && std::equal(memory.begin(), memory.end(), other.memory.begin(), other.memory.end(), is_same);
+  return axes == other.axes && written == other.written &&
+         std::equal(memory.begin(), memory.end(), other.memory.begin(), other.memory.end(), is_same);
 }
 
 std::optional<TensorView> TensorView::reshaped(const std::vector<int64_t>& shape) const {
   if (std::any_of(memory.begin(), memory.end(), [](const Factor& factor) { return factor.size < 1; })) return std::nullopt;
   TensorView view = *this;
-  std::vector<int> left;  // factors not yet given to an axis, outermost first
-  for (const std::vector<int>& axis : axes) left.insert(left.end(), axis.begin(), axis.end());
-  view.axes.assign(1, left);  // so that cuts find them
-  std::vector<size_t> ends;   // of each axis, in that one
+  view.axes.assign(1, ids());  // factors not yet given to an axis, outermost first, where cuts find them
+  std::vector<size_t> ends;    // of each axis, in that one
   size_t next = 0;
   for (const int64_t dimension : shape) {
     int64_t need = dimension;

@@ -1,6 +1,6 @@
 // How a value of a model lies in what a node of our net writes.
-// Here because a model moves axes about at no cost (Transpose, Reshape, Squeeze), where a net would have to move numbers: most of these moves
-// only say how the same numbers are read, and none has to be made before an op needs its input in another order.
+// Here because a model moves axes about at no cost (Transpose, Reshape, Squeeze), where a net would have to move numbers. Most of these
+// moves only say how the same numbers are read, and none has to be made before an op needs its input in another order.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,13 @@ struct TensorView {
   std::vector<std::vector<int>> axes;  // of the model's value: ids of the factors of each, outermost first; none where the axis is 1
 
   // Of a value that has these axes, in this order in memory (indices of axes, the batch's first).
-  static TensorView of(const std::string& node, const std::vector<int64_t>& shape, const std::vector<size_t>& order, const std::vector<int64_t>& written);
+  static TensorView of(const std::string& node, const std::vector<int64_t>& shape, const std::vector<size_t>& order,
+                       const std::vector<int64_t>& written);
 
   int64_t size(int id) const;
   int64_t axis_size(size_t axis) const;
   std::vector<int64_t> shape() const;
+  std::vector<int> ids() const;  // of all axes, in the model's order
 
   // The same numbers read otherwise. Of a shape that cuts a factor where it cannot be cut: nothing.
   TensorView transposed(const std::vector<size_t>& order) const;
@@ -42,7 +44,7 @@ struct TensorView {
   bool is_laid_as(const TensorView& other) const;  // the same axes of the same memory, whoever writes it
   int fresh_id() const;                            // that no factor has
   void cut(int id, int64_t outer);                 // a factor as two, the outer of this size
-  size_t place(int id) const;  // in memory
+  size_t place(int id) const;                      // in memory
 };
 
 }  // namespace reprise
