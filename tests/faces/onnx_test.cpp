@@ -257,6 +257,12 @@ TEST_F(MadeFile, RefusesTheShapeOfScores) {
   expect_refused(parts, {"\"n_node\" (Shape): asks for the shape of the scores of an attention"});
 }
 
+TEST_F(MadeFile, RefusesASignalsWeightForImages) {
+  Parts parts;
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 3})) + bytes(5, tensor("fc.weight", {3, 4})) + bytes(5, tensor("fc.bias", {3}));
+  expect_refused(parts, {"(Conv): its weight [4,1,3] does not suit"});
+}
+
 TEST_F(MadeFile, RefusesWhatIsNoNumber) {
   Parts parts;
   parts.nodes = constant("six", tensor("value", {2}, 6)) + constant("none", tensor("value", {1}, 0)) + node("Conv", {"x", "c.weight"}, "a") + node("Clip", {"a", "none", "six"}, "r") + kMean + kHead;

@@ -116,6 +116,7 @@ void read_conv(Importer& net, NodeReader& reader) {
   if (weight && shape.size() != 3 && shape.size() != 4)
     return reader.refuse("its weight has " + std::to_string(shape.size()) + " dimensions; must have four, [K,C,R,S], or three, [K,C,R]");
   if (!weight) return;
+  if (x && x->axes.size() != shape.size()) return reader.refuse("its weight " + json(shape).dump() + " does not suit " + json(x->shape()).dump());
   const std::vector<int64_t> own(shape.begin() + 2, shape.end());
   if (!kernel.empty() && kernel != own) reader.refuse("kernel_shape is " + json(kernel).dump() + ", its weight's " + json(own).dump());
   const auto images = x ? net.images(reader, *x) : std::nullopt;
@@ -151,7 +152,7 @@ void read_conv_transpose(Importer& net, NodeReader& reader) {
   if (!weight || !x) return;
   const std::vector<int64_t> shape = weight->view.shape();
   const auto images = net.images(reader, *x);
-  if (!images || shape.size() != 4 || more.size() != 2 || groups < 1 || shape[0] != images->written[3])
+  if (!images || x->axes.size() != 4 || shape.size() != 4 || more.size() != 2 || groups < 1 || shape[0] != images->written[3])
     return reader.refuse("its weight " + json(shape).dump() + ", group or output_padding does not suit what it reads");
   const Window window = WindowReader(reader, 2).read({shape[2], shape[3]}, {images->written[1], images->written[2]});
   if (reader.failed()) return;
