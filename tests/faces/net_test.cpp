@@ -146,7 +146,7 @@ TEST(Net, TakesWhatIsImported) {
       {"op": "resize_bilinear", "name": "f", "size": [4, 4]}, {"op": "resize_nearest", "name": "g", "size": 4, "inputs": ["e"]},
       {"op": "concat", "name": "h", "axis": 3, "inputs": ["f", "g"]}, {"op": "drop_path", "name": "i", "p": 0.1},
       {"op": "learned", "name": "gamma", "shape": 12}, {"op": "multiply", "name": "j", "inputs": ["i", "gamma"]}, {"op": "scale", "name": "k", "factor": 0.5},
-      {"op": "pad", "name": "l", "before": [1, 0, 0], "behind": [0, 1, 0]}, {"op": "slice", "name": "m", "axis": 1, "first": 1, "count": 4},
+      {"op": "pad", "name": "l", "behind": [1, 1, 0]}, {"op": "slice", "name": "m", "axis": 1, "first": 1, "count": 4},
       {"op": "reshape", "name": "n", "shape": [20, 12]}, {"op": "transpose", "name": "o", "order": [2, 1]}, {"op": "linear", "name": "p", "features": 12},
       {"op": "attention", "name": "q", "heads": 3, "causal": false, "inputs": ["p", "p2", "p3"]}, {"op": "resize_bilinear_aligned", "name": "s", "size": 2, "inputs": ["r"]},
       {"op": "global_pool", "name": "t"}, {"op": "loss_head", "name": "u", "classes": 3}])");
@@ -159,6 +159,11 @@ TEST(Net, TakesWhatIsImported) {
   const Recipe recipe = recipe_of(model);
   EXPECT_GT(plan_of(recipe).arena_bytes, 0u);
   EXPECT_EQ(recipe_of(model_json(recipe.model)), recipe);
+  json two = model;
+  two["nodes"].erase(18);  // p3
+  ASSERT_EQ(two["nodes"][18]["op"], "attention");
+  two["nodes"][18]["inputs"] = {"p", "p2"};
+  expect_user_error([&] { recipe_of(two); }, {"q (attention): has 2 inputs"});
   const json written = model_json(recipe.model).at("nodes");
   EXPECT_EQ(written[0].at("kernel"), json({3, 5}));
   EXPECT_EQ(written[0].at("dilation"), 1);

@@ -122,11 +122,15 @@ Shape with_samples(const Graph& graph, ValueId x, const std::vector<uint32_t>& o
   return shape;
 }
 
+// One number is for all of a sample's dimensions.
 ValueId append_pad(Graph& graph, const NetNode& node, const Inputs& in) {
-  Shape before = counts_of(node, "before"), behind = counts_of(node, "behind");
-  before.insert(before.begin(), 0);
-  behind.insert(behind.begin(), 0);
-  return graph.pad(in[0], node.name, before, behind);
+  const auto around = [&](const char* key) {
+    std::vector<uint32_t> given = counts_of(node, key);
+    if (given.size() == 1) given.assign(graph.tensor(in[0]).rank - 1u, given[0]);
+    given.insert(given.begin(), 0);
+    return given;
+  };
+  return graph.pad(in[0], node.name, around("before"), around("behind"));
 }
 
 ValueId append_transpose(Graph& graph, const NetNode& node, const Inputs& in) {
@@ -146,6 +150,7 @@ ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
   if (attention.kv_heads == 0) attention.kv_heads = attention.heads;
   attention.scale = number_of(node, "scale");
   attention.causal = flag_of(node, "causal") ? 1 : 0;
+  if (in.size() == 2) throw UserError(node.name + " (attention): has 2 inputs; must have one, [T,3C], or q, k and v");
   ValueId qkv = in[0];
   if (in.size() == 3) {
     const RopeAttribute side_by_side = {.heads = attention.heads, .kv_heads = attention.kv_heads, .rotary = 0, .neighbours = 0, .theta = 1};
