@@ -318,9 +318,15 @@ ValueId Graph::broadcast(Op op, ValueId a, ValueId b, const std::string& name) {
   const Tensor first = rules.activation(a, "a"), second = rules.activation(b, "b");
   const bool swapped = !contract::is_broadcast(first, second) && contract::is_broadcast(second, first);
   if (!swapped) rules.require_broadcast(b, "b", first);
+  if (a == b) b = again(b, name + ".again");
   const ValueId y = add_value(name, ValueKind::kActivation, shape_of(swapped ? second : first));
   node(op, name, swapped ? std::vector{b, a} : std::vector{a, b}).outputs = {y};
   return y;
+}
+
+ValueId Graph::again(ValueId v, const std::string& name) {
+  const Shape whole = shape_of(tensor(v));
+  return slice(v, name, Shape(whole.size(), 0), whole);
 }
 
 ValueId Graph::learned(const std::string& name, const Shape& shape, InitKind init, float scale) {
@@ -608,10 +614,9 @@ ValueId Graph::concat(const std::vector<ValueId>& parts, const std::string& name
   }
   rules.require(length <= UINT32_MAX, "is longer than 2^32 places along dimension " + std::to_string(axis));
   std::vector<ValueId> left = parts;
-  for (size_t i = 1; i < left.size(); ++i) {  // a row names no value twice
-    if (std::find(parts.begin(), parts.begin() + static_cast<ptrdiff_t>(i), parts[i]) == parts.begin() + static_cast<ptrdiff_t>(i)) continue;
-    const Shape whole = shape_of(tensor(parts[i]));
-    left[i] = slice(parts[i], name + ".again." + std::to_string(i), Shape(whole.size(), 0), whole);
+  for (size_t i = 1; i < left.size(); ++i) {
+    const auto before = parts.begin() + static_cast<ptrdiff_t>(i);
+    if (std::find(parts.begin(), before, parts[i]) != before) left[i] = again(parts[i], name + ".again." + std::to_string(i));
   }
   for (uint32_t joined = 0; left.size() > kMostConcatParts; ++joined) {  // neighbours first, so that few values are copied often
     std::vector<ValueId> fewer;

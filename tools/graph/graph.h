@@ -250,6 +250,7 @@ class Graph {
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
+  ValueId again(ValueId v, const std::string& name);  // a copy: a row names no value twice
   ValueId drop(ValueId x, const std::string& name, float probability, bool whole_samples);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
