@@ -198,7 +198,7 @@ class Derivation {
 
   void backward(const Node& n) {
     if (n.op == Op::kLossHead) return loss(n);
-    if (!needs_[n.outputs[0]]) return;
+    if (!needs_[n.outputs[0]] || gradient_.count(n.outputs[0]) == 0) return;  // nothing trains below, or nobody reads it
     const ValueId x = first_input(n);
     const Term dy = gradient_.at(n.outputs[0]);
     switch (n.op) {

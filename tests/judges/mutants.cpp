@@ -256,7 +256,8 @@ class MutantMaker {
   }
 
   void break_arguments() {
-    add_at("names no slot", {Fault::kBadReference}, false,
+    // Of a row that moves: the slot that it no longer reads or writes still lies over the other one.
+    add_at("names no slot", {Fault::kBadReference, Fault::kOverlap}, false,
            arguments([](const OwnedProgram& p, MutantSite& s) { return ref_at(p, s, s.argument) != kNoRef; }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              ProgramEditor(p).set_argument(s.row, s.argument, static_cast<Ref>(p.slots.size()));
@@ -264,7 +265,6 @@ class MutantMaker {
     const auto required = [](const OwnedProgram& p, MutantSite& s) {
       return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
     };
-    // Of a row that moves: the slot that it no longer reads or writes still lies over the other one.
     add_at("required argument absent", {Fault::kMissingArgument, Fault::kOverlap}, false, arguments(required),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
     const auto second_input = [](const OwnedProgram& p, MutantSite& s) {

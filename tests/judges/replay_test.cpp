@@ -21,8 +21,11 @@
 #include "tests/judges/semantic_mutants.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/rearranged_net.h"
+#include "tests/planner/random_graph.h"
+#include "tests/runtime/skip_network.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tests/runtime/training_harness.h"
+#include "tools/graph/cuts.h"
 #include "tools/planning/weight_storage.h"
 
 namespace reprise::testing {
@@ -103,11 +106,13 @@ NetworkCase released_llama_case() {
   return {"llama untied by Lion, released, bf16", recipe, llama.build(DType::kBf16)};
 }
 
-NetworkCase squeeze_case(const std::string& name, bool (*trains)(const std::string& parameter), DType stored = DType::kF32) {
-  Graph network = SqueezeNetwork::build(stored);
+NetworkCase network_case(const std::string& name, Graph network, bool (*trains)(const std::string& parameter), bool released = false) {
   for (Value& value : network.values) value.trainable = value.trainable && trains(value.name);
-  return {name, SqueezeNetwork::recipe("squeeze", stored), network};
+  NetworkCase result = {name, SqueezeNetwork::recipe(name, network.stored()), network};
+  if (released) result.recipe.gradient_release = true, result.recipe.accumulate = 1, result.recipe.clip_norm.reset();
+  return result;
 }
+bool is_any(const std::string&) { return true; }
 bool is_leaf(const std::string& parameter) { return parameter == "scale" || parameter == "positions"; }
 
 std::vector<NetworkCase> cases() {
@@ -154,11 +159,17 @@ std::vector<NetworkCase> cases() {
           {"phi3, adapters, bf16", decoder_recipe("phi3", "", bf16 + R"(, "lora": {"r": 2})")},
           {"gemma2", decoder_recipe("gemma2", R"(, "sliding_window": 4, "query_pre_attn_scalar": 5)", R"(, "clip_norm": 1.0)")},
           {"gemma3, adapters thrice", decoder_recipe("gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2)", thrice + R"(, "lora": {"r": 2})")},
-          squeeze_case("squeeze", [](const std::string&) { return true; }),
-          squeeze_case("squeeze, bf16", [](const std::string&) { return true; }, DType::kBf16),
-          squeeze_case("squeeze, only leaves train", is_leaf),
-          squeeze_case("squeeze, only the scale trains", [](const std::string& p) { return p == "scale"; }),
-          squeeze_case("squeeze, leaves and the stem frozen", [](const std::string& p) { return !is_leaf(p) && p != "stem.weight"; }),
+          network_case("squeeze", SqueezeNetwork::build(), is_any),
+          network_case("squeeze, bf16", SqueezeNetwork::build(DType::kBf16), is_any),
+          network_case("squeeze, only leaves train", SqueezeNetwork::build(), is_leaf),
+          network_case("squeeze, only the scale trains", SqueezeNetwork::build(), [](const std::string& p) { return p == "scale"; }),
+          network_case("squeeze, leaves and the stem frozen", SqueezeNetwork::build(), [](const std::string& p) { return !is_leaf(p) && p != "stem.weight"; }),
+          network_case("skips", SkipNetwork::build(), is_any),
+          network_case("skips released", SkipNetwork::build(), is_any, true),
+          network_case("skips, bf16", SkipNetwork::build(DType::kBf16), is_any),
+          network_case("skips, first layers frozen", SkipNetwork::build(), [](const std::string& p) { return p.rfind("first", 0) != 0 && p.rfind("top", 0) != 0 && p.rfind("down", 0) != 0; }),
+          network_case("skips, only the top trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("top", 0) == 0; }),
+          network_case("skips, only the last layer trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("last", 0) == 0; }),
           llama_case(),
           frozen_llama_case(),
           adapted_llama_case(),
@@ -312,6 +323,22 @@ TEST(Replay, AcceptsRandomRecipes) {
   constexpr uint64_t kSeeds = 100;
   for (uint64_t seed = 0; seed < kSeeds; ++seed)
     expect_accepted_by_both({"random, seed " + std::to_string(seed), RecipeDraw(seed).draw()});
+}
+
+// Of graphs whose blocks are so large that they are cut inside, with whatever crosses there held.
+TEST(Replay, AcceptsRandomGraphsWithHeldValues) {
+  size_t held = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Graph graph = random_graph(random, 40 + random() % 40, 20);
+    graph.boundaries = find_cuts(graph);
+    for (Value& value : graph.values) value.trainable = value.trainable && random() % 4 != 0;
+    const NetworkCase c = network_case("random graph, seed " + std::to_string(seed), graph, is_any, random() % 2 == 0);
+    expect_accepted_by_both(c);
+    const SolvedModel model = solve_network(c.recipe, c.network);
+    for (const Value& value : model.graph.values) held += value.kind == ValueKind::kHeld;
+  }
+  EXPECT_GT(held, 50u);
 }
 
 // A name that no kernel's attribute has would ignore nothing.

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "tests/faces/expect_user_error.h"
+#include "tests/planner/deep_resnet.h"
 #include "tests/runtime/expect_gradients.h"
+#include "tests/runtime/skip_network.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
@@ -259,14 +261,27 @@ TEST(Graph, ActivationsAreStoredAlike) {
   EXPECT_NO_THROW(values.graph.relu(values.rows, "r"));
 }
 
-// Nothing may cross a cut but what is cut.
-TEST(Graph, ACutWhereTwoTensorsCrossIsRefused) {
-  Values v;
-  const ValueId a = v.graph.relu(v.image, "a"), b = v.graph.relu(a, "b");
-  v.graph.cut(b);
-  v.graph.labels = v.graph.add_value("one", ValueKind::kLabels, {2 * 8 * 8}, DType::kI32);
-  v.graph.loss_head(v.graph.add(a, b, "sum"), "loss", v.graph.parameter("w", {3, 4}, InitKind::kNormal, 1), kNoValue);
-  expect_user_error([&] { cut_into_links(v.graph); }, {"a is read in link head", "b is the one tensor"});
+// What crosses beside the boundary is held, and so is what the same node writes beside it; both lie outside the chain.
+TEST(Graph, WhatCrossesACutBesideTheBoundaryIsHeld) {
+  Graph graph = SkipNetwork::build();
+  ChainBodies bodies = cut_into_links(graph);
+  std::vector<std::string> held;
+  size_t gradients = 0;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kHeld) held.push_back(value.name);
+    gradients += value.kind == ValueKind::kHeldGradient ? 1 : 0;
+  }
+  EXPECT_EQ(held, (std::vector<std::string>{"twin", "top", "down", "pool2", "pool2.index"}));
+  EXPECT_EQ(gradients, 4u) << "indices have none";
+  solve_links(graph, bodies.links, kNoScratch, convolution_flops);
+  const Chain chain = chain_of(graph, bodies.links);
+  EXPECT_EQ(chain.boundary_bytes(1), 0u) << "top is held";
+  EXPECT_EQ(chain.boundary_bytes(2), graph.tensor(bodies.links[1].output).bytes);
+  std::vector<std::string> repeats;
+  for (const Call& call : bodies.links[0].forward) {
+    if (repeated(call)) repeats.push_back(kernel_info(call.op, call.pass).name);
+  }
+  EXPECT_EQ(repeats, (std::vector<std::string>{"conv.forward", "conv.forward"})) << "what backwards read; all else is held, or computed for that alone";
 }
 
 TEST(Graph, WhatSeesAheadGeneratesNothing) {
@@ -612,28 +627,35 @@ TEST(Learned, StandsBeforeEachReader) {
   EXPECT_EQ(leaves, 3) << "positions, and the scale of both units";
 }
 
-// The same bits under every schedule, and the replay finds in each plan what the network says; also where leaves alone train, or none does.
+// The same bits under every schedule, and the replay finds in each plan what the network says.
+void expect_same_bits(const Graph& network, const Recipe& recipe, const BatchSource& source) {
+  const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source, {.steps = 20});
+  EXPECT_LT(expected.losses.back(), 0.9 * expected.losses.front());
+  const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
+  for (const auto& [strategy, share] : schedules) {
+    const std::string what = recipe.name + " " + strategy + " share " + std::to_string(share);
+    const PlannedRun run = plan_run(recipe, network, strategy, share);
+    expect_same(expected, train_plan(run.planned.plan, source, {.steps = 20, .workers = 3, .poison = true}), what);
+    const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
+    EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
+  }
+}
+
+// Also where leaves alone train, or none does.
 TEST(Squeeze, TrainsWithTheSameBitsUnderEverySchedule) {
   const auto is_leaf = [](const std::string& name) { return name == "scale" || name == "positions"; };
   enum class Trained { kAll, kLeaves, kRest };
   for (const auto& [stored, trained] : {std::pair{DType::kF32, Trained::kAll}, {DType::kBf16, Trained::kAll}, {DType::kF32, Trained::kLeaves}, {DType::kF32, Trained::kRest}}) {
-    const Recipe recipe = SqueezeNetwork::recipe("squeeze", stored);
     Graph network = SqueezeNetwork::build(stored);
     for (Value& value : network.values) {
       if (trained != Trained::kAll) value.trainable = value.trainable && is_leaf(value.name) == (trained == Trained::kLeaves);
     }
-    const BatchSource source = SqueezeNetwork::source();
-    const RunResult expected = train_plan(plan_run(recipe, network, "none").planned.plan, source, {.steps = 20});
-    EXPECT_LT(expected.losses.back(), 0.9 * expected.losses.front());
-    const std::pair<const char*, double> schedules[] = {{"every-k", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.5}};
-    for (const auto& [strategy, share] : schedules) {
-      const std::string what = std::string(dtype_info(stored).name) + " " + strategy + " share " + std::to_string(share);
-      const PlannedRun run = plan_run(recipe, network, strategy, share);
-      expect_same(expected, train_plan(run.planned.plan, source, {.steps = 20, .workers = 3, .poison = true}), what);
-      const testing::ReplayVerdict verdict = testing::Replay(network, recipe).judge(run.planned.plan.view());
-      EXPECT_TRUE(verdict.ok) << what << ": " << verdict.text();
-    }
+    expect_same_bits(network, SqueezeNetwork::recipe("squeeze", stored), SqueezeNetwork::source());
   }
+}
+
+TEST(Skips, TrainWithTheSameBitsUnderEverySchedule) {
+  for (const DType stored : {DType::kF32, DType::kBf16}) expect_same_bits(SkipNetwork::build(stored), SqueezeNetwork::recipe("skips", stored), SkipNetwork::source());
 }
 
 }  // namespace

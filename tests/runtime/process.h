@@ -16,7 +16,7 @@ struct ProcessOptions {
   uint64_t largest_file_bytes = 0;            // RLIMIT_FSIZE; 0: none
   uint64_t most_address_bytes = 0;            // RLIMIT_AS; 0: none
   uint64_t most_data_bytes = 0;               // RLIMIT_DATA: what it can write, without code and read-only files; 0: none
-  double most_seconds = 60;                   // then it is killed
+  double most_seconds = 300;                  // then it is killed: a program that hangs, not one that sanitizers slow down
 };
 
 struct ProcessResult {

@@ -3,11 +3,9 @@
 // Here because no recipe names these ops yet, while they must be planned, judged and trained together.
 #pragma once
 
-#include <random>
 #include <string>
-#include <vector>
 
-#include "lib/batch.h"
+#include "tests/runtime/random_images.h"
 #include "tools/graph/graph.h"
 #include "tools/recipes/recipe.h"
 
@@ -54,20 +52,7 @@ struct SqueezeNetwork {
     return recipe;
   }
 
-  // The same images in every step.
-  static BatchSource source() {
-    return {nullptr, [](void*, uint64_t, uint32_t, BatchSink& sink) {
-              std::mt19937 random(3);
-              std::uniform_real_distribution<float> uniform(-1, 1);
-              std::vector<float> pixels(size_t{kN} * kH * kW * kIn);
-              for (float& pixel : pixels) pixel = uniform(random);
-              const std::vector<Bf16> rounded(pixels.begin(), pixels.end());
-              const int32_t labels[kN] = {2, 0, 3};
-              const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
-              sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), labels, kN);
-              return ok_status();
-            }};
-  }
+  static BatchSource source() { return random_images<kN, kH * kW * kIn, kClasses>(); }
 };
 
 }  // namespace reprise

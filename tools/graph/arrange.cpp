@@ -5,14 +5,11 @@
 #include <numeric>
 #include <set>
 
+#include "tools/graph/held.h"
 #include "tools/graph/link.h"
 #include "tools/layout/pack.h"
 
 namespace reprise {
-
-bool lives_outside_links(const Value& value) {
-  return value.kind != ValueKind::kActivation && value.kind != ValueKind::kGradient && value.kind != ValueKind::kSmall;
-}
 
 namespace {
 
@@ -38,9 +35,8 @@ class Arranger {
 
  private:
   bool is_local(ValueId v) const {
-    const Value& value = graph_.values[v];
-    if (value.kind == ValueKind::kSmall || placed_.count(v) != 0) return false;
-    return !lives_outside_links(value);
+    const ValueKind kind = graph_.values[v].kind;
+    return (kind == ValueKind::kActivation || kind == ValueKind::kGradient) && placed_.count(v) == 0;
   }
 
   // Gives every local output of call i a buffer: a new one, or that of an input that dies here if the kernel may work in place.
@@ -59,8 +55,9 @@ class Arranger {
     }
   }
 
-  // Output y takes the buffer of x when x dies in this very call; when y is placed outside, x moves into y's place. What works in place has one
-  // slot for both, and so one shape; what moves has two slots that overlap, because y has another shape.
+  // Output y takes the buffer of x when x dies in this very call; when y is placed outside, x moves into y's place, unless y is held and would be
+  // overwritten where x is recomputed. What works in place has one slot for both, and so one shape; what moves has two slots that overlap, because y
+  // has another shape.
   void join_in_place(const Call& call, uint32_t i, ValueId y, ValueId x) {
     const auto found = buffer_of_.find(x);
     if (found == buffer_of_.end() || last_use_.at(x) != i) return;
@@ -71,7 +68,7 @@ class Arranger {
     if (is_local(y)) {
       buffer.values.push_back(y);
       buffer_of_[y] = found->second;
-    } else if (placed_.count(y) != 0 && buffer.bytes != 0) {
+    } else if (placed_.count(y) != 0 && !lives_in_header(graph_.values[y]) && buffer.bytes != 0) {
       buffer.values.push_back(y);
       buffer.bytes = 0;  // takes no scratch: the place of y serves
     }

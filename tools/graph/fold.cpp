@@ -32,6 +32,7 @@ const StatisticsWriter* statistics_writer(Op op) {
 }
 
 bool is_boundary(const Graph& graph, ValueId v) { return std::find(graph.boundaries.begin(), graph.boundaries.end(), v) != graph.boundaries.end(); }
+bool crosses_a_cut(const Graph& graph, ValueId v) { return graph.values[v].kind == ValueKind::kHeld || is_boundary(graph, v); }
 
 constexpr size_t kNoCall = ~size_t{0};
 
@@ -124,7 +125,7 @@ class NormFolder {
  private:
   // The forward call of that op which wrote v, if nothing but one forward call reads v and the graph is not cut there.
   size_t only_read_once(ValueId v, Op op) const {
-    if (is_boundary(graph_, v) || forward_.readers(v).size() != 1 || !backward_.readers(v).empty()) return kNoCall;
+    if (crosses_a_cut(graph_, v) || forward_.readers(v).size() != 1 || !backward_.readers(v).empty()) return kNoCall;
     return forward_.writer(v, op);
   }
 
@@ -132,7 +133,7 @@ class NormFolder {
   bool fold_into_readers(size_t relu) {
     const ValueId a = forward_[relu].arguments[ReluForward::kY];
     const size_t norm = only_read_once(forward_[relu].arguments[ReluForward::kX], Op::kBatchNorm);
-    if (norm == kNoCall || is_boundary(graph_, a) || forward_.readers(a).empty()) return false;
+    if (norm == kNoCall || crosses_a_cut(graph_, a) || forward_.readers(a).empty()) return false;
     const Call by = forward_[norm];
     std::vector<std::pair<Call*, Call>> rewritten;
     size_t masks = kNoCall;
@@ -201,7 +202,7 @@ class NormFolder {
     if (!(graph_.attributes.of<WindowAttribute>()[writer.attribute].statistics_epsilon > 0)) return;
     writer.arguments[takes->mean] = s[S::kMean];
     writer.arguments[takes->rstd] = s[S::kRstd];
-    writer.once = static_cast<uint16_t>(1u << takes->mean | 1u << takes->rstd);
+    writer.once = static_cast<uint16_t>(writer.once | 1u << takes->mean | 1u << takes->rstd);
     forward_.drop(statistics);
   }
 
@@ -212,16 +213,18 @@ class NormFolder {
 }  // namespace
 
 void want_statistics(Graph& graph) {
-  std::map<ValueId, Node*> writer;
+  std::map<ValueId, Node*> writer;  // of the link that the nodes belong to
   for (Node& node : graph.nodes) {
-    if (statistics_writer(node.op) != nullptr && !is_boundary(graph, node.outputs[0])) writer[node.outputs[0]] = &node;
-    if (node.op != Op::kBatchNorm) continue;
-    const auto found = writer.find(node.inputs[0]);
-    if (found == writer.end()) continue;
-    WindowAttribute window = graph.attributes.of<WindowAttribute>()[found->second->attribute];
-    window.statistics_epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;
-    found->second->attribute = graph.attributes.intern(window);
-    writer.erase(found);
+    const bool ends_link = !node.outputs.empty() && is_boundary(graph, node.outputs[0]);
+    const auto found = node.op == Op::kBatchNorm ? writer.find(node.inputs[0]) : writer.end();
+    if (found != writer.end()) {
+      WindowAttribute window = graph.attributes.of<WindowAttribute>()[found->second->attribute];
+      window.statistics_epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;
+      found->second->attribute = graph.attributes.intern(window);
+      writer.erase(found);
+    }
+    if (ends_link) writer.clear();
+    else if (statistics_writer(node.op) != nullptr) writer[node.outputs[0]] = &node;
   }
 }
 

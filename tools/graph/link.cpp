@@ -7,6 +7,7 @@
 #include <set>
 
 #include "tools/formats/error.h"
+#include "tools/graph/held.h"
 #include "tools/graph/link_signature.h"
 #include "tools/graph/link_solver.h"
 
@@ -44,19 +45,6 @@ size_t frozen_boundaries(const Graph& graph, const BackwardBuilder& builder) {
   size_t frozen = 0;
   while (frozen < graph.boundaries.size() && !builder.needs_gradient(graph.boundaries[frozen])) ++frozen;
   return frozen > 1 ? frozen - 1 : 0;
-}
-
-void check_cut(const Graph& graph, const LinkBody& link) {
-  std::set<ValueId> known = {link.input, graph.document_start};
-  for (size_t i = link.first_node; i < link.end_node; ++i) {
-    const Node& node = graph.nodes[i];
-    for (const ValueId v : node.inputs) {
-      if (known.count(v) != 0) continue;
-      throw UserError(node.name + ": " + graph.values[v].name + " is read in link " + link.name + ", where " + graph.values[link.input].name +
-                      " is the one tensor that may come from before; cut where one tensor crosses");
-    }
-    known.insert(node.outputs.begin(), node.outputs.end());
-  }
 }
 
 // What is equal in many links is solved once.
@@ -118,10 +106,10 @@ ChainBodies cut_into_links(Graph& graph) {
   ChainBodies chain;
   BackwardBuilder builder(graph);
   chain.links = split_nodes(graph, frozen_boundaries(graph, builder));
+  mark_held(graph, chain.links);
   const size_t count = chain.links.size();
   for (size_t i = 0; i < count; ++i) {
     LinkBody& link = chain.links[i];
-    check_cut(graph, link);
     for (size_t n = link.first_node; n < link.end_node; ++n) {
       for (Call& call : forward_calls(graph, graph.nodes[n])) link.forward.push_back(std::move(call));
     }
@@ -130,7 +118,7 @@ ChainBodies cut_into_links(Graph& graph) {
   for (size_t i = count; i-- > 0;) {
     LinkBody& link = chain.links[i];
     link.d_output = d_output;
-    if (link.output != kNoValue && d_output == kNoValue) continue;  // nothing trainable at or below this link
+    if (link.output != kNoValue && d_output == kNoValue && !builder.holds_gradients()) continue;  // nothing trainable at or below this link
     BackwardBuilder::Range range = builder.build(link.first_node, link.end_node, link.input, link.output, d_output);
     link.backward = std::move(range.calls);
     link.d_input = range.d_input;
@@ -142,6 +130,7 @@ ChainBodies cut_into_links(Graph& graph) {
 }
 
 void solve_links(const Graph& graph, std::vector<LinkBody>& links, const BackendRules& rules, const CallPrice& price, const KeepRule& keep) {
+  for (LinkBody& link : links) run_held_once(graph, link);
   std::map<std::string, size_t> first_of;
   std::vector<std::vector<ValueId>> orders(links.size());
   std::vector<size_t> same_as(links.size());
@@ -172,7 +161,7 @@ Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links) {
     Link link;
     link.name = body.name;
     link.forward_cost = body.forward_price;
-    link.boundary_bytes = body.output == kNoValue ? 0 : graph.tensor(body.output).bytes;
+    link.boundary_bytes = boundary_bytes(graph, body.output);
     link.forward_scratch_bytes = body.forward_scratch_bytes;
     for (const TapeChoice& tape : body.tapes) {
       link.tapes.push_back({tape.bytes, tape.backward_price, tape.backward.scratch_bytes, tape.forward_scratch_bytes});

@@ -72,7 +72,7 @@ struct ChainBodies {
   std::vector<ValueId> weight_gradients;  // by ValueId of the parameter; kNoValue where it has none
 };
 
-// Cuts the graph at its boundaries and builds the backward. Throws UserError if another value crosses a cut.
+// Cuts the graph at its boundaries, marks what is held (held.h), and builds the backward.
 ChainBodies cut_into_links(Graph& graph);
 
 // Fills in price, advance, the fronts of tapes and the residues of every mode: all sets of the values that could save recomputation,
@@ -85,9 +85,6 @@ size_t truncated_links(const std::vector<LinkBody>& links);
 
 // What the schedule sees of them.
 Chain chain_of(const Graph& graph, const std::vector<LinkBody>& links);
-
-// Values whose place is decided outside a link's scratch block: all but activations and gradients inside the link.
-bool lives_outside_links(const Value& value);
 
 // Packs the values of `calls` that are not in `placed` (and not outside the links) into one scratch block; a kernel that may
 // work in place does so where its input dies. `hosts`: placed values whose room nobody wants any more after their last read here

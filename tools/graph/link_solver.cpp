@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tools/graph/backward_order.h"
+#include "tools/graph/held.h"
 
 namespace reprise {
 
@@ -255,7 +256,7 @@ void LinkSolver::recompute(ValueId v, std::set<ValueId>& available, std::vector<
 TapeChoice LinkSolver::tape_of(const std::vector<ValueId>& kept) const {
   TapeChoice tape;
   tape.kept = kept;
-  tape.bytes = link_.output == kNoValue ? 0 : graph_.tensor(link_.output).bytes;
+  tape.bytes = boundary_bytes(graph_, link_.output);
   for (const ValueId v : kept) tape.bytes += graph_.tensor(v).bytes;
   const std::vector<ValueId> placed = placed_outside(kept);
   tape.forward = arrange_calls(graph_, link_.forward, placed, rules_);

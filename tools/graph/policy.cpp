@@ -74,7 +74,7 @@ void require_names(const std::string& policy, const Graph& graph, const std::str
   if (policy.rfind(kNames, 0) != 0) return;
   for (const std::string& pattern : split(policy.substr(kNames.size()))) {
     const bool known = std::any_of(graph.values.begin(), graph.values.end(), [&pattern](const Value& value) {
-      return value.kind == ValueKind::kActivation && matches_pattern(pattern, value.name);
+      return (value.kind == ValueKind::kActivation || value.kind == ValueKind::kHeld) && matches_pattern(pattern, value.name);
     });
     if (!known) throw UserError(where + ": \"" + pattern + "\" matches no value of the net; name layers, as layer1.0.conv1, or use * and ?");
   }

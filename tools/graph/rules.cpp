@@ -290,13 +290,11 @@ BackwardBuilder::BackwardBuilder(Graph& graph) : graph_(graph), needs_gradient_(
 
 BackwardBuilder::Range BackwardBuilder::build(size_t first, size_t end, ValueId input, ValueId output, ValueId d_output) {
   calls_.clear();
-  gradient_.clear();
   holders_.clear();
+  gradient_ = held_gradients_;
   d_output_ = d_output;
-  if (d_output != kNoValue) {
-    gradient_[output] = d_output;
-    holders_[d_output] = 1;
-  }
+  if (d_output != kNoValue) gradient_[output] = d_output;
+  for (const auto& [v, gradient] : gradient_) holders_[gradient] = 1;
   for (size_t i = end; i-- > first;) {
     const Node node = graph_.nodes[i];
     if (node.op == Op::kLossHead) {
@@ -309,18 +307,40 @@ BackwardBuilder::Range BackwardBuilder::build(size_t first, size_t end, ValueId 
     differentiate(node, dy);
     --holders_[dy];
     gradient_.erase(node.outputs[0]);
+    held_gradients_.erase(node.outputs[0]);
   }
   Range range;
-  if (needs_gradient_[input]) {
-    if (gradient_.at(input) == d_output_) {
-      const ValueId copy = fresh_gradient(input);
-      calls_.push_back(copy_call(copy, d_output_));
-      gradient_[input] = copy;
-    }
+  std::set<ValueId> owned;
+  hold_gradients(owned);
+  if (gradient_.count(input) != 0) {
+    own_gradient(input, owned);
     range.d_input = gradient_.at(input);
   }
   range.calls = std::move(calls_);
   return range;
+}
+
+// What leaves the range is no value that leaves it under another name, that came from above, or that is held for another.
+void BackwardBuilder::own_gradient(ValueId v, std::set<ValueId>& owned) {
+  const ValueId gradient = gradient_.at(v);
+  const auto held = held_gradients_.find(v);
+  const bool is_its_own = held != held_gradients_.end() && held->second == gradient;
+  const bool is_free = gradient != d_output_ && graph_.values[gradient].kind != ValueKind::kHeldGradient && owned.count(gradient) == 0;
+  if (!is_its_own && !is_free) {
+    const ValueId copy = fresh_gradient(v);
+    calls_.push_back(copy_call(copy, gradient));
+    gradient_[v] = copy;
+  }
+  owned.insert(gradient_.at(v));
+}
+
+void BackwardBuilder::hold_gradients(std::set<ValueId>& owned) {
+  for (const auto& [v, unused] : std::map<ValueId, ValueId>(gradient_)) {
+    if (graph_.values[v].kind != ValueKind::kHeld) continue;
+    own_gradient(v, owned);
+    held_gradients_[v] = gradient_.at(v);
+    graph_.values[gradient_.at(v)].kind = ValueKind::kHeldGradient;
+  }
 }
 
 ValueId BackwardBuilder::fresh_gradient(ValueId v) {

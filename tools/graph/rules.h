@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "tools/graph/graph.h"
@@ -41,7 +42,8 @@ class BackwardBuilder {
   explicit BackwardBuilder(Graph& graph);
 
   // Backward of nodes [first, end), given the gradient of `output` (kNoValue for the loss). That gradient is only read, never
-  // overwritten; the gradient of `input`, if anything below wants one, is a value of its own. Ranges go last to first.
+  // overwritten; the gradient of `input`, if anything below wants one, is a value of its own. Ranges go last to first. The gradient of a held value
+  // is a value of its own, too, to which each range that reads the held value adds, until the range that wrote it.
   struct Range {
     std::vector<Call> calls;
     ValueId d_input = kNoValue;
@@ -49,6 +51,8 @@ class BackwardBuilder {
   Range build(size_t first, size_t end, ValueId input, ValueId output, ValueId d_output);
 
   bool needs_gradient(ValueId v) const { return needs_gradient_[v]; }
+  // Whether a range to come gets a gradient beside that of its output.
+  bool holds_gradients() const { return !held_gradients_.empty(); }
   // The weight gradient of each parameter that has one.
   const std::map<ValueId, ValueId>& weight_gradients() const { return weight_gradients_; }
 
@@ -66,6 +70,8 @@ class BackwardBuilder {
   void loss(const Node& node);
   ValueId row_weights(const Node& node);
   ValueId fresh_gradient(ValueId v);
+  void own_gradient(ValueId v, std::set<ValueId>& owned);
+  void hold_gradients(std::set<ValueId>& owned);
   void write(ValueId v, Call call, uint32_t output, bool can_accumulate);
   void write_each(const std::vector<ValueId>& values, Call call);
   void pass_on(ValueId v, ValueId dy);
@@ -74,6 +80,7 @@ class BackwardBuilder {
   Graph& graph_;
   std::vector<bool> needs_gradient_;
   std::map<ValueId, ValueId> weight_gradients_;
+  std::map<ValueId, ValueId> held_gradients_;  // of held values that ranges so far have read and none has written
   // State of the range being built.
   std::vector<Call> calls_;
   std::map<ValueId, ValueId> gradient_;  // of a forward value

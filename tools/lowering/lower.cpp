@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-RegionHeader region_header(const Graph& graph, const WeightWindow& window) {
+RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window) {
   RegionHeader header;
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
@@ -17,9 +17,11 @@ RegionHeader region_header(const Graph& graph, const WeightWindow& window) {
   if (graph.pairs != kNoValue) header.bytes += graph.tensor(graph.pairs).bytes;
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kSmall) continue;
-    header.small_offsets[v] = header.bytes;
+    header.offsets[v] = header.bytes;
     header.bytes += graph.tensor(v).bytes;
   }
+  for (const auto& [v, offset] : held.offsets) header.offsets[v] = header.bytes + offset;
+  header.bytes += held.bytes;
   if (window.streamed.empty()) return header;
   header.window_offset = align_to(window.region_start + header.bytes, kStreamAlignment) - window.region_start;
   header.bytes = header.window_offset + window.bytes;
@@ -46,8 +48,7 @@ class TrainingLowering {
       case ActionKind::kBackward: return backward(action, place);
       case ActionKind::kDrop: return drop(action);
       case ActionKind::kWrite: return write(action, place);
-      case ActionKind::kRead:
-        return builder_.read_back(boundary(action.first), place.links[0].output, static_cast<uint32_t>(action.first));
+      case ActionKind::kRead: return read(action, place);
     }
   }
 
@@ -56,6 +57,7 @@ class TrainingLowering {
  private:
   const LinkBody& link(int i) const { return in_.links[static_cast<size_t>(i)]; }
   ValueId boundary(int i) const { return link(i - 1).output; }
+  bool is_held(ValueId v) const { return v == kNoValue || lives_in_header(in_.graph.values[v]); }  // or is none: it has no place of this action
 
   bool first_time(int i) {
     const bool first = !ran_[static_cast<size_t>(i)];
@@ -66,7 +68,8 @@ class TrainingLowering {
   void advance(const Action& action, const ActionPlacement& place) {
     for (int u = action.first; u < action.last; ++u) {
       const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
-      SlotPlaces places = {{link(u).output, {at.output, SlotUse::kBoundary}}};
+      SlotPlaces places;
+      if (!is_held(link(u).output)) places[link(u).output] = {at.output, SlotUse::kBoundary};
       builder_.emit(forward_in_mode(u, action.choice, at.residue, places), at.scratch, places, static_cast<uint32_t>(u), first_time(u));
     }
   }
@@ -91,7 +94,7 @@ class TrainingLowering {
     const TapeChoice& tape = body.tapes[static_cast<size_t>(action.choice)];
     SlotPlaces places;
     uint64_t offset = place.tape;
-    if (body.output != kNoValue) {
+    if (!is_held(body.output)) {
       places[body.output] = {offset, SlotUse::kBoundary};
       offset += in_.graph.tensor(body.output).bytes;
     }
@@ -109,16 +112,22 @@ class TrainingLowering {
   void backward(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
     SlotPlaces places;
-    if (body.d_input != kNoValue) places[body.d_input] = {place.new_gradient, SlotUse::kGradient};
+    if (!is_held(body.d_input)) places[body.d_input] = {place.new_gradient, SlotUse::kGradient};
     const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
     builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);
     gradient_ = body.d_input;
     held_[static_cast<size_t>(action.first)] = nullptr;
   }
 
+  // A held boundary lies in memory anyway.
   void write(const Action& action, const ActionPlacement& place) {
+    if (is_held(boundary(action.first))) return;
     builder_.start_write(boundary(action.first), place.disk, static_cast<uint32_t>(action.first));
     being_written_[static_cast<size_t>(action.first)] = true;
+  }
+
+  void read(const Action& action, const ActionPlacement& place) {
+    if (!is_held(boundary(action.first))) builder_.read_back(boundary(action.first), place.links[0].output, static_cast<uint32_t>(action.first));
   }
 
   // A slot ends with its last reader, of which the disk may be one.

@@ -6,6 +6,12 @@
 
 namespace reprise {
 
+namespace {
+
+bool is_gradient(const Value& value) { return value.kind == ValueKind::kGradient || value.kind == ValueKind::kHeldGradient; }
+
+}  // namespace
+
 void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   const auto stage = [this](ValueId v, uint64_t offset, SlotUse use) {
     return current_[v] = new_slot(in_.graph.tensor(v), in_.graph.values[v].name, offset, use);
@@ -92,7 +98,7 @@ void ProgramBuilder::read_back(ValueId v, uint64_t to, uint32_t link) {
 void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Call& call, uint32_t link) {
   const KernelInfo& kernel = kernel_info(call.op, call.pass);
   origin_.of_gradient = std::any_of(call.arguments.begin(), call.arguments.end(), [&](const ValueId& v) {
-    return kernel.arguments[&v - call.arguments.data()].role == Role::kOutput && v != kNoValue && in_.graph.values[v].kind == ValueKind::kGradient;
+    return kernel.arguments[&v - call.arguments.data()].role == Role::kOutput && v != kNoValue && is_gradient(in_.graph.values[v]);
   });
   Row row = {};
   row.op = call.op;
@@ -153,7 +159,7 @@ uint32_t ProgramBuilder::new_buffer_slot(const ArrangedCalls::Buffer& buffer, Va
       buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset : program_.slots[current_.at(buffer.host)].tensor.offset;
   if (v != kNoValue) {
     const Value& value = in_.graph.values[v];
-    return new_slot(value.tensor, value.name, offset, value.kind == ValueKind::kGradient ? SlotUse::kGradient : SlotUse::kTransient);
+    return new_slot(value.tensor, value.name, offset, is_gradient(value) ? SlotUse::kGradient : SlotUse::kTransient);
   }
   Tensor bytes;
   bytes.dtype = DType::kU8;
@@ -169,8 +175,9 @@ uint32_t ProgramBuilder::placed_slot(ValueId v) {
   const Value& value = in_.graph.values[v];
   if (const auto place = places_->find(v); place != places_->end()) {
     if (created_.insert(v).second) current_[v] = new_slot(value.tensor, value.name, header_.bytes + place->second.offset, place->second.use);
-  } else if (value.kind == ValueKind::kSmall && current_.count(v) == 0) {
-    current_[v] = new_slot(value.tensor, value.name, header_.small_offsets.at(v), SlotUse::kSmall);
+  } else if (lives_in_header(value) && current_.count(v) == 0) {
+    const SlotUse use = value.kind == ValueKind::kSmall ? SlotUse::kSmall : is_gradient(value) ? SlotUse::kGradient : SlotUse::kBoundary;
+    current_[v] = new_slot(value.tensor, value.name, header_.offsets.at(v), use);
   }
   return current_.at(v);
 }

@@ -19,7 +19,7 @@ using SlotPlaces = std::map<ValueId, SlotPlace>;
 class ProgramBuilder {
  public:
   // `add`: every carried gradient is added to.
-  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.window)) {}
+  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.held, input.window)) {}
 
   // What the rows to come belong to.
   void begin_action(uint32_t action) { origin_.action = action; }

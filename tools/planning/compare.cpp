@@ -68,17 +68,11 @@ json compare_policy(const SolvedModel& model, const std::string& policy, uint64_
   return row;
 }
 
-uint64_t memory_of(const SolvedModel& model, uint64_t budget) {
-  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 json compare_strategies(const SolvedModel& model) {
   if (model.recipe.schedule.strategy == kPolicy) return compare_strategies(solved_for(model, "optimal", ""));
-  const uint64_t budget = model.recipe.budget_bytes             ? *model.recipe.budget_bytes
-                          : model.recipe.feature_map_budget_bytes ? model.fixed_bytes() + *model.recipe.feature_map_budget_bytes
-                                                                  : model.store_all_bytes;
+  const uint64_t budget = model.budget_bytes().value_or(model.store_all_bytes), memory = model.chain_bytes(budget);
   LongWork work("comparing strategies");
   const double all = static_cast<double>(strategy_names().size() + policy_names().size());
   json rows = json::array();
@@ -86,8 +80,8 @@ json compare_strategies(const SolvedModel& model) {
     rows.push_back(std::move(row));
     work.done(static_cast<double>(rows.size()) / all);
   };
-  for (const std::string& strategy : strategy_names()) add(compare_one(model, strategy, memory_of(model, budget)));
-  for (const std::string& policy : policy_names()) add(compare_policy(model, policy, memory_of(model, budget)));
+  for (const std::string& strategy : strategy_names()) add(compare_one(model, strategy, memory));
+  for (const std::string& policy : policy_names()) add(compare_policy(model, policy, memory));
   return {{"budget", budget}, {"rows", rows}};
 }
 
@@ -102,7 +96,7 @@ json sweep_strategies(const SolvedModel& model, int points) {
     for (int p = 0; p < points; ++p) {
       const uint64_t step = (model.store_all_bytes - least) / static_cast<uint64_t>(points - 1);
       const uint64_t budget = p == points - 1 ? model.store_all_bytes : least + step * static_cast<uint64_t>(p);
-      json point = compare_one(solved, strategy, memory_of(model, budget));
+      json point = compare_one(solved, strategy, model.chain_bytes(budget));
       work.done(static_cast<double>(p + 1) / points);
       point.erase("strategy");
       point["budget"] = budget;

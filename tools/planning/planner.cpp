@@ -136,7 +136,7 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   fill_learning_rate(model.recipe, plan);
   const BackendRules& rules = backend_of(model.recipe);
   plan.backend = rules.name;
-  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window};
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window, model.held};
   const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
   program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
   if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
@@ -150,14 +150,6 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
     for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
   }
   return plan;
-}
-
-// Memory of the chain under the recipe's budget; none: as much as storing everything takes.
-std::optional<uint64_t> chain_memory(const SolvedModel& model) {
-  if (model.recipe.feature_map_budget_bytes) return *model.recipe.feature_map_budget_bytes / kAlignment * kAlignment;
-  if (!model.recipe.budget_bytes) return std::nullopt;
-  const uint64_t budget = *model.recipe.budget_bytes;
-  return budget <= model.fixed_bytes() ? 0 : (budget - model.fixed_bytes()) / kAlignment * kAlignment;
 }
 
 // Enumeration asks for the same call's price thousands of times.
@@ -249,7 +241,8 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.chain = chain_of(model.graph, model.bodies.links);
   model.state_bytes = sum_bytes(model.graph, model.state.state);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
-  model.header_bytes = region_header(model.graph, model.window).bytes;
+  model.held = pack_held(model.graph, model.bodies.links);
+  model.header_bytes = region_header(model.graph, model.held, model.window).bytes;
   model.measured = measured;
   set_references(model);
   place_weights_by_recipe(model);
@@ -304,7 +297,8 @@ PlannedModel plan_placed(const SolvedModel& model, const ScheduleRequest& reques
   PlannedModel planned;
   planned.budget_bytes = model.recipe.budget_bytes;
   ScheduleRequest within = request;
-  within.memory_bytes = chain_memory(model).value_or(UINT64_MAX);
+  const std::optional<uint64_t> budget = model.budget_bytes();  // none: as much as storing everything takes
+  within.memory_bytes = budget ? model.chain_bytes(*budget) : UINT64_MAX;
   const bool by_memory = request.strategy == "optimal" || request.strategy == "h-revolve";
   if (by_memory) within.memory_bytes = std::min(within.memory_bytes, store_all_memory(model));  // more would not be used
   planned.schedule = make_schedule(model.chain, within);
@@ -330,7 +324,8 @@ uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& reques
   ScheduleRequest nothing = request;
   nothing.memory_bytes = 0;
   const uint64_t memory = align_up(make_schedule(model.chain, nothing).smallest_memory);
-  if (memory == 0 || model.recipe.feature_map_budget_bytes) return memory;
+  if (memory == 0) return 0;
+  if (model.recipe.feature_map_budget_bytes) return model.held.bytes + memory;
   ScheduleRequest least = request;
   least.memory_bytes = memory;
   const Schedule schedule = make_schedule(model.chain, least);

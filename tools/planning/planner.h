@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include "tools/graph/held.h"
 #include "tools/lowering/owned_plan.h"
 #include "tools/lowering/weight_window.h"
 #include "tools/recipes/recipe.h"
@@ -39,6 +40,7 @@ struct SolvedModel {
   std::vector<Call> evaluation;
   Chain chain;
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
+  HeldBlock held;                // a part of the header
   WeightWindow window;  // which weights are streamed; none: all are in State
   bool streams_are_settled = false;  // these and no others, whatever the recipe lets the plan decide
   uint64_t store_all_bytes = 0;  // the arena that storing everything would need
@@ -47,6 +49,13 @@ struct SolvedModel {
 
   // Bytes outside the chain's own area.
   uint64_t fixed_bytes() const { return state_bytes + carried_bytes + header_bytes; }
+  // Bytes of the arena under the recipe's budget, of whichever kind it is; none where it has none.
+  std::optional<uint64_t> budget_bytes() const {
+    if (recipe.feature_map_budget_bytes) return fixed_bytes() - held.bytes + *recipe.feature_map_budget_bytes;
+    return recipe.budget_bytes;
+  }
+  // Bytes that an arena leaves to the chain.
+  uint64_t chain_bytes(uint64_t arena_bytes) const { return arena_bytes <= fixed_bytes() ? 0 : (arena_bytes - fixed_bytes()) / kAlignment * kAlignment; }
 };
 
 // Without measured costs, call_price of cost.h serves. Throws what call_seconds throws for a call that it lacks.
