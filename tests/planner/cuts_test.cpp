@@ -12,6 +12,8 @@
 
 #include "lib/check.h"
 #include "tests/planner/deep_resnet.h"
+#include "tests/planner/random_graph.h"
+#include "tests/planner/unet.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
@@ -97,22 +99,6 @@ TEST(Cuts, AdaptersDropoutAndDocumentsMoveNone) {
   expect_family_cuts(recipe_of(R"("family": "resnet", "block": "basic", "units": [1, 2, 1], "image": [32, 32, 3])"));
 }
 
-struct Net {
-  Graph graph;
-  ValueId x;
-
-  Net() : x(graph.input = graph.add_value("images", ValueKind::kInput, {2, 16, 16, 4})) {
-    graph.labels = graph.add_value("labels", ValueKind::kLabels, {2}, DType::kI32);
-  }
-  void step(const std::string& name) {
-    x = graph.relu(graph.batch_norm(graph.conv(x, name + ".conv", 4, {3, 3, 1, 1}), name + ".bn"), name);
-  }
-  void end() {
-    x = graph.global_pool(x, "pool");
-    graph.loss_head(x, "fc", graph.parameter("fc.weight", {3, 4}, InitKind::kNormal, 1), kNoValue);
-  }
-};
-
 // As the planner makes it of any graph: a plan that the checker takes.
 void expect_plan(const Graph& network, const std::string& strategy) {
   Recipe recipe;
@@ -176,27 +162,25 @@ TEST(Cuts, WhereTheInputIsReadAgainNothingIsCutBefore) {
   EXPECT_EQ(cuts_of(net.graph), (Names{"again"}));
 }
 
-// Random graphs of additions and ReLUs, some of whose values nobody reads; and the rule, by trying every cut for itself.
-Graph random_graph(uint64_t seed) {
-  std::mt19937_64 random(seed);
-  Graph graph;
-  graph.input = graph.add_value("x", ValueKind::kInput, {2, 3, 8});
-  graph.labels = graph.add_value("labels", ValueKind::kLabels, {2, 3}, DType::kI32);
-  std::vector<ValueId> values = {graph.linear(graph.input, "first", 8, false, false, 1)};
-  const uint64_t length = 3 + random() % 30;
-  for (uint64_t i = 0; i < length; ++i) {
-    const std::string name = "n" + std::to_string(i);
-    const uint64_t reach = std::min<uint64_t>(values.size(), 1 + random() % 3);
-    const ValueId other = values[values.size() - 1 - random() % reach];
-    switch (random() % 4) {
-      case 0: values.push_back(graph.relu(values.back(), name)); break;
-      case 1: values.push_back(graph.add(values.back(), other, name)); break;
-      case 2: values.push_back(graph.layer_norm(other, name, 1e-5f)); break;
-      default: values.push_back(graph.linear(values.back(), name, 8, false, false, 1)); break;
-    }
+std::vector<std::string> held_values(const Graph& graph) {
+  std::vector<std::string> names;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kHeld) names.push_back(value.name);
   }
-  graph.loss_head(values.back(), "loss", graph.parameter("w", {5, 8}, InitKind::kNormal, 1), kNoValue);
-  return graph;
+  return names;
+}
+
+// A small block is one link; a large one is cut where its skips alone cross beside what is computed, from the outermost to one that is small.
+TEST(Cuts, ALargeBlockIsCutWhereItsSkipsCross) {
+  for (const auto& [levels, held] : {std::pair{1, Names{}}, {3, Names{"down0b"}}, {4, Names{"down0b", "down1b"}}}) {
+    SCOPED_TRACE(levels);
+    Graph graph = unet(levels);
+    graph.boundaries = find_cuts(graph);
+    for (const char* strategy : {"none", "sqrt", "revolve", "optimal"}) expect_plan(graph, strategy);
+    const ChainBodies bodies = cut_into_links(graph);
+    EXPECT_EQ(held_values(graph), held);
+    for (const LinkBody& link : bodies.links) EXPECT_LE(link.end_node - link.first_node, kMostBlockNodes + kMostCandidates) << link.name;
+  }
 }
 
 // A leaf is nobody's way: what reads one is no block by that, and two readers of one parameter may lie in two links.
@@ -234,11 +218,13 @@ bool may_cut(const Graph& graph, size_t i) {
   return !graph.nodes[i].outputs.empty() && read == std::set<ValueId>{graph.nodes[i].outputs[0]};
 }
 
+// The rule, by trying every cut for itself.
 TEST(Cuts, RandomGraphsAreCutByTheRule) {
   size_t all_cuts = 0, long_lines = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(seed);
-    Graph graph = random_graph(seed);
+    std::mt19937_64 random(seed);
+    Graph graph = random_graph(random, 3 + random() % (kMostBlockNodes - 4), 3);
     const std::vector<ValueId> cuts = find_cuts(graph);
     all_cuts += cuts.size();
     size_t first = 0, last_possible = 0;

@@ -2,6 +2,8 @@
 #include "tools/graph/cuts.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
@@ -29,41 +31,83 @@ bool works_in_place(const Graph& graph, const Node& node) {
   });
 }
 
-std::vector<Piece> pieces_of(const Graph& graph) {
-  std::vector<size_t> last_reader(graph.values.size(), kNoNode);
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
-    for (const ValueId v : graph.nodes[i].inputs) last_reader[v] = i;
+// What crosses behind each node: values that later nodes read.
+class Crossings {
+ public:
+  explicit Crossings(const Graph& graph) : graph_(graph), crossing_(graph.nodes.size()) {
+    std::vector<size_t> last_reader(graph.values.size(), kNoNode);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      for (const ValueId v : graph.nodes[i].inputs) last_reader[v] = i;
+    }
+    std::set<ValueId> live = {graph.input};
+    for (size_t i = 0; i < graph.nodes.size(); ++i) {
+      live.insert(graph.nodes[i].outputs.begin(), graph.nodes[i].outputs.end());
+      std::erase_if(live, [&](ValueId v) { return v == kNoValue || last_reader[v] == kNoNode || last_reader[v] <= i; });
+      crossing_[i] = live;
+    }
   }
-  std::vector<size_t> dying(graph.nodes.size(), 0);  // how many values each node is the last to read, of those that can cross a cut
-  size_t live = 0;
-  const auto is_born = [&](ValueId v) {
-    if (last_reader[v] == kNoNode) return;
-    ++live;
-    ++dying[last_reader[v]];
-  };
-  if (graph.input != kNoValue) is_born(graph.input);
-  std::vector<Piece> pieces;
-  Piece piece = {};
-  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+
+  // Behind node i, beside its main output and what is held; nothing where the main output itself does not cross.
+  std::optional<std::set<ValueId>> beside(size_t i, const std::set<ValueId>& held) const {
+    const std::vector<ValueId>& outputs = graph_.nodes[i].outputs;
+    if (outputs.empty() || crossing_[i].count(outputs[0]) == 0) return std::nullopt;
+    std::set<ValueId> others = crossing_[i];
+    others.erase(outputs[0]);
+    for (const ValueId v : held) others.erase(v);
+    return others;
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::set<ValueId>> crossing_;
+};
+
+void append_inside(const Graph& graph, const Crossings& crossings, const Piece& block, std::set<ValueId> held, std::vector<Piece>& pieces);
+
+// Appends the pieces of nodes [first, end) between cuts that at most `most` values cross beside the main output and what is held.
+void append_pieces(const Graph& graph, const Crossings& crossings, size_t first, size_t end, size_t most, const std::set<ValueId>& held,
+                   std::vector<Piece>& pieces) {
+  Piece piece = {.first = first};
+  std::set<ValueId> before = held;  // at the piece's beginning
+  for (size_t i = first; i < end; ++i) {
     const Node& node = graph.nodes[i];
     piece.leaves += node.inputs.empty() ? 1 : 0;
-    live -= dying[i];
-    for (const ValueId v : node.outputs) is_born(v);
-    const bool crosses = live == 1 && !node.outputs.empty() && last_reader[node.outputs[0]] != kNoNode;
-    if (!crosses && i + 1 < graph.nodes.size()) continue;
+    const auto others = crossings.beside(i, held);
+    const bool cut = others && others->size() <= most;
+    if (!cut && i + 1 < end) continue;
     piece.end = i + 1;
-    piece.output = crosses ? node.outputs[0] : kNoValue;
-    piece.in_place = !piece.is_block() && works_in_place(graph, node);
-    pieces.push_back(piece);
+    piece.output = others ? node.outputs[0] : kNoValue;
+    std::set<ValueId> inside = before;
+    if (others) inside.insert(others->begin(), others->end());
+    if (piece.is_block() && piece.end - piece.first > kMostBlockNodes) {
+      append_inside(graph, crossings, piece, inside, pieces);
+    } else {
+      piece.in_place = !piece.is_block() && works_in_place(graph, node);
+      pieces.push_back(piece);
+    }
     piece = {.first = i + 1};
+    before = held;
+    if (others) before.insert(others->begin(), others->end());
   }
-  return pieces;
+}
+
+// Cuts a large block where the fewest values cross beside the main output and what is held.
+void append_inside(const Graph& graph, const Crossings& crossings, const Piece& block, std::set<ValueId> held, std::vector<Piece>& pieces) {
+  held.insert(graph.input);  // every link may read it
+  std::optional<size_t> fewest;
+  for (size_t i = block.first; i + 1 < block.end; ++i) {
+    const auto others = crossings.beside(i, held);
+    if (others && (!fewest || others->size() < *fewest)) fewest = others->size();
+  }
+  if (!fewest) return pieces.push_back(block);
+  append_pieces(graph, crossings, block.first, block.end, *fewest, held, pieces);
 }
 
 }  // namespace
 
 std::vector<ValueId> find_cuts(const Graph& graph) {
-  const std::vector<Piece> pieces = pieces_of(graph);
+  std::vector<Piece> pieces;
+  append_pieces(graph, Crossings(graph), 0, graph.nodes.size(), 0, {}, pieces);
   size_t blocks = static_cast<size_t>(std::count_if(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.is_block(); }));
   std::vector<ValueId> cuts;
   size_t values = 0;      // of the link being joined
