@@ -155,6 +155,15 @@ Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwar
 template <typename Stored>
 Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
 
+template <typename Stored>
+Status cuda_target_loss_backward(const KernelContext& context, const TargetLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_target_loss_evaluate(const KernelContext& context, const TargetLossEvaluateArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_class_loss_backward(const KernelContext& context, const ClassLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_class_loss_evaluate(const KernelContext& context, const ClassLossEvaluateArgsOf<Stored>& args);
+
 Status cuda_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
 Status cuda_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
 
@@ -230,6 +239,10 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
   table.set<LossHeadForward, Stored, cuda_loss_head_forward<Stored>>();
   table.set<LossHeadEvaluate, Stored, cuda_loss_head_evaluate<Stored>>();
+  table.set<TargetLossBackward, Stored, cuda_target_loss_backward<Stored>>();
+  table.set<TargetLossEvaluate, Stored, cuda_target_loss_evaluate<Stored>>();
+  table.set<ClassLossBackward, Stored, cuda_class_loss_backward<Stored>>();
+  table.set<ClassLossEvaluate, Stored, cuda_class_loss_evaluate<Stored>>();
 }
 
 // Products, over activations that are stored so.

@@ -10,6 +10,7 @@
 #include "cuda/layer_norm_rules.h"
 #include "cuda/linear_rules.h"
 #include "cuda/loss_head_rules.h"
+#include "cuda/loss_rules.h"
 #include "cuda/matrix_update_rules.h"
 #include "lib/backend_rules.h"
 
@@ -85,6 +86,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_dora_rules<kCard>(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);
+  add_cuda_loss_rules(rules);
   add_cuda_matrix_update_rules<kCard>(rules);
   rules.have(ElementwiseKernels{});
   rules.have(PoolKernels{});

@@ -396,6 +396,37 @@ struct PreferenceAttribute {
   }
 };
 
+// What a number is judged by beside the one that is wanted (lib/ops/target_loss.h has the formulas).
+enum class TargetLossKind : uint32_t { kMse, kL1, kHuber, kBinary };
+struct TargetLossAttribute {
+  static constexpr const char* kName = "TargetLoss";
+  uint32_t kind;    // a TargetLossKind
+  float delta = 0;  // huber: up to this distance the loss is a square; 0 of the others
+  constexpr bool operator==(const TargetLossAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("kind", kind), visit("delta", delta);
+  }
+  constexpr bool makes_sense() const {
+    if (kind != static_cast<uint32_t>(TargetLossKind::kHuber)) return kind <= static_cast<uint32_t>(TargetLossKind::kBinary) && delta == 0;
+    return sense::is_factor(static_cast<double>(delta));
+  }
+};
+
+struct ClassLossAttribute {
+  static constexpr const char* kName = "ClassLoss";
+  float label_smoothing = 0;  // the share of each label that all classes have alike (Szegedy et al. 2016)
+  float dice = 0;             // the share of the loss that is one minus Dice's coefficient (Milletari et al. 2016); the rest is cross-entropy
+  constexpr bool operator==(const ClassLossAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("label_smoothing", label_smoothing), visit("dice", dice);
+  }
+  constexpr bool makes_sense() const {
+    return sense::is_probability(static_cast<double>(label_smoothing)) && sense::within(static_cast<double>(dice), 0, 1);
+  }
+};
+
 template <typename... T>
 struct TypeList {
   static constexpr uint32_t kCount = sizeof...(T);
@@ -404,7 +435,8 @@ struct TypeList {
 // Every pool of a plan, in the order in which plan.h holds them.
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
-                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute>;
+                                EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute,
+                                TargetLossAttribute, ClassLossAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -106,7 +106,7 @@ class Checker : public RowProof {
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
     if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
     const bool has_activations = here_->input < slot_count_ && may_store(Storage::kActivation, slots_[here_->input].tensor.dtype);
-    if (!check_host_slot(here_->input, has_activations ? Storage::kActivation : Storage::kI32) || !check_host_slot(here_->labels, Storage::kI32)) return false;
+    if (!check_host_slot(here_->input, has_activations ? Storage::kActivation : Storage::kI32) || !check_labels()) return false;
     if (!check_host_slot(here_->document_start, Storage::kI32) || !check_host_slot(here_->pairs, Storage::kF64)) return false;
     if (!check_held_slots()) return false;
     const Span<Row> rows = here_->rows;
@@ -141,6 +141,13 @@ class Checker : public RowProof {
       if (slot.tensor.offset + slot.tensor.bytes > end) end = slot.tensor.offset + slot.tensor.bytes;
     }
     return true;
+  }
+
+  constexpr bool check_labels() {
+    const uint32_t labels = here_->labels;
+    const bool are_numbers = labels < slot_count_ && slots_[labels].tensor.dtype == DType::kF32;
+    numbers_ = are_numbers ? labels : kNoRef;
+    return check_host_slot(labels, are_numbers ? Storage::kF32 : Storage::kClasses);
   }
 
   // The host writes inputs, labels, starts of documents and pairs before the first row, so they must be there by then.

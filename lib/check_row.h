@@ -106,6 +106,7 @@ class RowProof : public Walk {
       const DType dtype = tensor->dtype;
       if (argument.storage == Storage::kF32) {
         if (dtype != DType::kF32) return fail(Fault::kDType, ref);
+        if ((ref == numbers_) != (argument.host == HostSlot::kLabels)) return fail(Fault::kHostSlot, ref);
       } else if (!check_storage(argument, ref, dtype)) {
         return false;
       } else if (argument.storage == Storage::kActivation) {
@@ -126,11 +127,11 @@ class RowProof : public Walk {
   }
 
   // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels, starts of
-  // documents and pairs are read from the host's slots, which nothing else touches. Those are i32 and f64 (check_host_slot), so nothing stored
-  // as f32 can be one.
+  // documents and pairs are read from the host's slots, which nothing else touches. Of those labels alone may be f32.
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
+    if (ref == numbers_) return fail(Fault::kHostSlot, ref);
     if (storage == Storage::kActivation) return true;
     if (storage == Storage::kWeight) return takes_weights(own_rules_->weights, dtype) || fail(Fault::kDType, ref);
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);

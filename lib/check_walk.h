@@ -76,6 +76,7 @@ class Walk {
   uint32_t now_ = 0;             // rows walked, of all programs
   const Slot* slots_ = nullptr;  // of the program being walked
   uint32_t slot_count_ = 0, disk_count_ = 0;
+  Ref numbers_ = kNoRef;  // the slot of labels, where these are f32 as other slots are
   uint32_t slot_base_;  // the first mark of these slots
   CheckMark* marks_;
   uint32_t disk_base_ = 0;         // the first mark of the program's disk blocks

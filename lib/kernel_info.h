@@ -26,6 +26,7 @@ enum class Storage : uint8_t {
   kTrained,     // parameters that an update changes: f32, or bf16 for one tensor alone
   kMoment,      // what an optimizer keeps of each parameter: as kTrained, or in codes of 8 bits with a sign (state_format.h)
   kSquareMoment,  // the same where it is never negative: codes without a sign
+  kClasses,     // labels of classes: i32, or of maps u8 (is_labelled in batch.h)
   kScalars,     // the StepScalars, state[0]
   kScratch,     // bytes whose content is nobody's value; how many FAMILY_rules.h of lib/cpu and cuda says, and check_row.h proves
   kAny,         // whatever it is: bytes that somebody else gives a meaning; the row's contract says which arguments are of one type
@@ -42,6 +43,7 @@ constexpr bool may_store(Storage storage, DType dtype) {
     case Storage::kTrained: return dtype == DType::kF32 || dtype == DType::kBf16;
     case Storage::kMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8;
     case Storage::kSquareMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8Square;
+    case Storage::kClasses: return dtype == DType::kI32 || dtype == DType::kU8;
     case Storage::kWeight: return takes_weights(kEveryWeight, dtype);
     case Storage::kU8:
     case Storage::kScalars:
@@ -158,6 +160,12 @@ constexpr ArgumentInfo act_in(const char* name) { return in(name, Storage::kActi
 constexpr ArgumentInfo weight(const char* name) { return in(name, Storage::kWeight); }
 constexpr ArgumentInfo labels(const char* name) {
   return {.name = name, .role = Role::kInput, .storage = Storage::kI32, .host = HostSlot::kLabels};
+}
+constexpr ArgumentInfo classes(const char* name) {
+  return {.name = name, .role = Role::kInput, .storage = Storage::kClasses, .host = HostSlot::kLabels};
+}
+constexpr ArgumentInfo targets(const char* name) {
+  return {.name = name, .role = Role::kInput, .storage = Storage::kF32, .host = HostSlot::kLabels};
 }
 constexpr ArgumentInfo document_start() {
   return {.name = "document_start[B,T]", .role = Role::kInput, .storage = Storage::kI32, .optional = true, .host = HostSlot::kDocumentStart};

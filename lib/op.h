@@ -5,6 +5,7 @@
 #include "lib/ops/attention.h"
 #include "lib/ops/batch_norm.h"
 #include "lib/ops/broadcast.h"
+#include "lib/ops/class_loss.h"
 #include "lib/ops/columns.h"
 #include "lib/ops/concat.h"
 #include "lib/ops/conv.h"
@@ -24,6 +25,7 @@
 #include "lib/ops/preference.h"
 #include "lib/ops/resize.h"
 #include "lib/ops/rope.h"
+#include "lib/ops/target_loss.h"
 #include "lib/ops/transfer.h"
 #include "lib/ops/transpose.h"
 #include "lib/ops/unary.h"
@@ -48,7 +50,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
                                  PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
-                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels>::List;
+                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -19,6 +19,7 @@ enum class Op : uint8_t {
   kUnary, kMultiply, kBroadcastAdd,
   kPad, kConcat, kReshape, kTranspose, kResize,
   kAvgPool, kConvTranspose, kLearned,
+  kTargetLoss, kClassLoss,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
@@ -67,7 +68,7 @@ struct Program {
   Span<Slot> slots;
   uint64_t bytes = 0;         // of its region: the highest end of a slot
   uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
-  uint32_t labels = kNoSlot;  // slot the host fills: [N] or [B,T] i32, kIgnoredLabel where there is none
+  uint32_t labels = kNoSlot;  // slot the host fills: classes, [N] or [B,T] i32 or of maps u8, or numbers, f32; is_labelled() says where there is one
   uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
   uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates; log-probabilities
                               // [P,2] f64 of one that evaluates pairs
@@ -197,6 +198,7 @@ struct StepScalars {
   uint64_t step_tokens;  // training: labels of whole preferred conversations in all micro-batches of the step, which the host knows before it
   double rewards[2];     // sums over judged answers: of those preferred or wished for, and of the others
   uint64_t judged[2];    // how many
+  double step_weight;    // training with weights of classes (lib/ops/class_loss.h): their sum over the step's labels, which the host knows before it
 };
 
 // What a program's `pairs` holds, P of them: two answers to one prompt, the preferred one first. Of an answer that is judged alone the second
@@ -211,6 +213,8 @@ struct JudgedPair {
 };
 static_assert(sizeof(JudgedPair) == JudgedPair::kNumbers * sizeof(double));
 
+// What stands where a label is none: of classes stored as i32 and as u8; of numbers, f32, a NaN.
 constexpr int32_t kIgnoredLabel = -100;
+constexpr uint8_t kIgnoredByte = 255;
 
 }  // namespace reprise

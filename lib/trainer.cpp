@@ -26,7 +26,7 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
   const bool has_pairs = program.pairs != kNoSlot;
   const ArenaAddress pairs = has_pairs ? base + program.slots[program.pairs].tensor.offset : ArenaAddress{};
   BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
-                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0);
+                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
   counts.labelled += sink.labelled();
   counts.tokens += sink.tokens();
@@ -47,6 +47,7 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
   const StepCounts promised = promised_counts(trainer, source);
   scalars.step_labelled = promised.labelled;
   scalars.step_tokens = promised.tokens;
+  scalars.step_weight = source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(promised.labelled);
   if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
   StepCounts counts;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));

@@ -149,6 +149,15 @@ Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForward
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
 
+template <typename Stored>
+Status cpu_target_loss_backward(const KernelContext& context, const TargetLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_target_loss_evaluate(const KernelContext& context, const TargetLossEvaluateArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_class_loss_backward(const KernelContext& context, const ClassLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_class_loss_evaluate(const KernelContext& context, const ClassLossEvaluateArgsOf<Stored>& args);
+
 Status cpu_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
 Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
 
@@ -237,6 +246,10 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
   table.template set<LossHeadForward, Stored, cpu_loss_head_forward<Stored>>();
   table.template set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
+  table.template set<TargetLossBackward, Stored, cpu_target_loss_backward<Stored>>();
+  table.template set<TargetLossEvaluate, Stored, cpu_target_loss_evaluate<Stored>>();
+  table.template set<ClassLossBackward, Stored, cpu_class_loss_backward<Stored>>();
+  table.template set<ClassLossEvaluate, Stored, cpu_class_loss_evaluate<Stored>>();
 }
 
 template <typename Table>

@@ -9,6 +9,7 @@
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/linear_rules.h"
 #include "lib/cpu/loss_head_rules.h"
+#include "lib/cpu/loss_rules.h"
 #include "lib/cpu/matrix_update_rules.h"
 
 namespace reprise {
@@ -61,6 +62,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_layer_norm_rules(rules);
   add_linear_rules<kSize>(rules);
   add_loss_head_rules<kSize>(rules);
+  add_loss_rules(rules);
   add_matrix_update_rules<kSize>(rules);
   name_levels(rules, kSize);
   return rules;

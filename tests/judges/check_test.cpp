@@ -221,7 +221,10 @@ TEST(Check, HostSlotsAreThereBeforeTheFirstRow) {
   EXPECT_FAULT(plan, kSlotOrder);
   plan = Small().make();
   plan.programs[0].labels = plan.programs[0].input;
-  EXPECT_FAULT(plan, kDType);
+  EXPECT_FAULT(plan, kAliasing);
+  plan = Small().make();
+  std::swap(plan.programs[0].labels, plan.programs[0].input);  // numbers that a row reads as activations
+  EXPECT_FAULT(plan, kHostSlot);
   plan = Small().make();
   plan.programs[0].input = kNoSlot;  // then nothing has written x
   EXPECT_FAULT(plan, kReadBeforeWrite);

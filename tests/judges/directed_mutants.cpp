@@ -138,6 +138,11 @@ class DirectedMutantMaker {
     attribute<EmbeddingAttribute>("scale NaN", [](EmbeddingAttribute& a) { a.scale = kNan; });
     attribute<CapAttribute>("cap negative", [](CapAttribute& a) { a.softcap = -30; });
     attribute<CapAttribute>("cap NaN", [](CapAttribute& a) { a.softcap = kNan; });
+    attribute<TargetLossAttribute>("no loss", [](TargetLossAttribute& a) { a.kind = 4; });
+    attribute<TargetLossAttribute>("a delta of squares", [](TargetLossAttribute& a) { a = {0, 1.0f}; });
+    attribute<TargetLossAttribute>("huber without a delta", [](TargetLossAttribute& a) { a = {2, 0.0f}; });
+    attribute<ClassLossAttribute>("a label smoothed away", [](ClassLossAttribute& a) { a.label_smoothing = 1; });
+    attribute<ClassLossAttribute>("more dice than loss", [](ClassLossAttribute& a) { a.dice = 1.5f; });
     attribute<UnaryAttribute>("no function", [](UnaryAttribute& a) { a.function = kUnaryFunctionCount; });
     attribute<UnaryAttribute>("parameter NaN", [](UnaryAttribute& a) { a.parameter = kNan; });
     attribute<TransposeAttribute>("a dimension twice", [](TransposeAttribute& a) { a.axis_1 = a.axis_2; });
@@ -167,13 +172,14 @@ class DirectedMutantMaker {
     attribute<UpdateAttribute>("epsilon NaN", [](UpdateAttribute& a) { a.epsilon = kNan; });
   }
 
-  // Tokens, labels and starts of documents have one type and shape; images are no labels by their type.
+  // Tokens, labels and starts of documents have one type and shape; images of f32 may be labels by their type.
   void exchange_host_slots() {
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = good_.programs[p];
       if (program.input == kNoSlot || program.labels == kNoSlot) continue;
-      const bool tokens = program.slots[program.input].tensor.dtype == DType::kI32;
-      add(tokens ? "tokens and labels exchanged" : "images and labels exchanged", tokens ? Fault::kHostSlot : Fault::kDType,
+      const DType input = program.slots[program.input].tensor.dtype, labels = program.slots[program.labels].tensor.dtype;
+      const bool may_be = input != DType::kBf16 && labels != DType::kU8;
+      add(input == DType::kI32 ? "tokens and labels exchanged" : "images and labels exchanged", may_be ? Fault::kHostSlot : Fault::kDType,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].input, plan.programs[p].labels); });
       if (program.pairs != kNoSlot) {
         add("labels and pairs exchanged", Fault::kDType, [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].pairs); });

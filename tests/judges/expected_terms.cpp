@@ -115,7 +115,7 @@ class Derivation {
   }
 
   void forward(const Node& n) {
-    if (n.op == Op::kLossHead) return;
+    if (n.outputs.empty()) return;  // a loss
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     if (n.op == Op::kDora) return dora(n);
     if (n.op == Op::kReshape) {
@@ -198,6 +198,7 @@ class Derivation {
 
   void backward(const Node& n) {
     if (n.op == Op::kLossHead) return loss(n);
+    if (n.op == Op::kTargetLoss || n.op == Op::kClassLoss) return judged(n);
     if (!needs_[n.outputs[0]] || gradient_.count(n.outputs[0]) == 0) return;  // nothing trains below, or nobody reads it
     const ValueId x = first_input(n);
     const Term dy = gradient_.at(n.outputs[0]);
@@ -344,6 +345,13 @@ class Derivation {
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(x, call, 0);
+    update_scalars(terms_, call, scalars_);
+  }
+
+  // Whatever the net ends in, its loss and the gradient of that are one call.
+  void judged(const Node& n) {
+    const Application call = application(n, Pass::kBackward, {value(n.inputs[0]), value(graph_.labels), value(n.parameters[0])});
+    contribute(n.inputs[0], call, 0);
     update_scalars(terms_, call, scalars_);
   }
 
@@ -499,6 +507,8 @@ class Derivation {
         const Application call = graph_.pairs != kNoValue ? judge_pairs(n, Pass::kEvaluate, x) :
             application(n, Pass::kEvaluate, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
         update_scalars(terms_, call, scalars_);
+      } else if (n.op == Op::kTargetLoss || n.op == Op::kClassLoss) {
+        update_scalars(terms_, application(n, Pass::kEvaluate, {x, value(graph_.labels), value(n.parameters[0])}), scalars_);
       } else {
         forward(n);
       }

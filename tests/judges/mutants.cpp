@@ -544,7 +544,7 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly}, true,
+    add_at("two arguments exchanged", {Fault::kNone, Fault::kReadBeforeWrite, Fault::kReadOnly, Fault::kHostSlot}, true,
            arguments(later_twin), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              const Ref a = ref_at(p, s, s.argument), b = ref_at(p, s, s.other);
              ProgramEditor(p).set_argument(s.row, s.argument, b);
@@ -569,7 +569,8 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });
-    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate}, true,
+    // Of a row that moves: what it writes is still born over the value that it no longer reads.
+    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate, Fault::kOverlap}, true,
            arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto second_contribution = [](const OwnedProgram& p, MutantSite& s) {

@@ -19,6 +19,7 @@
 #include "tests/judges/mutants.h"
 #include "tests/judges/plan_edit.h"
 #include "tests/judges/semantic_mutants.h"
+#include "tests/runtime/judged_network.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/rearranged_net.h"
 #include "tests/planner/random_graph.h"
@@ -115,6 +116,10 @@ NetworkCase network_case(const std::string& name, Graph network, bool (*trains)(
 bool is_any(const std::string&) { return true; }
 bool is_leaf(const std::string& parameter) { return parameter == "scale" || parameter == "positions"; }
 
+NetworkCase judged_case(const std::string& name, JudgedNetwork::Ends ends, DType stored = DType::kF32) {
+  return {name, JudgedNetwork::recipe("judged", stored), JudgedNetwork::build(ends, stored)};
+}
+
 std::vector<NetworkCase> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
   const std::string bf16 = R"(, "dtype": "bf16")";
@@ -170,6 +175,10 @@ std::vector<NetworkCase> cases() {
           network_case("skips, first layers frozen", SkipNetwork::build(), [](const std::string& p) { return p.rfind("first", 0) != 0 && p.rfind("top", 0) != 0 && p.rfind("down", 0) != 0; }),
           network_case("skips, only the top trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("top", 0) == 0; }),
           network_case("skips, only the last layer trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("last", 0) == 0; }),
+          judged_case("numbers", JudgedNetwork::Ends::kNumbers),
+          judged_case("labels, bf16", JudgedNetwork::Ends::kLabels, DType::kBf16),
+          judged_case("a map", JudgedNetwork::Ends::kMap),
+          judged_case("a map, bf16", JudgedNetwork::Ends::kMap, DType::kBf16),
           llama_case(),
           frozen_llama_case(),
           adapted_llama_case(),
@@ -451,7 +460,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 61u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 64u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
                            "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
                            "the spill file's carrier loads"}) {

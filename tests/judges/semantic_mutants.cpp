@@ -286,6 +286,9 @@ class SemanticMutantMaker {
     change("another cap of the logits", of({Op::kLossHead}), [](CapAttribute& a) { a.softcap = a.softcap * 2 + 1; });
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
+    change("another loss of numbers", of({Op::kTargetLoss}), [](TargetLossAttribute& a) { a = {a.kind == 0 ? 1u : 0u, 0}; });
+    change("another share of dice", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.dice = a.dice * 0.5f + 0.25f; });
+    change("another smoothing of labels", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.label_smoothing = a.label_smoothing * 0.5f + 0.25f; });
     change("another function", of({Op::kUnary}), [](UnaryAttribute& a) { a = {a.function == 0 ? 1u : 0u, 0}; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
     change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });

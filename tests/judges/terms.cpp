@@ -119,6 +119,8 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
     case Op::kDropout:
       return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
     case Op::kLossHead:
+    case Op::kTargetLoss:
+    case Op::kClassLoss:  // whose weight of the step's labels is the host's as their number is
     case Op::kPreference:
       if (pass == Pass::kEvaluate) return {};
       return {scalars[Scalar::kStepLabelled]};
@@ -145,6 +147,8 @@ void update_scalars(TermTable& terms, const Application& call, Scalars& scalars)
     case Op::kLossHead:
       if (call.pass == Pass::kBackward && call.inputs[LossHeadBackward::kRowWeights - LossHeadBackward::kX] != kNoTerm) return;  // others have judged
       [[fallthrough]];
+    case Op::kTargetLoss:
+    case Op::kClassLoss:
     case Op::kPreference:
       write(Scalar::kLoss, scalars[Scalar::kLoss]);
       if (call.pass == Pass::kBackward) write(Scalar::kSkip, scalars[Scalar::kSkip]);

@@ -6,16 +6,16 @@
 namespace reprise::test {
 
 // Each family's file defines one.
-extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
+extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kClassLossFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
     kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily,
-    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kResizeFamily, kRopeFamily, kTransposeFamily, kUnaryFamily;
+    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kResizeFamily, kRopeFamily, kTargetLossFamily, kTransposeFamily, kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
     &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
-    &kTransposeFamily, &kResizeFamily, &kLearnedFamily,
+    &kTransposeFamily, &kResizeFamily, &kLearnedFamily, &kTargetLossFamily, &kClassLossFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

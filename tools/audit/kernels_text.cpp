@@ -40,6 +40,7 @@ const char* storage_word(Storage storage) {
     case Storage::kTrained: return "trained";
     case Storage::kMoment: return "moment";
     case Storage::kSquareMoment: return "square_moment";
+    case Storage::kClasses: return "classes";
     case Storage::kScalars: return "scalars";
     case Storage::kScratch: return "scratch";
     case Storage::kAny: return "any";

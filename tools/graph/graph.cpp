@@ -30,7 +30,7 @@ class NodeRules {
  public:
   NodeRules(const Graph& graph, Op op, const std::string& name) : graph_(graph), op_(op), name_(name) {
     require(!name.empty(), "has no name; give each node the name of its layer");
-    require(graph.nodes.empty() || graph.nodes.back().op != Op::kLossHead, "stands behind the loss; the loss head must be the last node");
+    require(graph.nodes.empty() || !is_loss(graph.nodes.back().op), "stands behind the loss; the loss must be the last node");
   }
 
   void require(bool holds, const std::string& otherwise) const {
@@ -791,6 +791,35 @@ void Graph::loss_head(ValueId x, const std::string& name, ValueId weight, ValueI
   Node& n = node(Op::kLossHead, name, {x});
   n.attribute = attributes.intern(CapAttribute{softcap});
   n.parameters = {weight, bias};
+}
+
+template <typename Attribute>
+void Graph::judge(Op op, ValueId x, const std::string& name, const Attribute& loss, ValueId weights, uint64_t count, const std::vector<DType>& stored) {
+  const NodeRules rules(*this, op, name);
+  rules.require_sense(loss);
+  rules.require_table(weights, "weights", {static_cast<uint32_t>(tensor(x).last_dimension())});
+  rules.require(labels != kNoValue, "the graph has no labels; set them before the loss");
+  const Tensor wanted = tensor(labels);
+  rules.require(std::count(stored.begin(), stored.end(), wanted.dtype) == 1, std::string("the labels are ") + dtype_info(wanted.dtype).name + "; must be " +
+                                                                              dtype_info(stored[0]).name + (stored.size() > 1 ? std::string(" or ") + dtype_info(stored[1]).name : ""));
+  rules.require(wanted.elements() == count, "there are " + std::to_string(wanted.elements()) + " labels; must be " + std::to_string(count) + " for x, " +
+                                                shape_text(shape_of(tensor(x))));
+  Node& n = node(op, name, {x});
+  n.attribute = attributes.intern(loss);
+  n.parameters = {weights};
+}
+
+void Graph::target_loss(ValueId x, const std::string& name, const TargetLossAttribute& loss, ValueId weights) {
+  const NodeRules rules(*this, Op::kTargetLoss, name);
+  const Tensor in = rules.rows(x, "x");
+  rules.require(weights == kNoValue || loss.kind == static_cast<uint32_t>(TargetLossKind::kBinary), "has weights; they are of binary labels alone");
+  judge(Op::kTargetLoss, x, name, loss, weights, in.elements(), {DType::kF32});
+}
+
+void Graph::class_loss(ValueId x, const std::string& name, const ClassLossAttribute& loss, ValueId weights) {
+  const NodeRules rules(*this, Op::kClassLoss, name);
+  const Tensor in = rules.activation(x, "x", 2, kMaxRank, "samples of classes, [N,...,C]");
+  judge(Op::kClassLoss, x, name, loss, weights, in.leading_elements(), {DType::kI32, DType::kU8});
 }
 
 void Graph::cut(ValueId v) {

@@ -38,6 +38,9 @@ struct Value {
 
 constexpr size_t kNoNode = ~size_t{0};
 
+// Whether the op is a loss, the last node of a graph, which no other node is.
+constexpr bool is_loss(Op op) { return op == Op::kLossHead || op == Op::kTargetLoss || op == Op::kClassLoss; }
+
 // One operation of the network. Its kernel calls come from rules.h.
 struct Node {
   Op op;
@@ -148,7 +151,7 @@ inline bool is_adapter(const std::string& parameter) {
 class Graph {
  public:
   std::vector<Value> values;
-  std::vector<Node> nodes;          // in forward order; the last is the loss head
+  std::vector<Node> nodes;          // in forward order; the last is the loss
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
@@ -242,6 +245,11 @@ class Graph {
   void judge_pairs(const PreferenceAttribute& how, uint32_t count);  // before the loss head
   // `softcap`: logits become softcap tanh(logit / softcap); 0: they stay.
   void loss_head(ValueId x, const std::string& name, ValueId weight, ValueId bias, float softcap = 0);
+  // Of whatever the last node writes (lib/ops/target_loss.h, class_loss.h). `weights`: a table of one number for each of x's channels, of
+  // TargetLossKind::kBinary what a true label counts, else the classes'; kNoValue for none. The labels must be set before: of numbers f32, as many as
+  // x has; of classes one for each row of x, i32 or u8.
+  void target_loss(ValueId x, const std::string& name, const TargetLossAttribute& loss, ValueId weights = kNoValue);
+  void class_loss(ValueId x, const std::string& name, const ClassLossAttribute& loss, ValueId weights = kNoValue);
   void cut(ValueId v);  // an output of a link; must be the main output of a node
 
   DType stored() const { return stored_; }
@@ -252,6 +260,8 @@ class Graph {
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
   ValueId again(ValueId v, const std::string& name);  // a copy: a row names no value twice
+  template <typename Attribute>
+  void judge(Op op, ValueId x, const std::string& name, const Attribute& loss, ValueId weights, uint64_t labels, const std::vector<DType>& stored);
   ValueId drop(ValueId x, const std::string& name, float probability, bool whole_samples);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;

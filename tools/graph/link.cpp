@@ -102,7 +102,7 @@ uint64_t bytes_together(const Graph& graph, const TapeChoice& tape, const Residu
 
 ChainBodies cut_into_links(Graph& graph) {
   if (graph.input == kNoValue) throw UserError("the graph has no input; name the value that the host fills");
-  if (graph.nodes.empty() || graph.nodes.back().op != Op::kLossHead) throw UserError("the graph has no loss; its last node must be a loss head");
+  if (graph.nodes.empty() || !is_loss(graph.nodes.back().op)) throw UserError("the graph has no loss; its last node must be one");
   ChainBodies chain;
   BackwardBuilder builder(graph);
   chain.links = split_nodes(graph, frozen_boundaries(graph, builder));

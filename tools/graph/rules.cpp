@@ -154,7 +154,9 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
       using A = DropoutForward;
       return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kScalars, graph.scalars}}, n.attribute)};
     }
-    case Op::kLossHead: return {};  // one loop does forward and backward
+    case Op::kLossHead:  // one loop does forward and backward
+    case Op::kTargetLoss:
+    case Op::kClassLoss: return {};
     default: throw std::logic_error("op without a forward rule: " + n.name);
   }
 }
@@ -174,8 +176,20 @@ std::optional<Call> repeated(const Call& call) {
 
 namespace {
 
-// What the evaluation of a loss head is: each label's loss summed, or first kept by row and then judged by pairs.
+// Of a loss without a linear layer, whose arguments have the same names in each family.
+template <typename A>
+Call evaluated_call(const Graph& graph, const Node& n, ValueId x) {
+  return call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kLabels, graph.labels}, {A::kWeights, n.parameters[0]}}, n.attribute);
+}
+template <typename A>
+Call judged_call(const Graph& graph, const Node& n) {
+  return call<A>({{A::kDx, kNoValue}, {A::kScalars, graph.scalars}, {A::kX, n.inputs[0]}, {A::kLabels, graph.labels}, {A::kWeights, n.parameters[0]}}, n.attribute);
+}
+
+// What the evaluation of a loss is: each label's loss summed, or, of a head, first kept by row and then judged by pairs.
 std::vector<Call> evaluated_loss(Graph& graph, const Node& n, ValueId x) {
+  if (n.op == Op::kTargetLoss) return {evaluated_call<TargetLossEvaluate>(graph, n, x)};
+  if (n.op == Op::kClassLoss) return {evaluated_call<ClassLossEvaluate>(graph, n, x)};
   if (graph.pairs == kNoValue) {
     using A = LossHeadEvaluate;
     return {call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]}, {A::kLabels, graph.labels}},
@@ -203,7 +217,7 @@ std::vector<Call> evaluation_calls(Graph& graph) {
       calls.push_back(call<A>({{A::kY, n.outputs[0]}, {A::kX, resolve(n.inputs[0])}, {A::kRunningMean, n.buffers[0]}, {A::kRunningVar, n.buffers[1]},
                                {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
                               n.attribute));
-    } else if (n.op == Op::kLossHead) {
+    } else if (is_loss(n.op)) {
       for (Call& call : evaluated_loss(graph, n, resolve(n.inputs[0]))) calls.push_back(std::move(call));
     } else {
       for (Call call : forward_calls(graph, n)) {
@@ -297,7 +311,7 @@ BackwardBuilder::Range BackwardBuilder::build(size_t first, size_t end, ValueId 
   for (const auto& [v, gradient] : gradient_) holders_[gradient] = 1;
   for (size_t i = end; i-- > first;) {
     const Node node = graph_.nodes[i];
-    if (node.op == Op::kLossHead) {
+    if (is_loss(node.op)) {
       loss(node);
       continue;
     }
@@ -640,6 +654,8 @@ void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
 }
 
 void BackwardBuilder::loss(const Node& n) {
+  if (n.op == Op::kTargetLoss) return write(n.inputs[0], judged_call<TargetLossBackward>(graph_, n), TargetLossBackward::kDx, false);
+  if (n.op == Op::kClassLoss) return write(n.inputs[0], judged_call<ClassLossBackward>(graph_, n), ClassLossBackward::kDx, false);
   using A = LossHeadBackward;
   Call head = call<A>({{A::kDx, kNoValue}, {A::kScalars, graph_.scalars}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
                        {A::kLabels, graph_.labels}},

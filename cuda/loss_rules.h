@@ -1,0 +1,58 @@
+// How the losses that have no linear layer cut their rows, and the scratch that they take.
+// Here because planner and kernels must agree on it, and the planner has no device.
+#pragma once
+
+#include "lib/backend_rules.h"
+#include "lib/tensor.h"
+
+namespace reprise {
+
+// What a block's share comes to.
+struct CudaLossTally {
+  double loss;
+  uint64_t labelled, correct;
+};
+
+constexpr uint64_t kTargetsOfBlock = 4096;
+constexpr uint64_t cuda_target_loss_blocks(uint64_t elements) { return elements == 0 ? 1 : (elements + kTargetsOfBlock - 1) / kTargetsOfBlock; }
+
+constexpr uint64_t kClassRowsOfBlock = 64, kOverlapRowsOfBlock = 256;
+
+// [ labels' sums | a tally a block | f64 a sample: its share of Dice | two f32 a row: the largest logit, the sum of exponentials | of Dice: f64 sums
+// of I, P and T a class and part of a sample | of Dice: two f32 a class and sample ]
+struct CudaClassLossScratch {
+  uint64_t blocks, parts;  // parts: of a sample
+  uint64_t tallies_at, overlaps_at, rows_at, sums_at, slopes_at, bytes;
+};
+constexpr CudaClassLossScratch cuda_class_loss_scratch(uint64_t M, uint64_t N, uint64_t C, bool has_dice) {
+  CudaClassLossScratch s{};
+  s.blocks = M == 0 ? 1 : (M + kClassRowsOfBlock - 1) / kClassRowsOfBlock;
+  s.parts = has_dice ? (M / N + kOverlapRowsOfBlock - 1) / kOverlapRowsOfBlock : 0;
+  s.tallies_at = align_up(sizeof(CudaLossTally));
+  s.overlaps_at = s.tallies_at + align_up(sizeof(CudaLossTally) * s.blocks);
+  s.rows_at = s.overlaps_at + (has_dice ? align_up(sizeof(double) * N) : 0);
+  s.sums_at = s.rows_at + align_up(2 * sizeof(float) * M);
+  s.slopes_at = s.sums_at + align_up(3 * sizeof(double) * C * s.parts * N);
+  s.bytes = s.slopes_at + (has_dice ? 2 * sizeof(float) * C * N : 0);
+  return s;
+}
+
+constexpr void add_cuda_loss_rules(BackendRules& rules) {
+  rules.have(TargetLossKernels{});
+  rules.have(ClassLossKernels{});
+  const auto targets = [&rules]<typename A>(const A*) {
+    rules.of<A>().scratch_bytes = [](const ShapedCall& c) -> uint64_t { return sizeof(CudaLossTally) * cuda_target_loss_blocks(c[A::kX].elements()); };
+  };
+  targets(static_cast<const TargetLossBackward*>(nullptr));
+  targets(static_cast<const TargetLossEvaluate*>(nullptr));
+  const auto classes = [&rules]<typename A>(const A*) {
+    rules.of<A>().scratch_bytes = [](const ShapedCall& c) {
+      const Tensor& x = c[A::kX];
+      return cuda_class_loss_scratch(x.leading_elements(), x.shape[0], x.last_dimension(), c.attribute<ClassLossAttribute>().dice > 0).bytes;
+    };
+  };
+  classes(static_cast<const ClassLossBackward*>(nullptr));
+  classes(static_cast<const ClassLossEvaluate*>(nullptr));
+}
+
+}  // namespace reprise

@@ -1,0 +1,55 @@
+// Small networks that end in a loss without a linear layer: numbers, labels that are true or false, and classes of the places of maps.
+// Here because such a step must be planned, judged and trained as every other.
+#pragma once
+
+#include <string>
+
+#include "tools/graph/graph.h"
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+struct JudgedNetwork {
+  static constexpr uint32_t kN = 3, kH = 6, kW = 5, kIn = 3, kC = 6, kOut = 4;
+
+  enum class Ends { kNumbers, kLabels, kMap };
+
+  // Two units of convolutions; what they write is a map, or its mean.
+  static Graph build(Ends ends, DType stored = DType::kF32) {
+    Graph g(stored);
+    const WindowAttribute pointwise = {1, 1, 1, 0};
+    g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
+    if (ends == Ends::kMap) {
+      g.labels = g.add_value("labels", ValueKind::kLabels, {kN, kH, kW}, DType::kU8);
+    } else {
+      g.labels = g.add_value("labels", ValueKind::kLabels, {kN, kOut}, DType::kF32);
+    }
+    const ValueId stem = g.relu(g.conv(g.input, "stem", kC, {3, 3, 1, 1}), "relu1");
+    g.cut(stem);
+    const ValueId unit = g.add(stem, g.relu(g.conv(stem, "conv", kC, {3, 3, 1, 1}), "relu2"), "unit");
+    g.cut(unit);
+    const ValueId map = g.conv(unit, "last", kOut, pointwise, true);
+    if (ends == Ends::kMap) {
+      g.class_loss(map, "loss", {.label_smoothing = 0.125f, .dice = 0.25f}, g.table("loss.weights", {1, 2, 0.5f, 1}));
+    } else if (ends == Ends::kLabels) {
+      g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kBinary)}, g.table("loss.positive_weights", {1, 2, 3, 4}));
+    } else {
+      g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kHuber), 0.5f});
+    }
+    return g;
+  }
+
+  // All of a recipe but its model.
+  static Recipe recipe(const std::string& name, DType stored = DType::kF32) {
+    Recipe recipe;
+    recipe.name = name;
+    recipe.accumulate = 2;
+    recipe.seed = 5;
+    recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
+    recipe.optimizer.update = Op::kAdamW;
+    recipe.optimizer.lr = 0.02;
+    return recipe;
+  }
+};
+
+}  // namespace reprise
