@@ -157,7 +157,9 @@ int check_data(const Recipe& recipe, uint32_t threads) {
   if (broken == 0) return faults.samples == 0 ? 0 : 1;
   const bool skips = recipe.data.broken == DataSource::Broken::kSkip;
   const char* skipped = "training skips the broken ones (data.broken is \"skip\")\n";
-  const char* refused = "training would end at the first broken one: mend or remove them, or set data.broken to \"skip\"\n";
+  const bool may_skip = recipe.data.kind == DataSource::Kind::kImageFolder && describe_model(recipe.model).class_weights.empty();
+  const char* refused = may_skip ? "training would end at the first broken one: mend or remove them, or set data.broken to \"skip\"\n"
+                                 : "training would end at the first broken one: mend or remove them\n";
   std::fputs(skips ? skipped : refused, stderr);
   return skips && faults.samples == 0 ? 0 : 1;
 }

@@ -16,7 +16,8 @@ class DataFeed {
   BatchSource source() {
     return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); },
             [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::labelled_in_step, step); },
-            [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::tokens_in_step, step); }};
+            [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::tokens_in_step, step); },
+            [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::weight_in_step, step); }};
   }
   // The micro-batch that an evaluation gets as its first.
   void begin_at(uint64_t step) { first_ = step; }
@@ -38,7 +39,8 @@ class DataFeed {
 
  private:
   // No label where the data set throws: the step is then refused.
-  uint64_t count(uint64_t (Dataset::*counts)(uint64_t step), uint64_t step) {
+  template <typename Number>
+  Number count(Number (Dataset::*counts)(uint64_t step), uint64_t step) {
     try {
       return (data_.*counts)(first_ + step);
     } catch (...) {

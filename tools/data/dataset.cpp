@@ -2,6 +2,8 @@
 // Here so that no kind of data knows another.
 #include "tools/data/dataset.h"
 
+#include <cstring>
+
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
 #include "tools/formats/error.h"
@@ -24,6 +26,57 @@ ImageShape image_shape(const Recipe& recipe) {
 }
 
 int class_count(const Recipe& recipe) { return describe_model(recipe.model).classes; }
+
+LabelForm label_form(const Recipe& recipe) {
+  using Target = ModelDescription::Target;
+  const ModelDescription model = describe_model(recipe.model);
+  const std::vector<uint32_t>& output = model.output;
+  ImageShape shape = {1, 1, 1};
+  if (model.target != Target::kClass && !output.empty()) {
+    shape.channels = static_cast<int>(output.back());
+    if (output.size() > 1) shape.width = static_cast<int>(output[output.size() - 2]);
+    if (output.size() > 2) shape.height = static_cast<int>(output[0]);
+  }
+  if (model.target == Target::kClass) return {DType::kI32, shape};
+  if (model.target != Target::kClassMap) return {DType::kF32, shape};
+  shape.channels = 1;
+  return {DType::kU8, shape};
+}
+
+uint64_t LabelForm::labelled(const void* labels) const {
+  uint64_t sum = 0;
+  for (uint64_t i = 0; i < count(); ++i) sum += is_labelled(stored, labels, i);
+  return sum;
+}
+
+double LabelForm::weight(const void* labels, const std::vector<double>& class_weights) const {
+  if (class_weights.empty() || stored == DType::kF32) return static_cast<double>(labelled(labels));
+  std::vector<uint64_t> counts(class_weights.size());
+  for (uint64_t i = 0; i < count(); ++i) {
+    if (!is_labelled(stored, labels, i)) continue;
+    const size_t label = stored == DType::kU8 ? static_cast<const uint8_t*>(labels)[i] : static_cast<size_t>(static_cast<const int32_t*>(labels)[i]);
+    if (label < counts.size()) ++counts[label];
+  }
+  double sum = 0;
+  for (size_t c = 0; c < counts.size(); ++c) sum += static_cast<double>(counts[c]) * class_weight(class_weights, static_cast<int32_t>(c));
+  return sum;
+}
+
+// A NaN of f32 is all ones, too.
+void ImageWalk::fill_with_none() {
+  std::fill(none_.begin(), none_.end(), kIgnoredByte);
+  for (size_t i = 0; form_.stored == DType::kI32 && i < form_.count(); ++i) std::memcpy(none_.data() + i * sizeof(int32_t), &kIgnoredLabel, sizeof kIgnoredLabel);
+}
+
+const void* ImageWalk::flipped(const void* labels) {
+  const auto width = static_cast<size_t>(form_.shape.width), height = static_cast<size_t>(form_.shape.height);
+  const size_t place = form_.bytes() / (width * height);
+  const unsigned char* from = static_cast<const unsigned char*>(labels);
+  for (size_t y = 0; y < height; ++y) {
+    for (size_t x = 0; x < width; ++x) std::memcpy(labels_.data() + (y * width + x) * place, from + (y * width + width - 1 - x) * place, place);
+  }
+  return labels_.data();
+}
 
 PixelTable::PixelTable(const Recipe& recipe) {
   const DataSource& data = recipe.data;

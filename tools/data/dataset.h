@@ -40,7 +40,7 @@ class Dataset {
   uint64_t micro_batches() const { return (size_ + batch_ - 1) / batch_; }
 
   // Gives micro-batch `micro` of step `step`, both from 0, and returns how many of its samples are real.
-  //   images: input [batch, H, W, C], stored as the recipe's "dtype" says, labels i32 [batch]
+  //   images: input [batch, H, W, C], stored as the recipe's "dtype" says, labels i32 [batch], or as the net's loss wants them (label_form)
   //   tokens: input i32 [batch, sequence], labels i32 [batch, sequence] (the next token)
   // Training: sample order and augmentation of tools/FORMATS.md; always `batch` real samples.
   // Evaluation: samples step*batch .. in file order, never augmented (micro is 0); past the end the input is 0 and the
@@ -51,6 +51,9 @@ class Dataset {
   // Labels of a step of the training, over all its micro-batches, that are not kIgnoredLabel: what its loss is divided by. Here all of them;
   // a set that knows samples without a label counts.
   virtual uint64_t labelled_in_step(uint64_t /*step*/) { return labels_in_step_; }
+
+  // What these labels count by the weights of their classes; without such as many as they are.
+  virtual double weight_in_step(uint64_t step) { return static_cast<double>(labelled_in_step(step)); }
 
   // Where pairs of answers are judged, labelled_in_step counts these, and this the labels of whole preferred conversations.
   virtual uint64_t tokens_in_step(uint64_t /*step*/) { return 0; }

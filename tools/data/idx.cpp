@@ -124,6 +124,10 @@ class IdxDataset : public Dataset {
     });
   }
 
+  double weight_in_step(uint64_t step) override {
+    return walk_.sum_over_step(step, [&](uint64_t sample) { return class_weight(class_weights_, labels_.bytes[sample]); });
+  }
+
  private:
   IdxFile read_images(const std::string& path) const {
     GzipReader reader(path);
@@ -155,6 +159,7 @@ class IdxDataset : public Dataset {
   IdxFile images_, labels_;
   PixelTable table_;
   ImageWalk walk_;
+  const std::vector<double> class_weights_ = describe_model(recipe_.model).class_weights;
 };
 
 }  // namespace

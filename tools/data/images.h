@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 #include "lib/bf16.h"
@@ -22,6 +23,24 @@ struct ImageShape {
 
 ImageShape image_shape(const Recipe& recipe);
 int class_count(const Recipe& recipe);
+
+// The labels of one sample: how they are stored, and how many, of maps [height, width, of each place], else [1, 1, count].
+struct LabelForm {
+  DType stored;
+  ImageShape shape;
+  uint64_t count() const { return shape.values(); }
+  uint64_t bytes() const { return stored_bytes(stored, count()); }
+  // How many of a sample's are labels (is_labelled), and what they count as by their classes' weights.
+  uint64_t labelled(const void* labels) const;
+  double weight(const void* labels, const std::vector<double>& class_weights) const;
+};
+LabelForm label_form(const Recipe& recipe);
+
+// What a label counts, in the bits that the plan's table has.
+inline double class_weight(const std::vector<double>& weights, int32_t label) {
+  if (label == kIgnoredLabel) return 0;
+  return weights.empty() ? 1 : static_cast<double>(static_cast<float>(weights[static_cast<size_t>(label)]));
+}
 
 // Byte of a pixel -> (byte / 255 - mean) / std of its channel, in f32 as torchvision computes it.
 class PixelTable {
@@ -52,7 +71,8 @@ void write_image(const ImageShape& shape, const Augmentation& augmentation, cons
 class ImageWalk {
  public:
   ImageWalk(const Recipe& recipe, Split split, uint64_t size)
-      : recipe_(recipe), split_(split), order_(recipe, split, size) {
+      : recipe_(recipe), split_(split), order_(recipe, split, size), form_(label_form(recipe)), none_(form_.bytes()), labels_(form_.bytes()) {
+    fill_with_none();
     const uint64_t values = image_shape(recipe).values();
     if (recipe.dtype == Recipe::Dtype::kBf16) {
       narrow_.resize(values);
@@ -61,12 +81,24 @@ class ImageWalk {
     }
   }
 
-  // write_sample(sample, augmentation, image) writes one sample, of float or Bf16, and returns its label. Returns the number of real
-  // samples.
+  // write_sample(sample, augmentation, image) writes one sample, of float or Bf16, and returns its label: a class; or, whatever its labels are, where
+  // they lie, and of none null. Maps are turned as their image is. Returns the number of real samples.
   template <typename WriteSample>
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteSample& write_sample) {
     return narrow_.empty() ? fill_from(wide_, step, micro, sink, write_sample) : fill_from(narrow_, step, micro, sink, write_sample);
   }
+
+  // The sum of number(sample) over the places of a training's step, in their order.
+  template <typename Number>
+  auto sum_over_step(uint64_t step, const Number& number) const {
+    decltype(number(uint64_t{0})) sum = 0;
+    for (uint64_t micro = 0; micro < static_cast<uint64_t>(recipe_.accumulate); ++micro) {
+      for (uint64_t b = 0; b < static_cast<uint64_t>(recipe_.batch); ++b) sum += number(*order_.sample_at(step, micro, b));
+    }
+    return sum;
+  }
+
+  const void* none() const { return none_.data(); }  // the labels of a sample without any
 
   std::optional<uint64_t> sample_at(uint64_t step, uint64_t micro, uint64_t b) const { return order_.sample_at(step, micro, b); }
 
@@ -76,22 +108,33 @@ class ImageWalk {
     uint64_t real = 0;
     for (uint64_t b = 0; b < static_cast<uint64_t>(recipe_.batch); ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      const void* labels = none_.data();
       int32_t label = kIgnoredLabel;
       if (sample) {
-        const bool augmented = split_ == Split::kTraining;
-        label = write_sample(*sample, augmented ? augmentation_at(recipe_.data, recipe_.seed, step, micro, b) : Augmentation{}, image.data());
+        const Augmentation augmentation = split_ == Split::kTraining ? augmentation_at(recipe_.data, recipe_.seed, step, micro, b) : Augmentation{};
+        if constexpr (std::is_same_v<decltype(write_sample(*sample, augmentation, image.data())), int32_t>) {
+          label = write_sample(*sample, augmentation, image.data());
+          labels = &label;
+        } else if (const void* written = write_sample(*sample, augmentation, image.data()); written != nullptr) {
+          labels = augmentation.flip ? flipped(written) : written;
+        }
         ++real;
       } else {
         std::fill(image.begin(), image.end(), Stored(0.0f));
       }
-      sink.add(image.data(), image.size() * sizeof(Stored), &label, 1);
+      sink.add(image.data(), image.size() * sizeof(Stored), labels, form_.count());
     }
     return real;
   }
 
+  void fill_with_none();
+  const void* flipped(const void* labels);
+
   Recipe recipe_;
   Split split_;
   SampleOrder order_;
+  LabelForm form_;
+  std::vector<unsigned char> none_, labels_;  // of a sample without labels; of one that is turned
   std::vector<float> wide_;   // one of the two
   std::vector<Bf16> narrow_;
 };

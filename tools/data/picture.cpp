@@ -16,6 +16,7 @@
 
 #include "tools/data/resize.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output_file.h"
 
 namespace reprise {
 namespace {
@@ -78,7 +79,29 @@ PictureBytes load(const std::string& path, int channels, ImageShape& file) {
   return bytes;
 }
 
+// A PNG's header: where its colours' kind stands, and what that may be (RFC 2083, section 4.1.1).
+constexpr size_t kPngDepth = 24, kPngColours = 25, kPngHeader = 26;
+constexpr char kGrey = 0, kPalette = 3;
+
 }  // namespace
+
+// stb_image turns a palette's numbers into its colours, which are no classes: told that they are grey, it leaves them as they are.
+void decode_mask(const std::string& path, int height, int width, uint8_t* target) {
+  std::string file = read_file(path);
+  const bool is_png = file.size() >= kPngHeader && file.compare(0, 4, "\x89PNG") == 0;
+  if (!is_png || file[kPngDepth] != 8 || (file[kPngColours] != kGrey && file[kPngColours] != kPalette)) {
+    throw UserError(path + ": is no mask; must be a PNG of 8 bits, grey or with a palette, whose numbers are the classes");
+  }
+  file[kPngColours] = kGrey;
+  int file_width = 0, file_height = 0, channels = 0;
+  const PictureBytes bytes(stbi_load_from_memory(reinterpret_cast<const uint8_t*>(file.data()), static_cast<int>(file.size()), &file_width, &file_height, &channels, 1));
+  if (bytes == nullptr) throw UserError(path + ": cannot be decoded: it is damaged; save it anew as PNG");
+  const auto middle = [](int at, int from, int to) { return static_cast<int>((int64_t{2} * at + 1) * from / (int64_t{2} * to)); };
+  for (int y = 0; y < height; ++y) {
+    const uint8_t* row = bytes.get() + static_cast<ptrdiff_t>(middle(y, file_height, height)) * file_width;
+    for (int x = 0; x < width; ++x) *target++ = row[middle(x, file_width, width)];
+  }
+}
 
 void decode_picture(const std::string& path, const ImageShape& shape, uint8_t* target) {
   ImageShape file;

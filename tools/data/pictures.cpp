@@ -50,11 +50,11 @@ std::vector<std::string> list_pictures(const std::vector<std::string>& paths) {
 PictureFiles::PictureFiles(const Recipe& recipe, const std::vector<std::string>& files)
     : files_(files), shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()),
       faults_(files.size()) {
-  set_size(recipe, files.size(), 1);
+  set_size(recipe, files.size(), label_form(recipe).count());
 }
 
 uint64_t PictureFiles::fill(uint64_t step, uint64_t micro, BatchSink& sink) {
-  return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) {
+  return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
     try {
       decode_picture(files_[sample], shape_, bytes_.data());
     } catch (const UserError& error) {
@@ -63,7 +63,7 @@ uint64_t PictureFiles::fill(uint64_t step, uint64_t micro, BatchSink& sink) {
     }
     const auto pixel = [&](int y, int x, int c) { return table_(c, bytes_[static_cast<size_t>((y * shape_.width + x) * shape_.channels + c)]); };
     write_image(shape_, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
-    return kIgnoredLabel;
+    return nullptr;
   });
 }
 

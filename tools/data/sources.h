@@ -19,6 +19,9 @@ std::unique_ptr<Dataset> open_chat(const Recipe& recipe, Split split, DataLook* 
 std::unique_ptr<Dataset> open_preferences(const Recipe& recipe, Split split, DataLook* look);
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataLook* look);
 
+std::unique_ptr<Dataset> open_table(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_mask_folder(const Recipe& recipe, Split split, DataLook* look);
+
 struct DataOpener {
   DataSource::Kind kind;
   std::unique_ptr<Dataset> (*open)(const Recipe& recipe, Split split, DataLook* look);
@@ -28,6 +31,7 @@ constexpr DataOpener kDataOpeners[] = {
     {DataSource::Kind::kTensors, open_tensors}, {DataSource::Kind::kTokens, open_tokens},
     {DataSource::Kind::kText, open_text},       {DataSource::Kind::kChat, open_chat},
     {DataSource::Kind::kPreferences, open_preferences}, {DataSource::Kind::kSynthetic, open_synthetic},
+    {DataSource::Kind::kCsv, open_table},       {DataSource::Kind::kMaskFolder, open_mask_folder},
 };
 
 }  // namespace reprise

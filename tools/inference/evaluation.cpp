@@ -2,6 +2,7 @@
 #include "tools/inference/evaluation.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tools/data/data_feed.h"
 #include "tools/progress/progress_bar.h"
@@ -45,9 +46,16 @@ EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& 
   const uint64_t all = data.micro_batches(), batches = limits.most_batches == 0 ? all : std::min(all, limits.most_batches);
   EvaluationFeed feed(port, recipe, data, batches, limits.quiet);
   EvaluationResult result;
+  const ModelDescription model = describe_model(recipe.model);
+  Metrics metrics(model);
+  std::optional<OutputReader> reader;
+  if (!model.output.empty()) reader.emplace(trainer, [&metrics](const NetOutputs& outputs) { metrics.add(outputs); });
   result.status = evaluate(trainer, feed.source(), batches, result.report);
   feed.finish();
   feed.rethrow();
+  if (reader && result.status.ok()) result.status = reader->status();
+  if (reader) result.metrics = metrics.values();
+  result.has_accuracy = model.target != ModelDescription::Target::kNumbers;
   result.stopped = feed.stopped();
   return result;
 }

@@ -1,11 +1,13 @@
 // The evaluation of what was trained, over a data set or a part of it: stopped by a signal within a micro-batch, with progress.
 #pragma once
 
-#include <optional>
+#include <limits>
+#include <vector>
 
 #include "lib/port.h"
 #include "lib/trainer.h"
 #include "tools/data/dataset.h"
+#include "tools/inference/metrics.h"
 #include "tools/recipes/recipe.h"
 
 namespace reprise {
@@ -19,8 +21,14 @@ struct EvaluationResult {
   Status status;          // of the trainer
   bool stopped = false;   // by a signal: the report says nothing
   EvaluationReport report;
+  std::vector<Metric> metrics;
+  bool has_accuracy = true;  // not of numbers, none of which is right or wrong
 
-  double accuracy() const { return report.labelled == 0 ? 0 : static_cast<double>(report.correct) / static_cast<double>(report.labelled); }
+  // NaN where there is none.
+  double accuracy() const {
+    if (!has_accuracy) return std::numeric_limits<double>::quiet_NaN();
+    return report.labelled == 0 ? 0 : static_cast<double>(report.correct) / static_cast<double>(report.labelled);
+  }
 };
 
 // Throws what the data set throws.

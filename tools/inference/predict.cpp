@@ -1,10 +1,12 @@
-// See predict.h. Probabilities and accuracies by class come from the logits that the evaluation's loss head reads.
+// See predict.h. What is said of pictures comes from the logits that the evaluation's loss head reads, or from what another loss reads (outputs.h).
 #include "tools/inference/predict.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -16,6 +18,8 @@
 #include "tools/inference/evaluation.h"
 #include "tools/inference/reference.h"
 #include "tools/inference/logits.h"
+#include "tools/inference/outputs.h"
+#include "tools/inference/predictions.h"
 #include "tools/session/session.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/snapshot.h"
@@ -34,17 +38,26 @@ struct ClassTally {
 // The first of the largest, as the loss head counts it.
 uint32_t likeliest(const std::vector<double>& logits) { return static_cast<uint32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()); }
 
-// The snapshot's names, else the numbers of the classes.
-std::vector<std::string> names_of_classes(const Recipe& recipe, const ProgramOptions& options) {
+// The snapshot's names of what the net writes, classes or numbers; else they are counted.
+std::vector<std::string> names_of_outputs(const Recipe& recipe, const ProgramOptions& options) {
   std::vector<std::string> names;
   if (!options.resume.empty()) names = read_facts(options.resume).class_names;
-  for (int c = static_cast<int>(names.size()); c < describe_model(recipe.model).classes; ++c) names.push_back(std::to_string(c));
+  const ModelDescription model = describe_model(recipe.model);
+  const size_t count = model.output.empty() ? static_cast<size_t>(model.classes) : model.output.back();
+  for (size_t n = names.size(); n < count; ++n) names.push_back(std::to_string(n));
   return names;
 }
 
 void require_images(const Recipe& recipe, const char* option) {
   if (recipe.sequence == 0) return;
   throw UserError(recipe.name + ": " + option + ": is for models of images", UserError::kUsage);
+}
+
+// Of a class for each picture, or for each place.
+void require_classes(const Recipe& recipe, const char* option) {
+  require_images(recipe, option);
+  if (describe_model(recipe.model).classes > 0) return;
+  throw UserError(recipe.name + ": " + option + ": is for nets that tell classes apart", UserError::kUsage);
 }
 
 // What was evaluated, for messages.
@@ -55,6 +68,10 @@ std::string weights_of(const Session& session, const ProgramOptions& options) {
 ordered_json evaluation_json(const EvaluationResult& result, uint64_t step, const std::vector<std::string>& names, const std::vector<ClassTally>& tallies) {
   ordered_json json = {{"step", step}, {"loss", result.report.loss}, {"accuracy", result.accuracy()},
                        {"labelled", result.report.labelled}, {"correct", result.report.correct}};
+  for (const Metric& metric : result.metrics) {
+    json[metric.name] = metric.value;
+    if (!metric.each.empty()) json[metric.each_name] = metric.each;
+  }
   for (size_t c = 0; c < tallies.size(); ++c) {
     json["classes"].push_back({{"name", names[c]}, {"labelled", tallies[c].labelled}, {"correct", tallies[c].correct}, {"accuracy", tallies[c].accuracy()}});
   }
@@ -66,8 +83,12 @@ void print_evaluation(const EvaluationResult& result, uint64_t step, const std::
     std::cout << evaluation_json(result, step, names, tallies).dump() << "\n";
     return;
   }
-  std::printf("step %llu: loss %.6g, accuracy %.2f%% (%llu of %llu)\n", static_cast<unsigned long long>(step), result.report.loss, 100 * result.accuracy(),
-              static_cast<unsigned long long>(result.report.correct), static_cast<unsigned long long>(result.report.labelled));
+  char accuracy[96] = "";
+  if (result.has_accuracy) {
+    std::snprintf(accuracy, sizeof accuracy, ", accuracy %.2f%% (%llu of %llu)", 100 * result.accuracy(), static_cast<unsigned long long>(result.report.correct),
+                  static_cast<unsigned long long>(result.report.labelled));
+  }
+  std::printf("step %llu: loss %.6g%s%s\n", static_cast<unsigned long long>(step), result.report.loss, accuracy, metrics_text(result.metrics).c_str());
   for (size_t c = 0; c < tallies.size(); ++c) {
     if (tallies[c].labelled == 0) {
       std::printf("%-24s       - (no sample)\n", names[c].c_str());
@@ -78,18 +99,34 @@ void print_evaluation(const EvaluationResult& result, uint64_t step, const std::
   }
 }
 
+void count_classes(const NetOutputs& outputs, std::vector<ClassTally>& tallies) {
+  for (uint64_t row = 0; row < outputs.rows; ++row) {
+    const int32_t label = outputs.label(row);
+    if (label < 0) continue;
+    ++tallies[static_cast<size_t>(label)].labelled;
+    tallies[static_cast<size_t>(label)].correct += outputs.likeliest(row) == static_cast<uint32_t>(label);
+  }
+}
+
 struct Guess {
   uint32_t number;
   double probability;
 };
 
+std::vector<double> probabilities_of(const std::vector<double>& logits) {
+  const double most = *std::max_element(logits.begin(), logits.end());
+  const double sum = std::accumulate(logits.begin(), logits.end(), 0.0, [most](double s, double logit) { return s + std::exp(logit - most); });
+  std::vector<double> probabilities;
+  for (const double logit : logits) probabilities.push_back(std::exp(logit - most) / sum);
+  return probabilities;
+}
+
 // The five likeliest classes, or all where there are fewer.
 std::vector<Guess> top_guesses(const std::vector<double>& logits) {
   constexpr size_t kShown = 5;
-  const double most = *std::max_element(logits.begin(), logits.end());
-  const double sum = std::accumulate(logits.begin(), logits.end(), 0.0, [most](double s, double logit) { return s + std::exp(logit - most); });
+  const std::vector<double> probabilities = probabilities_of(logits);
   std::vector<Guess> guesses(logits.size());
-  for (uint32_t c = 0; c < logits.size(); ++c) guesses[c] = {c, std::exp(logits[c] - most) / sum};
+  for (uint32_t c = 0; c < logits.size(); ++c) guesses[c] = {c, probabilities[c]};
   std::stable_sort(guesses.begin(), guesses.end(), [](const Guess& a, const Guess& b) { return a.probability > b.probability; });
   guesses.resize(std::min(guesses.size(), kShown));
   return guesses;
@@ -106,14 +143,17 @@ int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options
     set_references(begun.trainer(), begun.port(), begun.recipe(), *data, 0, batches, options.quiet);
   });
   const Recipe& recipe = session.recipe();
-  if (options.per_class) require_images(recipe, "--per-class");
+  if (options.per_class) require_classes(recipe, "--per-class");
   show_untrained(session);
   if (data == nullptr) data = open_dataset(recipe, Split::kEvaluation);
   if (data == nullptr) throw UserError(recipe.name + ": --evaluate: the recipe names no data to evaluate on; give data.eval_path, or data.held_out");
   if (session.is_resumed()) require_same_classes(options.resume, data->class_names());
   std::vector<ClassTally> tallies(options.per_class ? static_cast<size_t>(describe_model(recipe.model).classes) : 0);
   std::optional<LogitsReader> reader;
-  if (options.per_class) {
+  std::optional<OutputReader> outputs;
+  const bool is_head = describe_model(recipe.model).output.empty();
+  if (options.per_class && !is_head) outputs.emplace(session.trainer(), [&tallies](const NetOutputs& of_batch) { count_classes(of_batch, tallies); });
+  if (options.per_class && is_head) {
     reader.emplace(session.trainer(), [&tallies](uint64_t, int32_t label, const std::vector<double>& logits) {
       if (label == kIgnoredLabel) return;
       ClassTally& tally = tallies[static_cast<size_t>(label)];
@@ -128,56 +168,217 @@ int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options
   }
   session.require(result.status);
   if (reader) session.require(reader->status());
-  print_evaluation(result, session.trainer().step, options.per_class ? names_of_classes(recipe, options) : std::vector<std::string>(), tallies, options.json);
+  if (outputs) session.require(outputs->status());
+  print_evaluation(result, session.trainer().step, options.per_class ? names_of_outputs(recipe, options) : std::vector<std::string>(), tallies, options.json);
   if (std::isfinite(result.report.loss)) return 0;
   std::cerr << weights_of(session, options) << ": --evaluate: the loss is not finite: these weights have diverged\n";
   return UserError::kBadInput;
 }
+
+namespace {
+
+// Calls say(picture) for each picture that could be decoded, while its micro-batch is evaluated, and says why another could not.
+class PictureWalk {
+ public:
+  PictureWalk(Session& session, const ProgramOptions& options) : session_(session), json_(options.json), files_(list_pictures(options.predict)), data_(session.recipe(), files_) {}
+
+  const std::vector<std::string>& files() const { return files_; }
+
+  // Of row or sample `n` of the micro-batch; kNoPicture where that is behind the last, or broken, which is then said once.
+  static constexpr uint64_t kNoPicture = ~uint64_t{0};
+  uint64_t picture(uint64_t n) {
+    const uint64_t picture = first_ + n;
+    if (picture >= files_.size()) return kNoPicture;
+    const std::string& fault = data_.fault(picture);
+    if (fault.empty()) return picture;
+    std::cerr << fault << "\n";
+    if (json_) all_.push_back({{"file", files_[picture]}, {"error", fault}});
+    status_at_end_ = UserError::kBadInput;
+    return kNoPicture;
+  }
+  void say(ordered_json value, const std::string& line) {
+    if (json_) {
+      all_.push_back(std::move(value));
+    } else {
+      std::cout << line << "\n";
+    }
+  }
+
+  // Answers the exit status.
+  template <typename Reader>
+  int run(const Reader& reader) {
+    DataFeed feed(data_);
+    for (uint64_t n = 0; n < data_.micro_batches(); ++n, first_ += static_cast<uint64_t>(session_.recipe().batch)) {
+      EvaluationReport unused;
+      feed.begin_at(n);
+      const Status status = evaluate(session_.trainer(), feed.source(), 1, unused);
+      feed.rethrow();
+      session_.require(status);
+      session_.require(reader.status());
+    }
+    if (json_) std::cout << all_.dump() << "\n";
+    return status_at_end_;
+  }
+
+ private:
+  Session& session_;
+  const bool json_;
+  const std::vector<std::string> files_;
+  PictureFiles data_;
+  ordered_json all_ = ordered_json::array();
+  uint64_t first_ = 0;  // picture of the micro-batch
+  int status_at_end_ = 0;
+};
+
+void say_classes(PictureWalk& walk, uint64_t picture, const std::vector<std::string>& names, const std::vector<double>& logits) {
+  ordered_json guesses = ordered_json::array();
+  std::string line = walk.files()[picture] + ":";
+  for (const Guess& guess : top_guesses(logits)) {
+    guesses.push_back({{"class", guess.number}, {"name", names[guess.number]}, {"probability", guess.probability}});
+    char number[32];
+    std::snprintf(number, sizeof number, " %.4f", guess.probability);
+    line += (line.back() == ':' ? " " : ", ") + names[guess.number] + number;
+  }
+  walk.say({{"file", walk.files()[picture]}, {"top", guesses}}, line);
+}
+
+double probability_of(double logit) { return 1 / (1 + std::exp(-logit)); }
+
+// What a net says of pictures in numbers: how likely each class is, or each label, or numbers as they are.
+class NumberPredictions {
+ public:
+  NumberPredictions(PictureWalk& walk, ModelDescription::Target target, std::vector<std::string> names, const std::string& to)
+      : walk_(walk), target_(target), names_(std::move(names)), to_(to) {
+    const bool is_file = to.ends_with(".csv") || to.ends_with(".npy");
+    if (!to.empty() && !is_file) throw UserError(to + ": --predict-to: must end in .csv or .npy", UserError::kUsage);
+  }
+
+  // What the net's loss reads of the micro-batch's picture n.
+  void take(uint64_t n, std::vector<double> numbers) {
+    const uint64_t picture = walk_.picture(n);
+    if (picture == PictureWalk::kNoPicture) return;
+    if (target_ == ModelDescription::Target::kClass) {
+      say_classes(walk_, picture, names_, numbers);
+      numbers = probabilities_of(numbers);
+    } else {
+      if (target_ == ModelDescription::Target::kLabels) std::transform(numbers.begin(), numbers.end(), numbers.begin(), probability_of);
+      say_values(picture, numbers);
+    }
+    taken_.push_back(walk_.files()[picture]);
+    numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
+  }
+
+  void write() const {
+    if (!to_.empty()) write_numbers(to_, taken_, names_, numbers_);
+  }
+
+ private:
+  void say_values(uint64_t picture, const std::vector<double>& numbers) {
+    ordered_json values = ordered_json::array();
+    std::string line = walk_.files()[picture] + ":";
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      values.push_back({{"name", names_[i]}, {target_ == ModelDescription::Target::kLabels ? "probability" : "value", numbers[i]}});
+      char number[32];
+      std::snprintf(number, sizeof number, " %.6g", numbers[i]);
+      line += (i == 0 ? " " : ", ") + names_[i] + number;
+    }
+    walk_.say({{"file", walk_.files()[picture]}, {"values", values}}, line);
+  }
+
+  PictureWalk& walk_;
+  const ModelDescription::Target target_;
+  const std::vector<std::string> names_;
+  const std::string to_;
+  std::vector<std::string> taken_;  // files of pictures
+  std::vector<float> numbers_;      // of these
+};
+
+// What a net writes of pictures in maps, a file for each.
+class MapPredictions {
+ public:
+  MapPredictions(PictureWalk& walk, const Recipe& recipe, const std::string& to) : walk_(walk), model_(describe_model(recipe.model)), to_(to) {
+    if (to.empty()) throw UserError(recipe.name + ": --predict: the net writes maps; say with --predict-to DIR where", UserError::kUsage);
+    require_different_stems();
+    std::error_code error;
+    std::filesystem::create_directories(to, error);
+    if (error) throw UserError(to + ": --predict-to: cannot be made: " + error.message());
+  }
+
+  void take(const NetOutputs& outputs) {
+    uint64_t places = 1;
+    for (size_t side = 0; side + 1 < model_.output.size(); ++side) places *= model_.output[side];
+    for (uint64_t n = 0; n < outputs.rows / places; ++n) {
+      const uint64_t picture = walk_.picture(n);
+      if (picture != PictureWalk::kNoPicture) take_map(outputs, n * places, places, picture);
+    }
+  }
+
+ private:
+  // One would replace the other.
+  void require_different_stems() const {
+    std::map<std::string, std::string> file_of;
+    for (const std::string& file : walk_.files()) {
+      const auto [found, is_new] = file_of.emplace(std::filesystem::path(file).stem().string(), file);
+      if (!is_new) throw UserError(file + ": --predict-to: has the name of " + found->second + ", and their maps would be one file; predict them apart", UserError::kUsage);
+    }
+  }
+
+  // Classes as bytes at the size that the net has; numbers as they are, [H,W,K].
+  void take_map(const NetOutputs& outputs, uint64_t first, uint64_t places, uint64_t picture) {
+    const std::string& file = walk_.files()[picture];
+    std::string written = to_ + "/" + std::filesystem::path(file).stem().string();
+    if (model_.target == ModelDescription::Target::kClassMap) {
+      written += ".png";
+      std::vector<uint8_t> classes(places);
+      for (uint64_t place = 0; place < places; ++place) classes[place] = static_cast<uint8_t>(outputs.likeliest(first + place));
+      const uint32_t width = model_.output[model_.output.size() - 2];
+      write_grey_png(written, static_cast<uint32_t>(places / width), width, classes.data());
+    } else {
+      written += ".npy";
+      write_npy(written, {model_.output.begin(), model_.output.end()}, outputs.numbers.data() + first * outputs.columns);
+    }
+    walk_.say({{"file", file}, {"written", written}}, file + ": " + written);
+  }
+
+  PictureWalk& walk_;
+  const ModelDescription model_;
+  const std::string to_;
+};
+
+int predict_maps(Session& session, PictureWalk& walk, const std::string& to) {
+  MapPredictions predictions(walk, session.recipe(), to);
+  const OutputReader reader(session.trainer(), [&](const NetOutputs& outputs) { predictions.take(outputs); });
+  return walk.run(reader);
+}
+
+int predict_numbers(Session& session, PictureWalk& walk, NumberPredictions& predictions) {
+  if (describe_model(session.recipe().model).output.empty()) {
+    const LogitsReader reader(session.trainer(), [&](uint64_t row, int32_t, const std::vector<double>& logits) { predictions.take(row, logits); });
+    return walk.run(reader);
+  }
+  const OutputReader reader(session.trainer(), [&](const NetOutputs& outputs) {
+    for (uint64_t row = 0; row < outputs.rows; ++row) {
+      const float* numbers = outputs.numbers.data() + row * outputs.columns;
+      predictions.take(row, {numbers, numbers + outputs.columns});
+    }
+  });
+  return walk.run(reader);
+}
+
+}  // namespace
 
 int predict_pictures(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
   require_images(recipe, "--predict");
   show_untrained(session);
-  const std::vector<std::string> files = list_pictures(options.predict), names = names_of_classes(recipe, options);
-  PictureFiles data(recipe, files);
-  ordered_json all = ordered_json::array();
-  const uint64_t batch = static_cast<uint64_t>(recipe.batch);
-  uint64_t first = 0;  // picture of the micro-batch
-  int status_at_end = 0;
-  LogitsReader reader(session.trainer(), [&](uint64_t row, int32_t, const std::vector<double>& logits) {
-    if (first + row >= files.size()) return;
-    if (const std::string& fault = data.fault(first + row); !fault.empty()) {
-      std::cerr << fault << "\n";
-      if (options.json) all.push_back({{"file", files[first + row]}, {"error", fault}});
-      status_at_end = UserError::kBadInput;
-      return;
-    }
-    ordered_json guesses = ordered_json::array();
-    std::string line = files[first + row] + ":";
-    for (const Guess& guess : top_guesses(logits)) {
-      guesses.push_back({{"class", guess.number}, {"name", names[guess.number]}, {"probability", guess.probability}});
-      char number[32];
-      std::snprintf(number, sizeof number, " %.4f", guess.probability);
-      line += (line.back() == ':' ? " " : ", ") + names[guess.number] + number;
-    }
-    if (options.json) {
-      all.push_back({{"file", files[first + row]}, {"top", guesses}});
-    } else {
-      std::cout << line << "\n";
-    }
-  });
-  DataFeed feed(data);
-  for (uint64_t n = 0; n < data.micro_batches(); ++n, first += batch) {
-    EvaluationReport unused;
-    feed.begin_at(n);
-    const Status status = evaluate(session.trainer(), feed.source(), 1, unused);
-    feed.rethrow();
-    session.require(status);
-    session.require(reader.status());
-  }
-  if (options.json) std::cout << all.dump() << "\n";
-  return status_at_end;
+  PictureWalk walk(session, options);
+  const ModelDescription model = describe_model(recipe.model);
+  if (model.output.size() > 1) return predict_maps(session, walk, options.predict_to);
+  NumberPredictions predictions(walk, model.target, names_of_outputs(recipe, options), options.predict_to);
+  const int status = predict_numbers(session, walk, predictions);
+  predictions.write();
+  return status;
 }
 
 }  // namespace reprise

@@ -15,6 +15,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace reprise {
 
@@ -30,9 +31,14 @@ class JsonFields;
 // What everybody may know of a model.
 struct ModelDescription {
   enum class Input { kImages, kTokens };
+  // What its loss wants of a sample: a class (of tokens each its next one), numbers, labels that are true or false, or a class for each place of a map.
+  enum class Target { kClass, kNumbers, kLabels, kClassMap };
   Input input = Input::kImages;
+  Target target = Target::kClass;
   int image_height = 0, image_width = 0, image_channels = 0;  // of images
-  int classes = 0;                                            // of images
+  int classes = 0;                                            // of images, and of the places of maps
+  std::vector<uint32_t> output = {};                          // of images: what the loss reads of a sample, [K], or of maps [H,W,K]; {} of a head
+  std::vector<double> class_weights = {};                     // what a label of each class counts; {}: 1
   int vocabulary = 0;                                         // of tokens
   int longest_sequence = 0;                                   // of tokens: the most in one sample
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)

@@ -25,7 +25,7 @@ struct NumberKey {
   Form form;
   double low, high;
   std::optional<double> absent;      // none: the key must be given
-  std::vector<size_t> counts = {1};  // how many numbers it may have: one stands alone, more are a list
+  std::vector<size_t> counts = {1};  // how many numbers it may have: one stands alone, more are a list; {}: any, or none where it is not given
 };
 NumberKey count_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt, std::vector<size_t> counts = {1}) {
   return {key, NumberKey::Form::kInteger, low, high, absent, std::move(counts)};
@@ -33,6 +33,7 @@ NumberKey count_key(const char* key, double low, double high, std::optional<doub
 NumberKey number_key(const char* key, double low, double high, std::optional<double> absent = std::nullopt) {
   return {key, NumberKey::Form::kNumber, low, high, absent};
 }
+NumberKey list_key(const char* key, double low, double high) { return {key, NumberKey::Form::kNumber, low, high, std::nullopt, {}}; }
 NumberKey flag_key(const char* key, bool absent) { return {key, NumberKey::Form::kFlag, 0, 1, absent ? 1 : 0}; }
 
 struct InputCount {
@@ -86,6 +87,38 @@ ValueId append_loss_head(Graph& graph, const NetNode& node, const Inputs& in) {
   const ValueId weight = graph.parameter(node.name + ".weight", {classes, features}, InitKind::kUniform, reach);
   const ValueId bias = flag_of(node, "bias") ? graph.parameter(node.name + ".bias", {classes}, InitKind::kUniform, reach) : kNoValue;
   graph.loss_head(in[0], node.name, weight, bias);
+  return kNoValue;
+}
+
+// ---- losses of what a node writes ----
+
+// As many labels as the loss wants for x; the graph has none before.
+void add_labels(Graph& graph, Shape shape, DType stored) { graph.labels = graph.add_value("labels", ValueKind::kLabels, shape, stored); }
+
+ValueId table_of(Graph& graph, const NetNode& node, const char* key) {
+  const std::vector<double>& numbers = node.numbers.at(key);
+  return numbers.empty() ? kNoValue : graph.table(node.name + "." + key, {numbers.begin(), numbers.end()});
+}
+
+template <TargetLossKind kKind>
+ValueId append_target_loss(Graph& graph, const NetNode& node, const Inputs& in) {
+  add_labels(graph, shape_of(graph.tensor(in[0])), DType::kF32);
+  const float delta = kKind == TargetLossKind::kHuber ? number_of(node, "delta") : 0.0f;
+  const ValueId weights = kKind == TargetLossKind::kBinary ? table_of(graph, node, "positive_weights") : kNoValue;
+  graph.target_loss(in[0], node.name, {static_cast<uint32_t>(kKind), delta}, weights);
+  return kNoValue;
+}
+
+// Of samples the labels are i32, as those of a head; of the places of maps, which are many, bytes.
+ValueId append_class_loss(Graph& graph, const NetNode& node, const Inputs& in) {
+  Shape places = shape_of(graph.tensor(in[0]));
+  const uint32_t classes = places.back();
+  places.pop_back();
+  const bool is_map = places.size() > 1;
+  if (places.empty() || classes < 2) throw UserError(node.name + " (class_loss): reads " + std::to_string(classes) + " channels; must have one for each class, at least 2");
+  if (is_map && classes > kIgnoredByte) throw UserError(node.name + " (class_loss): reads " + std::to_string(classes) + " channels; of maps there must be at most 255 classes");
+  add_labels(graph, places, is_map ? DType::kU8 : DType::kI32);
+  graph.class_loss(in[0], node.name, {number_of(node, "label_smoothing"), number_of(node, "dice")}, table_of(graph, node, "weights"));
   return kNoValue;
 }
 
@@ -201,6 +234,11 @@ std::vector<NetOp> make_net_ops() {
        append_attention},
       {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true)}, append_linear},
       {kHead, kOne, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
+      {"class_loss", kOne, {number_key("label_smoothing", 0, 0.999, 0), number_key("dice", 0, 1, 0), list_key("weights", kEpsilon.low, sense::kMostFactor)}, append_class_loss},
+      {"mse_loss", kOne, {}, append_target_loss<TargetLossKind::kMse>},
+      {"l1_loss", kOne, {}, append_target_loss<TargetLossKind::kL1>},
+      {"huber_loss", kOne, {number_key("delta", kEpsilon.low, sense::kMostFactor, 1)}, append_target_loss<TargetLossKind::kHuber>},
+      {"binary_loss", kOne, {list_key("positive_weights", kEpsilon.low, sense::kMostFactor)}, append_target_loss<TargetLossKind::kBinary>},
   };
   for (const UnaryFunctionInfo& function : kUnaryFunctions) {
     std::vector<NumberKey> keys;
@@ -238,9 +276,10 @@ double read_number(const JsonFields& fields, const NumberKey& key, const json& v
 
 std::vector<double> read_numbers(const JsonFields& fields, const NumberKey& key) {
   if (!fields.has(key.key) && key.absent) return {*key.absent};
+  if (!fields.has(key.key) && key.counts.empty()) return {};
   const json& value = fields.at(key.key);
   if (!value.is_array()) return {read_number(fields, key, value)};
-  if (std::count(key.counts.begin(), key.counts.end(), value.size()) == 0) {
+  if (!key.counts.empty() && std::count(key.counts.begin(), key.counts.end(), value.size()) == 0) {
     std::string counts;
     for (const size_t count : key.counts) counts += (counts.empty() ? "" : " or ") + std::to_string(count);
     fields.refuse(key.key, "has " + std::to_string(value.size()) + " numbers; must have " + counts);
@@ -289,16 +328,38 @@ NetNode read_node(const JsonFields& fields, const Before& before) {
   return node;
 }
 
-// The head is the last node, and what the others write is read.
+bool is_loss_word(const std::string& op) { return op == kHead || op.ends_with("_loss"); }
+
+std::vector<std::string> loss_words() {
+  std::vector<std::string> words = op_words();
+  std::erase_if(words, [](const std::string& word) { return !is_loss_word(word); });
+  return words;
+}
+
+// The loss is the last node, and what the others write is read.
 void check_use(const JsonFields& fields, const NetModel& model) {
-  if (model.nodes.empty() || model.nodes.back().op != kHead) fields.refuse("nodes", std::string("must end with a node of op \"") + kHead + "\"");
+  if (model.nodes.empty() || !is_loss_word(model.nodes.back().op)) fields.refuse("nodes", "must end with a node of op " + either_of(loss_words()));
   std::set<std::string> read;
   for (const NetNode& node : model.nodes) read.insert(node.inputs.begin(), node.inputs.end());
   for (size_t n = 0; n + 1 < model.nodes.size(); ++n) {
     const NetNode& node = model.nodes[n];
-    if (node.op == kHead) fields.refuse("nodes", "node " + json_shown(node.name) + ": a \"" + kHead + "\" must be the last node");
+    if (is_loss_word(node.op)) fields.refuse("nodes", "node " + json_shown(node.name) + ": a \"" + node.op + "\" must be the last node");
     if (read.count(node.name) == 0) fields.refuse("nodes", "node " + json_shown(node.name) + ": nothing reads what it writes; leave it out");
   }
+}
+
+// What the loss reads of a sample; {} where the nodes make no graph, of which check() says why.
+std::vector<uint32_t> output_of(const NetModel& model) {
+  if (model.nodes.back().op == kHead) return {};
+  Graph graph;
+  try {
+    model.build(graph, {.samples = 1, .sequence = 0});
+  } catch (const UserError&) {
+    return {};
+  }
+  Shape shape = shape_of(graph.tensor(graph.nodes.back().inputs[0]));
+  shape.erase(shape.begin());
+  return shape;
 }
 
 }  // namespace
@@ -312,7 +373,7 @@ NetModel NetModel::read(const JsonFields& fields) {
   model.image_channels = channels;
   fields.require("nodes", "give the list of the net's nodes, in the order of the forward");
   fields.note("nodes", [] { return list_form(object_form()); }, [] { return json(); },
-              {"The nodes in the order of the forward, the loss head last: {\"op\", \"name\", \"inputs\", and the op's own keys}; FORMATS 10.1 has the ops"});
+              {"The nodes in the order of the forward, the loss last: {\"op\", \"name\", \"inputs\", and the op's own keys}; FORMATS 10.1 has the ops"});
   const json& nodes = fields.list_at("nodes");
   if (nodes.size() > kMostNodes) fields.refuse("nodes", "must be at most " + std::to_string(kMostNodes) + ", not " + std::to_string(nodes.size()));
   Before before;
@@ -322,6 +383,7 @@ NetModel NetModel::read(const JsonFields& fields) {
     before.names.insert(before.last);
   }
   check_use(fields, model);
+  model.output = output_of(model);
   return model;
 }
 
@@ -356,6 +418,7 @@ json NetModel::write() const {
     for (const NumberKey& key : find_op(node.op)->keys) {
       const std::vector<double>& numbers = node.numbers.at(key.key);
       json written = json::array();
+      if (numbers.empty()) continue;
       for (const double number : numbers) written.push_back(json_of(number, key.form));
       value[key.key] = written.size() == 1 ? written[0] : written;
     }
@@ -365,8 +428,20 @@ json NetModel::write() const {
 }
 
 ModelDescription NetModel::describe() const {
-  return {.input = ModelDescription::Input::kImages, .image_height = image_height, .image_width = image_width, .image_channels = image_channels,
-          .classes = static_cast<int>(count_of(nodes.back(), "classes"))};
+  using Target = ModelDescription::Target;
+  ModelDescription description = {.input = ModelDescription::Input::kImages, .image_height = image_height, .image_width = image_width, .image_channels = image_channels,
+                                  .output = output};
+  const NetNode& loss = nodes.back();
+  if (loss.op == kHead) {
+    description.classes = static_cast<int>(count_of(loss, "classes"));
+  } else if (loss.op == "class_loss") {
+    description.target = output.size() > 1 ? Target::kClassMap : Target::kClass;
+    description.classes = output.empty() ? 0 : static_cast<int>(output.back());
+    description.class_weights = loss.numbers.at("weights");
+  } else {
+    description.target = loss.op == "binary_loss" ? Target::kLabels : Target::kNumbers;
+  }
+  return description;
 }
 
 void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
@@ -383,7 +458,7 @@ void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
 void NetModel::build(Graph& graph, MicroBatch batch) const {
   const auto size = [](int n) { return static_cast<uint32_t>(n); };
   graph.input = graph.add_value(kNetImages, ValueKind::kInput, {size(batch.samples), size(image_height), size(image_width), size(image_channels)});
-  graph.labels = graph.add_value("labels", ValueKind::kLabels, {size(batch.samples)}, DType::kI32);
+  if (nodes.back().op == kHead) add_labels(graph, {size(batch.samples)}, DType::kI32);
   std::map<std::string, ValueId> written = {{kNetImages, graph.input}};
   for (const NetNode& node : nodes) {
     Inputs inputs;

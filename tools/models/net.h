@@ -15,7 +15,7 @@ namespace reprise {
 struct NetNode {
   std::string op, name;             // op: a word of net.cpp's table
   std::vector<std::string> inputs;  // names of nodes before it, or kNetImages
-  std::map<std::string, std::vector<double>> numbers;  // each key of the op: one number, or as many as the key may have; flags are 0 or 1
+  std::map<std::string, std::vector<double>> numbers;  // each key of the op: one number, or as many as the key may have, or none; flags are 0 or 1
   bool operator==(const NetNode&) const = default;
 };
 
@@ -24,7 +24,8 @@ struct NetModel {
   static constexpr HuggingFaceNames kHuggingFace = {};
 
   int image_height = 0, image_width = 0, image_channels = 0;
-  std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss head
+  std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss
+  std::vector<uint32_t> output = {};  // of one sample: what a loss that is no head reads; {} where that cannot be built
 
   static NetModel read(const JsonFields& fields);
   static nlohmann::json example();

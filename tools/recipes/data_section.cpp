@@ -56,8 +56,26 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
                 "must be less than the image's height and width, not " + std::to_string(data.crop));
   rules.require(data.kind != Kind::kTensors || (data.mean.empty() && data.std.empty()), "data.mean",
                 "leave \"mean\" and \"std\" out: \"tensors\" are used as they are");
-  rules.require(data.kind != Kind::kImageFolder || model.image_channels == 1 || model.image_channels == 3, "model.image",
-                "must have 1 or 3 channels for an \"image_folder\", not " + std::to_string(model.image_channels));
+  const bool are_pictures = data.kind == Kind::kImageFolder || data.kind == Kind::kCsv || data.kind == Kind::kMaskFolder;
+  rules.require(!are_pictures || model.image_channels == 1 || model.image_channels == 3, "model.image",
+                std::string("must have 1 or 3 channels for data of kind \"") + (are_pictures ? find_kind(data.kind)->word : "") + "\", not " + std::to_string(model.image_channels));
+}
+
+// What the net's loss wants of the data.
+void check_labels(const DataSource& data, const DataKind* kind, const ModelDescription& model, const RecipeRules& rules) {
+  using Target = ModelDescription::Target;
+  static constexpr const char* kWanted[] = {"a class of each image", "numbers", "labels that are true or false", "a class of each place"};
+  std::string words;
+  for (const DataKind& each : kDataKinds) {
+    if (each.images && each.feeds(model.target)) words += (words.empty() ? "\"" : " or \"") + std::string(each.word) + "\"";
+  }
+  rules.require(kind == nullptr || kind->feeds(model.target), "data.kind",
+                std::string("the net's loss wants ") + kWanted[static_cast<size_t>(model.target)] + "; must be " + words);
+  const bool are_maps = model.target != Target::kClass && model.output.size() > 1;
+  rules.require(!are_maps || data.crop == 0, "data.augment.crop", "leave it out: of maps, the labels would have to be cut, too");
+  rules.require(!are_maps || data.kind != Kind::kCsv, "data.kind", "\"csv\" has numbers of a whole image, and the net writes maps; must be \"tensors\" or \"synthetic\"");
+  rules.require(model.class_weights.empty() || data.broken == DataSource::Broken::kRefuse, "data.broken",
+                "must be \"refuse\" where classes have weights: what a step's labels count is known before its pictures are decoded");
 }
 
 constexpr Word<TrainOn> kTrainOn[] = {{"assistant", TrainOn::kAssistant}, {"all", TrainOn::kAll}};
@@ -134,6 +152,7 @@ void check_data(const Recipe& recipe, const RecipeRules& rules) {
     rules.require(kind == nullptr || kind->images, "data.kind",
                   "an image model needs " + either_of(kinds_that([](const DataKind& k) { return k.images; })));
     check_images(data, model, rules);
+    check_labels(data, kind, model, rules);
   } else {
     rules.require(kind == nullptr || kind->tokens, "data.kind",
                   "a language model needs " + either_of(kinds_that([](const DataKind& k) { return k.tokens; })));

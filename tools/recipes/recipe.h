@@ -18,7 +18,7 @@ namespace reprise {
 
 struct DataSource {
   // kNone: the recipe has no "data". It can be planned, not trained.
-  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kPreferences, kSynthetic };
+  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kPreferences, kSynthetic, kCsv, kMaskFolder };
   Kind kind = Kind::kNone;
   std::string path, eval_path;  // absolute, or empty where not given
   bool shuffle = true;
@@ -38,18 +38,25 @@ struct DataSource {
   bool operator==(const DataSource&) const = default;
 };
 
-// Every kind's word in a recipe, and which inputs of models it can feed.
+// Every kind's word in a recipe, which inputs of models it can feed, and of images which of their losses.
 struct DataKind {
   const char* word;
   DataSource::Kind kind;
   bool images, tokens;
+  bool classes = true, numbers = false, maps = false;  // numbers: and labels that are true or false
+
+  bool feeds(ModelDescription::Target target) const {
+    using Target = ModelDescription::Target;
+    return target == Target::kClass ? classes : target == Target::kClassMap ? maps : numbers;
+  }
 };
 constexpr DataKind kDataKinds[] = {
     {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
-    {"tensors", DataSource::Kind::kTensors, true, false}, {"tokens", DataSource::Kind::kTokens, false, true},
+    {"tensors", DataSource::Kind::kTensors, true, false, true, true, true}, {"csv", DataSource::Kind::kCsv, true, false, false, true, false},
+    {"mask_folder", DataSource::Kind::kMaskFolder, true, false, false, false, true}, {"tokens", DataSource::Kind::kTokens, false, true},
     {"text", DataSource::Kind::kText, false, true},       {"chat", DataSource::Kind::kChat, false, true},
     {"preferences", DataSource::Kind::kPreferences, false, true},
-    {"synthetic", DataSource::Kind::kSynthetic, true, true},
+    {"synthetic", DataSource::Kind::kSynthetic, true, true, true, true, true},
 };
 
 // Whether samples are what people and the model say in turn.

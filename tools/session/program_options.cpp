@@ -41,7 +41,8 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
   app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
-  app.add_option("--predict", predict, "name the classes of these pictures, or of all in these folders, on stdout, and train nothing")->check(a_value());
+  app.add_option("--predict", predict, "say what these pictures are, or all in these folders: classes or numbers on stdout; train nothing")->check(a_value());
+  app.add_option("--predict-to", predict_to, "write that to FILE.csv or FILE.npy; of a net that writes maps to DIR, a PNG or npy for each picture")->check(a_value());
   app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing")->check(not_empty());
   app.add_flag("--chat", chat, "converse by such weights: each line on stdin is answered on stdout, with all that was said before; train nothing");
   app.add_option("--system", system, "--chat: what the system says first")->check(not_empty());
@@ -140,6 +141,7 @@ void ProgramOptions::check(size_t plans) const {
   require(!prompt.empty() || chat || (tokens == 0 && temperature == 0 && seed == 0 && !draws), "--tokens, --temperature, --top-k, --top-p, --seed: need --prompt or --chat");
   require(temperature > 0 || !draws, "--top-k, --top-p: need --temperature above 0: without it the likeliest token is taken");
   require(evaluate || batches == 0, "--batches: needs --evaluate");
+  require(predict_to.empty() || !predict.empty(), "--predict-to: needs --predict");
   require(evaluate || !per_class, "--per-class: needs --evaluate");
   require(evaluate || !predict.empty() || !prompt.empty() || chat || !json, "--json: needs --evaluate, --predict, --prompt or --chat");
 }

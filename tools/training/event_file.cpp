@@ -1,6 +1,7 @@
 // Records: length, its checksum, data, their checksum, little-endian; data is a message Event of TensorFlow's event.proto.
 #include "tools/training/event_file.h"
 
+#include <cmath>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -101,7 +102,12 @@ void EventFile::write(const StepLine& line) {
 }
 
 void EventFile::write(const EvaluationLine& line) {
-  write_scalars(line.step, {{"evaluation/loss", line.eval_loss}, {"evaluation/accuracy", line.accuracy}});
+  if (std::isnan(line.accuracy)) {
+    write_scalars(line.step, {{"evaluation/loss", line.eval_loss}});
+  } else {
+    write_scalars(line.step, {{"evaluation/loss", line.eval_loss}, {"evaluation/accuracy", line.accuracy}});
+  }
+  for (const Metric& metric : line.metrics) write_scalars(line.step, {{(std::string("evaluation/") + metric.name).c_str(), metric.value}});
   if (!line.answers) return;
   const JudgedAnswers& answers = *line.answers;
   write_scalars(line.step, {{"evaluation/rewards/chosen", answers.rewards[0]}, {"evaluation/rewards/rejected", answers.rewards[1]},

@@ -23,6 +23,8 @@ namespace reprise {
 
 namespace {
 
+constexpr size_t kLineBytes = 512;  // of an evaluation without metrics
+
 // Where a run's lines go on in a log that is there: behind its last whole line, or, of a resumed run, behind the lines up to that step of
 // the run that wrote last. Throws UserError where the file is no log.
 off_t end_of_kept_lines(const std::string& path, uint64_t resumed_step) {
@@ -65,6 +67,18 @@ struct AnswerKeys {
   }
 };
 
+// The keys of metrics, with a comma before the first.
+std::string metric_keys(const std::vector<Metric>& metrics) {
+  std::string text;
+  for (const Metric& metric : metrics) {
+    text += std::string(", \"") + metric.name + "\": " + Number(metric.value, 9).text;
+    for (size_t i = 0; i < metric.each.size(); ++i) {
+      text += (i == 0 ? std::string(", \"") + metric.each_name + "\": [" : std::string(", ")) + Number(metric.each[i], 9).text + (i + 1 == metric.each.size() ? "]" : "");
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 StepLog::~StepLog() {
@@ -73,6 +87,7 @@ StepLog::~StepLog() {
 
 void StepLog::open(const std::string& path, uint64_t resumed_step) {
   path_ = path;
+  line_.reserve(kLineBytes);
   struct stat status;
   const bool is_there = ::stat(path.c_str(), &status) == 0;
   const off_t kept = is_there && S_ISREG(status.st_mode) ? end_of_kept_lines(path, resumed_step) : 0;
@@ -101,10 +116,13 @@ void StepLog::write(const StepLine& line) {
 
 void StepLog::write(const EvaluationLine& line) {
   if (!is_open()) return;
-  char text[400];
-  const int length = std::snprintf(text, sizeof text, "{\"step\": %" PRIu64 ", \"eval_loss\": %s, \"accuracy\": %s%s}\n", line.step,
+  char text[kLineBytes];
+  const int length = std::snprintf(text, sizeof text, "{\"step\": %" PRIu64 ", \"eval_loss\": %s, \"accuracy\": %s%s", line.step,
                                    Number(line.eval_loss, 9).text, Number(line.accuracy, 9).text, AnswerKeys(line.answers).text);
-  write_text(text, length);
+  line_.assign(text, static_cast<size_t>(length));
+  line_ += metric_keys(line.metrics);
+  line_ += "}\n";
+  write_text(line_.data(), static_cast<int>(line_.size()));
 }
 
 void StepLog::write_text(const char* text, int length) {

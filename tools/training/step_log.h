@@ -1,12 +1,14 @@
-// The log: one JSON line a step or evaluation, written at once and without heap.
+// The log: one JSON line a step or evaluation, written at once, and without heap where there are no metrics.
 // Here so that a killed run's log is whole up to its last step.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lib/trainer.h"
+#include "tools/inference/metrics.h"
 
 namespace reprise {
 
@@ -19,8 +21,9 @@ struct StepLine {
 };
 struct EvaluationLine {
   uint64_t step;
-  double eval_loss, accuracy;
+  double eval_loss, accuracy;  // accuracy: NaN where nothing is right or wrong
   std::optional<JudgedAnswers> answers = {};
+  std::vector<Metric> metrics = {};
 };
 
 class StepLog {
@@ -39,7 +42,7 @@ class StepLog {
 
  private:
   void write_text(const char* text, int length);
-  std::string path_;
+  std::string path_, line_;  // line_: of an evaluation
   int descriptor_ = -1;
 };
 

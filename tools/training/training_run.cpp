@@ -397,16 +397,19 @@ class TrainingRun {
       return;
     }
     session_->require(result.status);
-    const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy(), answers_of(result.report.answers)};
+    const EvaluationLine line = {trainer().step, result.report.loss, result.accuracy(), answers_of(result.report.answers), result.metrics};
     log_.write(line);
     events_.write(line);
     if (stopping_) stopping_->take(line.step, line.eval_loss);
-    // A classifier is as good as its accuracy, a language model as its loss; and so is whatever stops early by it.
-    const double score = recipe_.sequence > 0 || stopping_ ? -result.report.loss : result.accuracy();
+    // A classifier is as good as its accuracy, whatever else as its loss; and so is what stops early by it.
+    const bool is_classifier = recipe_.sequence == 0 && describe_model(recipe_.model).target == ModelDescription::Target::kClass;
+    const double score = !is_classifier || stopping_ ? -result.report.loss : result.accuracy();
     if (snapshots_) snapshots_->save_if_best(trainer(), recipe_, facts(), score);
     if (options_.quiet) return;
-    std::fprintf(stderr, "step %llu: test loss %.4f, test accuracy %.2f%%\n", static_cast<unsigned long long>(trainer().step), result.report.loss,
-                 100 * result.accuracy());
+    char accuracy[64] = "";
+    if (result.has_accuracy) std::snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f%%", 100 * result.accuracy());
+    std::fprintf(stderr, "step %llu: test loss %.4f%s%s\n", static_cast<unsigned long long>(trainer().step), result.report.loss, accuracy,
+                 metrics_text(result.metrics).c_str());
   }
 
   SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_, .losses = stopping_ ? std::optional(stopping_->history()) : std::nullopt}; }
