@@ -180,6 +180,62 @@ TEST_F(MadeFile, KeepsWhatIsNotTheNewHead) {
   EXPECT_EQ(open_weights(recipe.init.from)->names(), (std::vector<std::string>{"fc.stem.weight"}));
 }
 
+// The ops of the last nodes of the net that was written.
+std::vector<std::string> last_ops(const std::string& recipe, size_t count) {
+  const json graph = json::parse(read_file(recipe.substr(0, recipe.size() - 5) + ".graph.json"));
+  std::vector<std::string> ops;
+  for (const json& node : graph.at("nodes")) ops.push_back(node.at("op"));
+  return {ops.end() - static_cast<ptrdiff_t>(count), ops.end()};
+}
+
+TEST_F(MadeFile, MayEndInAnythingWithALoss) {
+  using Target = ModelDescription::Target;
+  const std::string recipe = folder_.file("net.json");
+  Parts map;  // as a segmentation ends
+  map.nodes = node("Conv", {"x", "c.weight"}, "r") + node("Conv", {"r", "last.weight"}, "y");
+  map.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("last.weight", {3, 4, 1, 1}));
+  map.output = value(12, "y", {-1, 3, 6, 6});
+  expect_refused(map, {"must be what a linear layer", "--loss"});
+  EXPECT_TRUE(refused(map, {.classes = 0, .inputs = {}, .loss = "class_loss"}).empty());
+  EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"conv", "class_loss"}));
+  ModelDescription model = describe_model(read_recipe(recipe).model);
+  EXPECT_TRUE(model.target == Target::kClassMap && model.classes == 3);
+  EXPECT_EQ(model.output, (std::vector<uint32_t>{6, 6, 3}));
+  EXPECT_TRUE(refused(map, {.classes = 5, .inputs = {}, .loss = "class_loss"}).empty());
+  EXPECT_EQ(describe_model(read_recipe(recipe).model).classes, 5);
+  EXPECT_EQ(read_recipe(recipe).init.skip, (std::vector<std::string>{"last.weight"}));
+
+  Parts pooled = map;  // as SqueezeNet ends
+  pooled.nodes = node("Conv", {"x", "c.weight"}, "r") + node("Conv", {"r", "last.weight"}, "l") + node("Relu", {"l"}, "p") + node("GlobalAveragePool", {"p"}, "g") + node("Flatten", {"g"}, "y");
+  pooled.output = value(12, "y", {-1, 3});
+  EXPECT_TRUE(refused(pooled, {.classes = 7, .inputs = {}, .loss = "class_loss"}).empty());
+  model = describe_model(read_recipe(recipe).model);
+  EXPECT_TRUE(model.target == Target::kClass && model.classes == 7);
+  EXPECT_TRUE(refused(pooled, {.classes = 0, .inputs = {}, .loss = "huber_loss"}).empty());
+  EXPECT_TRUE(describe_model(read_recipe(recipe).model).target == Target::kNumbers);
+}
+
+// Which the loss has itself, so that it is not taken twice.
+TEST_F(MadeFile, MayEndInASoftmaxOrASigmoid) {
+  const std::string recipe = folder_.file("net.json");
+  Parts parts;
+  const Text before = node("Conv", {"x", "c.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") +
+                      node("Gemm", {"f", "fc.weight", "fc.bias"}, "z", integer("transB", 1));
+  parts.nodes = before + node("Softmax", {"z"}, "y", integer("axis", -1));
+  EXPECT_TRUE(refused(parts).empty());
+  EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"global_pool", "loss_head"}));
+  EXPECT_TRUE(refused(parts, {.classes = 0, .inputs = {}, .loss = "class_loss"}).empty());
+  EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"linear", "class_loss"}));
+  std::filesystem::remove(recipe);
+  parts.nodes = before + node("Softmax", {"z"}, "y", integer("axis", 0));
+  expect_refused(parts, {"softmax along axis 0", "axis 1"});
+  parts.nodes = before + node("Sigmoid", {"z"}, "y");
+  EXPECT_TRUE(refused(parts, {.classes = 0, .inputs = {}, .loss = "binary_loss"}).empty());
+  EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"linear", "binary_loss"}));
+  EXPECT_TRUE(refused(parts, {.classes = 0, .inputs = {}, .loss = "mse_loss"}).empty());
+  EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"sigmoid", "mse_loss"})) << "numbers from 0 to 1 are the net's own";
+}
+
 // A matrix that the file has as [in, out].
 TEST_F(MadeFile, MayHaveTransposedMatrices) {
   Parts parts;

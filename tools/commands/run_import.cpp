@@ -13,7 +13,7 @@ namespace reprise {
 namespace {
 
 struct ImportOptions {
-  std::string file, output, data;
+  std::string file, output, data, loss;
   std::vector<std::string> inputs, freeze;
   int classes = 0;
   bool json = false;
@@ -42,6 +42,7 @@ ImportOrder order_of(const ImportOptions& options) {
   order.request.classes = options.classes;
   for (const std::string& input : options.inputs) order.request.inputs.insert(read_input(input));
   order.freeze = options.freeze;
+  if (!options.loss.empty()) order.request.loss = options.loss + "_loss";
   if (options.data.empty()) return order;
   const size_t equals = options.data.find('=');
   order.data_kind = options.data.substr(0, equals);
@@ -68,6 +69,8 @@ Command add_import(OptionParser& app) {
   parser->add_option("--classes", options->classes, "a new last layer for so many classes, drawn from the seed")->check(integer_from(2, 1000000000));
   parser->add_option("--freeze", options->freeze, "patterns of parameters that are not trained; may be given again");
   parser->add_option("--input", options->inputs, "NAME=SHAPE, as x=1,3,224,224, of an input whose size is open");
+  parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; without it, it must end in a classifier's linear layer")
+      ->one_of({"class", "mse", "l1", "huber", "binary"});
   parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");
   parser->add_flag("--json", options->json, "print what was made, or all that is refused, as JSON");
   return {parser, [options] { return run_import(*options); }};

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char *kFromKey = "imported_from", *kSumKey = "imported_sum", *kInputsKey = "imported_inputs";
+constexpr const char *kFromKey = "imported_from", *kSumKey = "imported_sum", *kInputsKey = "imported_inputs", *kLossKey = "imported_loss";
 
 std::string sum_text(const std::string& path) {
   const FileSum sum = sum_of_file(path);
@@ -47,6 +47,7 @@ Source find_source(const std::string& imported) {
     throw UserError(source.path + ": has changed since " + imported + " was imported from it; it must be the same file");
   const json inputs = parse_json(notes.at(kInputsKey), imported);
   for (const auto& [name, shape] : inputs.items()) source.request.inputs[name] = shape.get<std::vector<uint64_t>>();
+  if (notes.count(kLossKey) > 0) source.request.loss = notes.at(kLossKey);
   return source;
 }
 
@@ -119,6 +120,7 @@ void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRe
   writer.add_metadata(kFromKey, fs::absolute(file.path()).lexically_normal().string());
   writer.add_metadata(kSumKey, sum_text(file.path()));
   writer.add_metadata(kInputsKey, json(request.inputs).dump());
+  if (!request.loss.empty()) writer.add_metadata(kLossKey, request.loss);
 }
 
 OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to) {

@@ -30,8 +30,11 @@ std::string stem_of(const std::string& recipe) {
 
 // Of the head, by name: other layers' names may begin as its does.
 std::vector<std::string> head_tensors(const ImportedNet& net) {
+  if (net.head.empty()) return {};
   std::vector<std::string> names = {net.head + ".weight"};
-  if (net.graph.at("nodes").back().at("bias").get<bool>()) names.push_back(net.head + ".bias");
+  for (const json& node : net.graph.at("nodes")) {
+    if (node.at("name") == net.head && node.value("bias", false)) names.push_back(net.head + ".bias");
+  }
   return names;
 }
 

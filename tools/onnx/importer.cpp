@@ -164,7 +164,7 @@ std::optional<ImportValue> Importer::parameter(NodeReader& reader, size_t n) {
 }
 
 bool Importer::is_output(const std::string& value) const {
-  return std::any_of(model_.outputs.begin(), model_.outputs.end(), [&](const OnnxValue& output) { return output.name == value; });
+  return value == output_ || std::any_of(model_.outputs.begin(), model_.outputs.end(), [&](const OnnxValue& output) { return output.name == value; });
 }
 
 const OnnxNode* Importer::only_reader_of(const std::string& value) const {
@@ -364,6 +364,7 @@ ImportedNet Importer::import() {
   check_model();
   read_constants();
   read_input();
+  find_output();
   const std::vector<bool> wanted = wanted_nodes();
   for (size_t n = 0; n < model_.nodes.size(); ++n) {
     if (wanted[n]) {
@@ -424,10 +425,27 @@ void Importer::read_input() {
   values_[input.name] = images;
 }
 
+// A softmax, or the sigmoid of labels, in which the model ends is the loss's own, which reads the numbers before it.
+void Importer::find_output() {
+  if (model_.outputs.empty()) return;
+  output_ = model_.outputs[0].name;
+  const OnnxNode* last = writer_of(output_);
+  if (last == nullptr || last->inputs.size() != 1 || !last->domain.empty()) return;
+  const bool has_classes = request_.loss.empty() || request_.loss == "class_loss", ends_in_softmax = last->op == "Softmax" || last->op == "LogSoftmax";
+  if (has_classes && ends_in_softmax) {
+    NodeReader reader(*last, net_.refused);
+    const auto opset = model_.opsets.find("");
+    softmax_axis_ = reader.integer("axis", opset != model_.opsets.end() && opset->second < 13 ? 1 : -1);
+    reader.finish();
+    output_ = last->inputs[0];
+  } else if (request_.loss == "binary_loss" && last->op == "Sigmoid") {
+    output_ = last->inputs[0];
+  }
+}
+
 // Nodes that the output needs, found from the end.
 std::vector<bool> Importer::wanted_nodes() const {
-  std::set<std::string> names;
-  for (const OnnxValue& output : model_.outputs) names.insert(output.name);
+  std::set<std::string> names = {output_};
   std::vector<bool> wanted(model_.nodes.size());
   for (size_t n = model_.nodes.size(); n-- > 0;) {
     const OnnxNode& node = model_.nodes[n];
@@ -479,7 +497,8 @@ void Importer::leave_out_unread() {
   std::set<std::string> read;
   std::vector<bool> stays(nodes_.size());
   for (size_t n = nodes_.size(); n-- > 0;) {
-    stays[n] = nodes_[n].at("op") == "loss_head" || read.count(nodes_[n].at("name")) > 0;
+    const std::string op = nodes_[n].at("op");
+    stays[n] = op == "loss_head" || op == request_.loss || read.count(nodes_[n].at("name")) > 0;
     if (!stays[n]) continue;
     for (const json& input : nodes_[n].at("inputs")) read.insert(input.get<std::string>());
   }
@@ -500,14 +519,18 @@ void Importer::leave_out_unread() {
 
 void Importer::finish() {
   if (model_.outputs.size() != 1)
-    return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one, a classifier's logits");
+    return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one");
   if (!net_.refused.empty()) return;
-  const std::string& output = model_.outputs[0].name;
+  const std::string& output = output_;
   const ImportValue* value = find(output);
   if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");
+  if (softmax_axis_ && *softmax_axis_ != 1 && *softmax_axis_ != 1 - static_cast<int64_t>(value->view.axes.size())) {
+    return refuse("output " + json_shown(model_.outputs[0].name) + ": is a softmax along axis " + std::to_string(*softmax_axis_) + "; must be along the classes, axis 1");
+  }
+  if (!request_.loss.empty()) return append_loss();
   const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;
   if (last == nullptr || last->at("op") != "linear" || value->view.written.size() != 2 || value->view.written != value->view.shape()) {
-    return refuse("output " + json_shown(output) + ": must be what a linear layer (Gemm, MatMul) writes, a classifier's logits");
+    return refuse("output " + json_shown(output) + ": must be what a linear layer (Gemm, MatMul) writes, a classifier's logits; of whatever else it is, --loss says by what it is judged");
   }
   become_head(value->view);
   leave_out_unread();
@@ -526,6 +549,45 @@ void Importer::become_head(const TensorView& logits) {
     return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias";
   };
   std::erase_if(net_.weights, is_of_head);
+}
+
+// What the model writes, the numbers of a sample or a map's with the channels last, and its loss behind it.
+void Importer::append_loss() {
+  const OnnxNode* last = writer_of(output_);
+  if (last == nullptr) return refuse("output " + json_shown(output_) + ": no node writes it");
+  NodeReader reader(*last, net_.refused);
+  std::optional<TensorView> view = whole(reader, *find(output_));
+  if (!view) return;
+  const std::vector<int64_t> shape = view->shape();
+  if (shape.size() < 2) return refuse("output " + json_shown(output_) + ": is " + json(shape).dump() + "; must be [N,K] or [N,K,H,W]");
+  const bool is_map = shape.size() == 4;
+  view = is_map ? images(reader, *view) : rows(reader, *view);
+  if (!view) return;
+  if (is_map && shape[2] == 1 && shape[3] == 1) view = written_as(*view, {shape[0], shape[1]});
+  find_last_layer(view->node);
+  if (request_.classes > 0) renew_last_layer();
+  append({{"op", request_.loss}}, unique_name("loss"), {view->node}, *view);
+  leave_out_unread();
+}
+
+// The layer that makes the channels of the output, from which on they are only worked on one by one.
+void Importer::find_last_layer(std::string name) {
+  static const std::set<std::string> kKeepsChannels = {"relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "mish", "gelu", "leaky_relu", "elu",
+                                                       "global_pool", "avg_pool", "max_pool", "dropout", "resize_nearest", "resize_bilinear", "resize_bilinear_aligned"};
+  const json* node = node_called(name);
+  while (node != nullptr && kKeepsChannels.count(node->at("op")) > 0) {
+    name = node->at("inputs").at(0);
+    node = node_called(name);
+  }
+  const bool is_layer = node != nullptr && (node->at("op") == "linear" || (node->at("op") == "conv" && node->value("groups", 1) == 1));
+  if (is_layer) net_.head = name;
+}
+
+void Importer::renew_last_layer() {
+  if (net_.head.empty()) return refuse("output " + json_shown(output_) + ": --classes: its channels are not those of a linear layer or a convolution");
+  json& node = *node_called(net_.head);
+  node[node.at("op") == "linear" ? "features" : "channels"] = request_.classes;
+  std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; });
 }
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) { return Importer(file, request).import(); }

@@ -62,10 +62,14 @@ class Importer {
   void read_constants();
   void check_model();
   void read_input();
+  void find_output();
   std::vector<bool> wanted_nodes() const;
   void read_node(const OnnxNode& node);
   bool compute(NodeReader& reader);
   void become_head(const TensorView& logits);
+  void append_loss();
+  void find_last_layer(std::string node);
+  void renew_last_layer();
   void leave_out_unread();
   void finish();
 
@@ -79,6 +83,8 @@ class Importer {
   std::set<std::string> names_ = {"images"};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   int64_t batch_ = 1;
+  std::string output_;                  // of the model's values: what the loss reads
+  std::optional<int64_t> softmax_axis_;  // of one that the model ends in and the loss has itself
 };
 
 // One op of ONNX, and who reads it.

@@ -14,6 +14,7 @@ namespace reprise {
 struct ImportRequest {
   int classes = 0;                                      // of a new head; 0: the model's own stays
   std::map<std::string, std::vector<uint64_t>> inputs;  // by name: shapes in place of the model's
+  std::string loss;  // of what the model writes, whatever that is: the op of the net's last node; "": the last layer, a linear one, becomes a loss_head
 };
 
 // A tensor of the net as files of weights have it: the numbers of one of the model's, maybe in another order.
@@ -31,7 +32,7 @@ struct ImportedNet {
   nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
   std::vector<std::string> frozen;       // parameters that were constants of the model: they are not trained
-  std::string head;                      // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias
+  std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole
