@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   for (uint64_t m = threadIdx.x; m < pairs.M; m += kBlock) weights[m] = 0;
   if (!has_rows(counts, pairs, noted, row)) return;  // its barriers stand between the zeros and the weights
   const auto step_pairs = static_cast<double>(scalars->step_labelled);
-  const double of_token = pairs.is(PreferenceKind::kOrpo) ? 1 / static_cast<double>(scalars->step_tokens) : 0;
+  const double of_token = pairs.is(PreferenceKind::kOrpo) ? 1 / scalars->step_weight : 0;
   const Totals totals = judge(doubles, counts, pairs, [&](Totals&, uint32_t, const JudgedPair& pair, const double (&)[2], const PairLoss& loss) {
     set_weights(weights, pair.whole, pair.first[0], of_token);
     set_weights(weights, pair.first[0], pair.end[0], of_token - loss.slope[0] / step_pairs);

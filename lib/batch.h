@@ -117,9 +117,7 @@ struct BatchSource {
   // Labels of all micro-batches of the training's step that are one (is_labelled), asked before the first of them; null: all of them.
   // Where pairs are judged: these; it must then be there.
   uint64_t (*labelled)(void* state, uint64_t step) = nullptr;
-  // Where pairs are judged: the labels of their whole preferred conversations, of the same micro-batches.
-  uint64_t (*tokens)(void* state, uint64_t step) = nullptr;
-  // Where classes have weights: their sum over the same labels; null: each counts as 1.
+  // What these weigh together (StepScalars::step_weight); null: 1 each.
   double (*weight)(void* state, uint64_t step) = nullptr;
 };
 

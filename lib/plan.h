@@ -194,11 +194,11 @@ struct StepScalars {
   uint64_t labelled;     // evaluation: samples with a real label
   uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits; of pairs those that are judged right
   StepFault fault;       // the step's first
-  // Of a training on pairs (lib/ops/preference.h):
-  uint64_t step_tokens;  // training: labels of whole preferred conversations in all micro-batches of the step, which the host knows before it
+  double step_weight;    // training: what these rows weigh together, which the host knows before it, too: of classes the sum of their weights
+                         // (lib/ops/class_loss.h), of pairs the labels of their whole preferred conversations (lib/ops/preference.h)
+  // Of a training on pairs:
   double rewards[2];     // sums over judged answers: of those preferred or wished for, and of the others
   uint64_t judged[2];    // how many
-  double step_weight;    // training with weights of classes (lib/ops/class_loss.h): their sum over the step's labels, which the host knows before it
 };
 
 // What a program's `pairs` holds, P of them: two answers to one prompt, the preferred one first. Of an answer that is judged alone the second

@@ -12,7 +12,8 @@ namespace {
 
 // What the loss of a step divides by.
 struct StepCounts {
-  uint64_t labelled = 0, tokens = 0;
+  uint64_t labelled = 0;
+  double weight = 0;
 };
 
 // `counts` grow by the micro-batch's.
@@ -29,7 +30,7 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
                  starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
   counts.labelled += sink.labelled();
-  counts.tokens += sink.tokens();
+  counts.weight += static_cast<double>(sink.tokens());
   return sink.status();
 }
 
@@ -37,8 +38,8 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
 StepCounts promised_counts(const Trainer& trainer, const BatchSource& source) {
   const Program& program = trainer.plan->program(ProgramId::kMicroFirst);
   const uint64_t all = trainer.plan->accumulate * program.slots[program.labels].tensor.elements();
-  return {source.labelled != nullptr ? source.labelled(source.state, trainer.step) : all,
-          source.tokens != nullptr ? source.tokens(source.state, trainer.step) : 0};
+  const uint64_t labelled = source.labelled != nullptr ? source.labelled(source.state, trainer.step) : all;
+  return {labelled, source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(labelled)};
 }
 
 // Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels or pairs that have not been seen
@@ -46,8 +47,7 @@ StepCounts promised_counts(const Trainer& trainer, const BatchSource& source) {
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
   const StepCounts promised = promised_counts(trainer, source);
   scalars.step_labelled = promised.labelled;
-  scalars.step_tokens = promised.tokens;
-  scalars.step_weight = source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(promised.labelled);
+  scalars.step_weight = promised.weight;
   if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
   StepCounts counts;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
@@ -55,8 +55,8 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
     const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
     REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, counts));
-    const bool is_last = micro + 1 == trainer.plan->accumulate, promises_tokens = source.tokens != nullptr;
-    const bool has_others = counts.labelled != promised.labelled || (promises_tokens && counts.tokens != promised.tokens);
+    const bool is_last = micro + 1 == trainer.plan->accumulate, shows_weight = pair_count(*trainer.plan) > 0 && source.weight != nullptr;
+    const bool has_others = counts.labelled != promised.labelled || (shows_weight && counts.weight != promised.weight);
     if (counts.labelled > promised.labelled || (is_last && has_others)) {
       return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
     }

@@ -113,7 +113,7 @@ Status cpu_preference_backward(const KernelContext& context, const PreferenceBac
   std::memset(args.weights, 0, args.M * sizeof(float));
   if (!judge.has_rows(context)) return ok_status();
   const auto pairs = static_cast<double>(scalars.step_labelled);
-  const double of_token = judge.is_orpo() ? 1 / static_cast<double>(scalars.step_tokens) : 0;
+  const double of_token = judge.is_orpo() ? 1 / scalars.step_weight : 0;
   judge.judge([&](uint32_t, const JudgedPair& pair, const double (&)[2], const PairLoss& of_pair) {
     set_weights(args.weights, pair.whole, pair.first[0], of_token);
     set_weights(args.weights, pair.first[0], pair.end[0], of_token - of_pair.slope[0] / pairs);

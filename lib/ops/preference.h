@@ -14,7 +14,7 @@ namespace reprise {
 //          loss = the sum of -(1 - label_smoothing) log s(d) - label_smoothing log s(-d), / n    label_smoothing Mitchell 2023)
 //   kOrpo  a[i] = l[p][i] / (rows of the answer), r[p][i] = beta a[i]                           (Hong et al. 2024, equations 6 and 7)
 //          d = log(e^a[0] / (1 - e^a[0])) - log(e^a[1] / (1 - e^a[1]))
-//          loss = the sum of -beta log s(d), / n, + the sum of the losses of rows [whole, end[0]), / scalars->step_tokens
+//          loss = the sum of -beta log s(d), / n, + the sum of the losses of rows [whole, end[0]), / scalars->step_weight
 //   kKto   r[p] = beta (l[p][0] - reference[p][0]); the second answers, each of another prompt, give the distance from the reference
 //          z = the mean of l[p][1] - reference[p][1] over the micro-batch's pairs that have one, at least 0, of which there is no gradient
 //          loss = the sum of w[p] (1 - s(wish[p] (r[p] - beta z))), / n                         (Ethayarajh et al. 2024, equation 7)

@@ -98,7 +98,7 @@ TEST_F(PreferenceData, WhatCannotBeTrainedOnIsNamedOrSkipped) {
   ASSERT_EQ(data->warnings().size(), 1u);
   EXPECT_NE(data->warnings()[0].find("1 of 3 records cannot be trained on and are skipped"), std::string::npos) << data->warnings()[0];
   EXPECT_EQ(data->labelled_in_step(0), 2u) << "pairs";
-  EXPECT_EQ(data->tokens_in_step(0), 6u) << "labels of the whole preferred texts, the first token's left out";
+  EXPECT_EQ(data->weight_in_step(0), 6) << "labels of the whole preferred texts, the first token's left out";
   expect_user_error([&] { look_at_data(recipe(kLong), true); }, {path + ", line 1: "});
   EXPECT_EQ(open_dataset(recipe(kTwo), Split::kEvaluation), nullptr);
 }

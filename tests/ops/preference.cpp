@@ -94,7 +94,7 @@ Judged judge(const PreferenceAttribute& a, const Array& losses, const std::vecto
 // Of a step, as the training divides it.
 double step_loss(const PreferenceAttribute& a, const Array& losses, const std::vector<ReferencePair>& pairs, double distance, const StepScalars& scalars) {
   const Judged all = judge(a, losses, pairs, distance);
-  const double tokens = static_cast<PreferenceKind>(a.kind) == kOrpo ? all.tokens / static_cast<double>(scalars.step_tokens) : 0;
+  const double tokens = static_cast<PreferenceKind>(a.kind) == kOrpo ? all.tokens / scalars.step_weight : 0;
   return all.loss / static_cast<double>(scalars.step_labelled) + tokens;
 }
 
@@ -120,7 +120,7 @@ Array weights_of(const PreferenceAttribute& a, const Array& losses, const std::v
       for (size_t i = 0; i < 2; ++i) rows[i] = pair.end[i] - pair.first[i], mean[i] = l[i] / rows[i];
       const double by_d = -a.beta * (1 - std::exp(log_sigmoid(log_odds(mean[0]) - log_odds(mean[1]))));
       for (size_t i = 0; i < 2; ++i) add(pair.first[i], pair.end[i], (i == 0 ? -1 : 1) * by_d / (1 - std::exp(mean[i])) / rows[i] / n);
-      add(pair.whole, pair.end[0], 1 / static_cast<double>(scalars.step_tokens));
+      add(pair.whole, pair.end[0], 1 / scalars.step_weight);
     } else {
       const double gain = pair.wish * a.beta * (l[0] - pair.reference[0] - distance), s = std::exp(log_sigmoid(gain));
       const double weight = pair.wish > 0 ? a.desirable_weight : a.undesirable_weight;
@@ -190,7 +190,7 @@ void fit(CaseDraft& draft) {
       at = pairs(p, 4 + i) + 1;
     }
     draft.data.scalars.step_labelled += 1;
-    draft.data.scalars.step_tokens += static_cast<uint64_t>(pairs(p, 4) - pairs(p, 1));
+    draft.data.scalars.step_weight += pairs(p, 4) - pairs(p, 1);
   }
   if (c.is_non_finite()) draft.value(K::kLosses).flat(static_cast<size_t>(pairs(0, 2))) = not_finite(c);
   if (!c.expects_bad_index()) return;

@@ -53,7 +53,7 @@ std::vector<JudgedCase> cases() {
 // The first step's samples in each.
 BatchSource first_step(Dataset& data) {
   return {&data, [](void* state, uint64_t, uint32_t micro, BatchSink& sink) { return static_cast<Dataset*>(state)->fill(0, micro, sink), ok_status(); },
-          [](void* state, uint64_t) { return static_cast<Dataset*>(state)->labelled_in_step(0); }, nullptr,
+          [](void* state, uint64_t) { return static_cast<Dataset*>(state)->labelled_in_step(0); },
           [](void* state, uint64_t) { return static_cast<Dataset*>(state)->weight_in_step(0); }};
 }
 
@@ -96,7 +96,7 @@ struct Source {
 
   BatchSource batches() {
     return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<Source*>(self)->fill(step, micro, sink); },
-            [](void* self, uint64_t step) { return static_cast<Source*>(self)->data.labelled_in_step(step) * static_cast<Source*>(self)->times(); }, nullptr,
+            [](void* self, uint64_t step) { return static_cast<Source*>(self)->data.labelled_in_step(step) * static_cast<Source*>(self)->times(); },
             [](void* self, uint64_t step) { return static_cast<Source*>(self)->data.weight_in_step(step) * static_cast<double>(static_cast<Source*>(self)->times()); }};
   }
   uint64_t times() const { return silent ? 1 : 2; }

@@ -133,7 +133,6 @@ BatchSource source_of(Dataset& data) {
             return ok_status();
           },
           [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->labelled_in_step(step); },
-          [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->tokens_in_step(step); },
           [](void* state, uint64_t step) { return static_cast<Dataset*>(state)->weight_in_step(step); }};
 }
 

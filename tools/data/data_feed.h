@@ -16,7 +16,6 @@ class DataFeed {
   BatchSource source() {
     return {this, [](void* self, uint64_t step, uint32_t micro, BatchSink& sink) { return static_cast<DataFeed*>(self)->fill(step, micro, sink); },
             [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::labelled_in_step, step); },
-            [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::tokens_in_step, step); },
             [](void* self, uint64_t step) { return static_cast<DataFeed*>(self)->count(&Dataset::weight_in_step, step); }};
   }
   // The micro-batch that an evaluation gets as its first.

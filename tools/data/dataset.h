@@ -52,11 +52,9 @@ class Dataset {
   // a set that knows samples without a label counts.
   virtual uint64_t labelled_in_step(uint64_t /*step*/) { return labels_in_step_; }
 
-  // What these labels count by the weights of their classes; without such as many as they are.
+  // What these labels count by the weights of their classes; without such as many as they are. Where pairs of answers are judged, labelled_in_step
+  // counts these, and this the labels of whole preferred conversations.
   virtual double weight_in_step(uint64_t step) { return static_cast<double>(labelled_in_step(step)); }
-
-  // Where pairs of answers are judged, labelled_in_step counts these, and this the labels of whole preferred conversations.
-  virtual uint64_t tokens_in_step(uint64_t /*step*/) { return 0; }
   // Null where no answer has a reference.
   virtual ReferencedRows* referenced() { return nullptr; }
 

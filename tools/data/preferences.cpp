@@ -46,10 +46,10 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
     for_each_sample(step, [&](const Sample&) { ++pairs; });
     return pairs;
   }
-  uint64_t tokens_in_step(uint64_t step) override {
+  double weight_in_step(uint64_t step) override {
     uint64_t tokens = 0;
     for_each_sample(step, [&](const Sample& sample) { tokens += sample.answers[0].length() - 1; });
-    return tokens;
+    return static_cast<double>(tokens);
   }
 
   ReferencedRows* referenced() override { return has_reference_ ? this : nullptr; }

@@ -321,14 +321,14 @@ Status fill_with_zeros(void*, uint64_t, uint32_t, BatchSink& sink) {
 // What fill_with_zeros gives in a step: all labels, or pairs and the labels of their first answers.
 BatchSource source_of_zeros(const Plan& plan) {
   const auto pairs = [](void* state, uint64_t) { return static_cast<const Plan*>(state)->accumulate * pair_count(*static_cast<const Plan*>(state)); };
-  const auto tokens = [](void* state, uint64_t) {
+  const auto weight = [](void* state, uint64_t) {
     const Plan& own = *static_cast<const Plan*>(state);
     const Program& program = own.program(ProgramId::kMicroFirst);
     const uint64_t count = pair_count(own);
-    return own.accumulate * count * (program.slots[program.labels].tensor.elements() / count / 2);
+    return static_cast<double>(own.accumulate * count * (program.slots[program.labels].tensor.elements() / count / 2));
   };
   if (pair_count(plan) == 0) return {nullptr, fill_with_zeros};
-  return {const_cast<Plan*>(&plan), fill_with_zeros, pairs, tokens};
+  return {const_cast<Plan*>(&plan), fill_with_zeros, pairs, weight};
 }
 
 }  // namespace
