@@ -1,0 +1,232 @@
+// Nets whose labels are maps, numbers or several at once, trained, judged and asked as a person does: what the log says, what a snapshot goes on
+// with, what predictions are written, and what is refused.
+// Here so that what tests/faces/labelled_data_test.cpp and judged_training_test.cpp judge apart holds for the program that a person runs.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+
+#include "tests/runtime/train_program.h"
+#include "tools/data/picture.h"
+#include "tools/inference/predictions.h"
+
+namespace reprise::test {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+constexpr uint32_t kSide = 8, kPlaces = kSide * kSide, kPictures = 10, kClasses = 3;
+
+std::string in_programs(const std::string& name) { return build_folder() + "/test-programs/" + name; }
+
+// Squares of 2 x 2 places, dark, grey or bright: the class of each.
+uint8_t class_of(uint32_t picture, uint32_t place) {
+  const uint32_t y = place / kSide, x = place % kSide;
+  return static_cast<uint8_t>((y / 2 * 5 + x / 2 * 3 + picture * (1 + y / 4)) % kClasses);
+}
+void write_picture(const std::string& path, uint32_t picture) {
+  std::string pixels;
+  for (uint32_t place = 0; place < kPlaces; ++place) pixels += static_cast<char>(class_of(picture, place) * 120);
+  write_text(path, "P5 8 8 255\n" + pixels);
+}
+
+json conv(const std::string& name, int channels, int kernel) {
+  return {{"op", "conv"}, {"name", name}, {"channels", channels}, {"kernel", kernel}, {"pad", kernel / 2}, {"bias", true}};
+}
+json recipe(const std::vector<json>& last, const json& data) {
+  std::vector<json> nodes = {conv("stem", 8, 3), {{"op", "relu"}, {"name", "relu0"}}, conv("conv1", 8, 3), {{"op", "relu"}, {"name", "relu1"}}};
+  nodes.insert(nodes.end(), last.begin(), last.end());
+  return {{"model", {{"family", "net"}, {"image", {kSide, kSide, 1}}, {"nodes", nodes}}}, {"data", data}, {"batch", 2}, {"accumulate", 2}, {"steps", 150},
+          {"evaluate_every", 1}, {"seed", 3}, {"optimizer", {{"name", "adamw"}, {"lr", 0.02}}}};
+}
+
+// ---- maps ----
+
+// The later a picture, the fewer of its places have a label, so that the micro-batches of a step weigh differently.
+std::string mask_folder() {
+  const std::string folder = in_programs("labelled-masks");
+  fs::create_directories(folder + "/images");
+  fs::create_directories(folder + "/masks");
+  for (uint32_t n = 0; n < kPictures; ++n) {
+    write_picture(folder + "/images/" + std::to_string(n) + ".pgm", n);
+    std::array<uint8_t, kPlaces> mask;
+    for (uint32_t place = 0; place < kPlaces; ++place) mask[place] = place < kPlaces - 5 * n ? class_of(n, place) : 255;
+    write_grey_png(folder + "/masks/" + std::to_string(n) + ".png", kSide, kSide, mask.data());
+  }
+  return folder;
+}
+json map_recipe() {
+  const json data = {{"kind", "mask_folder"}, {"path", mask_folder()}, {"eval_path", mask_folder()}, {"augment", {{"flip", true}}}};
+  return recipe({conv("last", kClasses, 1), {{"op", "class_loss"}, {"name", "loss"}, {"weights", {1, 0.5, 2}}, {"label_smoothing", 0.05}, {"dice", 0.25}}}, data);
+}
+std::string map_stored() { return train_program("maps-stored", with(map_recipe(), {{"schedule", "none"}})); }
+std::string map_tight() { return train_program("maps-tight", with(map_recipe(), {{"budget", smallest_budget(map_recipe())}})); }
+
+using LabelledProgram = TrainProgram;
+
+std::set<std::string> keys_of(const json& line) {
+  std::set<std::string> keys;
+  for (const auto& [key, value] : line.items()) keys.insert(key);
+  return keys;
+}
+
+TEST_F(LabelledProgram, ResumesBitForBitUnderAnyPlan) {
+  quietly(map_stored(), {"--steps", "8", "--log", at("whole.jsonl"), "--save", at("whole")});
+  const Log whole = read_log(at("whole.jsonl"));
+  EXPECT_EQ(keys_of(whole.lines.back()), (std::set<std::string>{"step", "eval_loss", "accuracy", "miou", "ious"}));
+  for (const auto& [first, second] : {std::pair{map_tight(), map_stored()}, {map_stored(), map_tight()}}) {
+    fs::remove(at("log.jsonl"));
+    quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s")});
+    quietly(first, {"--resume", at("s"), "--steps", "5", "--log", at("log.jsonl")});  // two steps that are lost again
+    quietly(second, {"--resume", at("s"), "--steps", "8", "--log", at("log.jsonl"), "--save", at("s"), "--threads", "2"});
+    EXPECT_EQ(read_log(at("log.jsonl")).results(), whole.results()) << first << " then " << second;
+    EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << first << " then " << second;
+  }
+}
+
+TEST_F(LabelledProgram, WritesMasks) {
+  const std::string program = map_tight(), pictures = mask_folder() + "/images";
+  quietly(program, {"--save", at("s"), "--log", at("log.jsonl")});
+  const json logged = read_log(at("log.jsonl")).lines.back();
+  for (const json& line : read_log(at("log.jsonl")).lines) {
+    if (!line.contains("loss")) continue;
+    EXPECT_EQ(line["planned_bytes"], line["measured_bytes"]);
+  }
+  EXPECT_GT(logged["miou"], 0.9);
+  EXPECT_EQ(logged["ious"].size(), kClasses);
+  const json judged = json::parse(train(program, {"--resume", at("s"), "--evaluate", "--per-class", "--json", "--quiet"}).out);
+  EXPECT_NEAR(judged["miou"].get<double>(), logged["miou"].get<double>(), 1e-8);
+  uint64_t labelled = 0, correct = 0;
+  for (const json& entry : judged["classes"]) labelled += entry["labelled"].get<uint64_t>(), correct += entry["correct"].get<uint64_t>();
+  EXPECT_EQ(labelled, judged["labelled"]);
+  EXPECT_EQ(correct, judged["correct"]) << "the classes' own count and the loss's";
+
+  write_text(at("broken.jpg"), "no picture");
+  const ProcessResult result = train(program, {"--resume", at("s"), "--predict", pictures, at("broken.jpg"), "--predict-to", at("masks"), "--json", "--quiet"});
+  EXPECT_EQ(result.status, 1);
+  const json said = json::parse(result.out);
+  ASSERT_EQ(said.size(), kPictures + 1);
+  EXPECT_TRUE(said[kPictures].contains("error")) << result.out;
+  uint32_t right = 0;
+  for (uint32_t n = 0; n < kPictures; ++n) {
+    EXPECT_EQ(said[n]["written"], at("masks/" + std::to_string(n) + ".png"));
+    std::array<uint8_t, kPlaces> mask;
+    decode_mask(at("masks/" + std::to_string(n) + ".png"), kSide, kSide, mask.data());
+    for (uint32_t place = 0; place < kPlaces; ++place) right += mask[place] == class_of(n, place);
+  }
+  EXPECT_GT(right, kPictures * kPlaces * 9 / 10);
+  EXPECT_EQ(std::distance(fs::directory_iterator(at("masks")), fs::directory_iterator()), kPictures) << "of a broken picture there is no mask";
+}
+
+TEST_F(LabelledProgram, MasksThatCannotBeWrittenAreRefused) {
+  const std::string program = map_stored();
+  quietly(program, {"--steps", "1", "--save", at("s")});
+  write_picture(at("0.pgm"), 0);
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("0.pgm")}, {"--predict: the net writes maps", "--predict-to DIR"}, 2);
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("0.pgm"), mask_folder() + "/images/0.pgm", "--predict-to", at("m")},
+                 {"--predict-to: has the name of", "0.pgm"}, 2);
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("0.pgm"), "--predict-to", at("0.pgm/m")}, {"0.pgm/m", "--predict-to: cannot be made"});
+  expect_refusal(program, {"--steps", "1", "--predict-to", at("m")}, {"--predict-to: needs --predict"}, 2);
+  EXPECT_FALSE(fs::exists(at("m")));
+}
+
+// A mask that holds no class ends a training before its first step, and --check-data names each.
+TEST_F(LabelledProgram, MasksWithoutAClassAreNamed) {
+  const std::string folder = at("damaged");
+  fs::copy(mask_folder(), folder, fs::copy_options::recursive);
+  for (const char* name : {"2", "7"}) {
+    std::array<uint8_t, kPlaces> mask = {};
+    mask[9] = 3;
+    write_grey_png(folder + "/masks/" + name + ".png", kSide, kSide, mask.data());
+  }
+  json damaged = map_recipe();
+  damaged["data"]["path"] = damaged["data"]["eval_path"] = folder;
+  const std::string program = train_program("maps-damaged", damaged);
+  expect_refusal(program, {"--steps", "1", "--save", at("s")}, {"masks/2.png", "holds 3", "from 0 to 2"});
+  const ProcessResult checked = train(program, {"--check-data"});
+  EXPECT_EQ(checked.status, 1);
+  for (const char* name : {"masks/2.png", "masks/7.png"}) EXPECT_NE(checked.out.find(name), std::string::npos) << checked.out;
+  EXPECT_EQ(checked.err.find("skip"), std::string::npos) << checked.err << "which only an image_folder may";
+}
+
+// ---- numbers and labels ----
+
+// How bright a picture and its left half are; of some it is not known.
+std::string table(const std::string& name, bool is_binary) {
+  const std::string folder = in_programs(name);
+  fs::create_directories(folder);
+  std::string text = "image,all,\"left, half\"\n";
+  for (uint32_t n = 0; n < kPictures; ++n) {
+    write_picture(folder + "/" + std::to_string(n) + ".pgm", n);
+    double sums[2] = {};
+    for (uint32_t place = 0; place < kPlaces; ++place) sums[0] += class_of(n, place) / 64.0, sums[1] += place % kSide < kSide / 2 ? class_of(n, place) / 32.0 : 0;
+    text += std::to_string(n) + ".pgm";
+    for (size_t i = 0; i < 2; ++i) text += "," + (n == 3 && i == 0 ? "" : is_binary ? std::to_string(sums[i] > 1) : std::to_string(sums[i]));
+    text += "\n";
+  }
+  write_text(folder + "/t.csv", text);
+  return folder + "/t.csv";
+}
+json table_recipe(const std::string& name, const json& loss, bool is_binary) {
+  const std::string path = table(name, is_binary);
+  return recipe({{{"op", "reshape"}, {"name", "flat"}, {"shape", json::array({8 * kPlaces})}}, {{"op", "linear"}, {"name", "fc"}, {"features", 2}}, loss}, {{"kind", "csv"}, {"path", path}, {"eval_path", path}});
+}
+
+TEST_F(LabelledProgram, WritesNumbers) {
+  const std::string program = train_program("numbers", table_recipe("labelled-numbers", {{"op", "huber_loss"}, {"name", "loss"}, {"delta", 0.5}}, false));
+  const std::string pictures = in_programs("labelled-numbers");
+  quietly(program, {"--save", at("s"), "--log", at("log.jsonl")});
+  const json logged = read_log(at("log.jsonl")).lines.back();
+  EXPECT_EQ(keys_of(logged), (std::set<std::string>{"step", "eval_loss", "accuracy", "mae", "rmse"}));
+  EXPECT_EQ(logged["accuracy"], nullptr);
+  EXPECT_LT(logged["mae"], 0.2);
+  EXPECT_GE(logged["rmse"], logged["mae"]);
+  const json judged = json::parse(train(program, {"--resume", at("s"), "--evaluate", "--json", "--quiet"}).out);
+  EXPECT_EQ(judged["labelled"], 2 * kPictures - 1);
+  EXPECT_NEAR(judged["mae"].get<double>(), logged["mae"].get<double>(), 1e-8);
+  const ProcessResult text = train(program, {"--resume", at("s"), "--evaluate"});
+  EXPECT_NE(text.out.find(", mae "), std::string::npos) << text.out;
+  EXPECT_EQ(text.out.find("accuracy"), std::string::npos) << text.out;
+
+  const ProcessResult result = train(program, {"--resume", at("s"), "--predict", pictures, "--predict-to", at("p.csv"), "--json", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const json said = json::parse(result.out);
+  ASSERT_EQ(said.size(), kPictures);
+  EXPECT_EQ(said[0]["values"][1]["name"], "left, half") << "the table's own name, from the snapshot";
+  const std::string written = file_text(at("p.csv"));
+  EXPECT_EQ(written.substr(0, written.find('\n')), "image,all,\"left, half\"");
+  char first[64];
+  std::snprintf(first, sizeof first, "%.9g,%.9g\n", said[0]["values"][0]["value"].get<double>(), said[0]["values"][1]["value"].get<double>());
+  EXPECT_NE(written.find(pictures + "/0.pgm," + first), std::string::npos) << written;
+  EXPECT_EQ(train(program, {"--resume", at("s"), "--predict", pictures, "--predict-to", at("p.npy"), "--quiet"}).status, 0);
+  const std::string numbers = file_text(at("p.npy"));
+  ASSERT_GT(numbers.size(), kPictures * 2 * sizeof(float));
+  float last;
+  std::memcpy(&last, numbers.data() + numbers.size() - sizeof last, sizeof last);
+  EXPECT_EQ(static_cast<double>(last), said.back()["values"][1]["value"].get<double>());
+
+  expect_refusal(program, {"--resume", at("s"), "--predict", pictures, "--predict-to", at("p.txt")}, {"p.txt", "must end in .csv or .npy"}, 2);
+  expect_refusal(program, {"--resume", at("s"), "--evaluate", "--per-class"}, {"--per-class", "classes"}, 2);
+}
+
+TEST_F(LabelledProgram, WritesTheProbabilitiesOfLabels) {
+  const std::string program = train_program("labels", table_recipe("labelled-labels", {{"op", "binary_loss"}, {"name", "loss"}, {"positive_weights", {1, 2}}}, true));
+  const std::string pictures = in_programs("labelled-labels");
+  quietly(program, {"--save", at("s"), "--log", at("log.jsonl")});
+  const json logged = read_log(at("log.jsonl")).lines.back();
+  EXPECT_EQ(keys_of(logged), (std::set<std::string>{"step", "eval_loss", "accuracy", "f1", "label_accuracies"}));
+  EXPECT_EQ(logged["label_accuracies"].size(), 2u);
+  EXPECT_GT(logged["f1"], 0.9);
+  const ProcessResult result = train(program, {"--resume", at("s"), "--predict", pictures, "--json", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  for (const json& picture : json::parse(result.out)) {
+    for (const json& value : picture["values"]) EXPECT_TRUE(value["probability"] >= 0 && value["probability"] <= 1) << value;
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test
