@@ -229,13 +229,26 @@ class Unet(nn.Module):
     self.up2, self.up1 = conv_bn(6 * width, 2 * width, 3, nn.SiLU), conv_bn(3 * width, width, 3, nn.Softplus)
     self.head = nn.Linear(width * 16, kClasses)
 
-  def forward(self, x):
+  def map(self, x):
     a = self.down1(x)
     b = self.down2(F.max_pool2d(a, 2))
     c = self.bottom(F.max_pool2d(b, 2))
     y = self.up2(torch.cat([F.interpolate(c, scale_factor=2, mode="nearest"), b], 1))
-    y = self.up1(torch.cat([F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False), a], 1))
-    return self.head(torch.flatten(F.avg_pool2d(y, 4), 1))
+    return self.up1(torch.cat([F.interpolate(y, scale_factor=2, mode="bilinear", align_corners=False), a], 1))
+
+  def forward(self, x):
+    return self.head(torch.flatten(F.avg_pool2d(self.map(x), 4), 1))
+
+
+class Segmenter(Unet):
+  """The same for a class of each place, of which some have none."""
+
+  def __init__(self, width=6):
+    super().__init__(width)
+    self.head = nn.Conv2d(width, kClasses, 1)
+
+  def forward(self, x):
+    return self.head(self.map(x))
 
 
 class Csp(nn.Module):
@@ -272,7 +285,8 @@ class Yolo(nn.Module):
 
 
 kNets = {"mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
-         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo}
+         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter}
+kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 
 def gradients(net, x, labels):
@@ -312,7 +326,10 @@ def attempt(name, seed):
     for buffer in net.buffers():
       if buffer.dtype == torch.float32:
         buffer.uniform_(0.5, 1.5)
-  x, labels = torch.randn(kBatch, 3, 16, 16), torch.randint(0, kClasses, (kBatch,))
+  is_map = kNets[name] is Segmenter
+  x, labels = torch.randn(kBatch, 3, 16, 16), torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
+  if is_map:
+    labels[torch.rand(labels.shape) < 0.2] = kNoLabel
   loss64, exact = gradients(copy.deepcopy(net).double(), x.double(), labels)
   loss32, own = gradients(copy.deepcopy(net), x, labels)
   _, other = gradients(copy.deepcopy(net).to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last), labels)
@@ -323,6 +340,8 @@ def attempt(name, seed):
     if any(distance(other[key], exact[key]) > 0.6 * bounds[key] for key in exact):
       return None
   golden = {"seed": seed, "has_batch_norm": any(isinstance(module, nn.BatchNorm2d) for module in net.modules())}
+  if is_map:
+    golden["loss"] = "class_loss"
   for key, f64, f32 in (("loss", loss64, loss32), ("evaluation_loss", evaluation(copy.deepcopy(net).double(), x.double(), labels), evaluation(copy.deepcopy(net), x, labels))):
     golden[key + "_f64"] = f64
     golden[key.replace("_loss", "") + "_tolerance"] = max(1e-5 * abs(f64), 10 * abs(f64 - f32))
@@ -364,7 +383,8 @@ def make(name, folder):
     export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
   save_program(copy.deepcopy(net), x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
-  save_file({**tensors, "x": x, "labels": labels.int()}, os.path.join(folder, name + ".safetensors"))
+  labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()
+  save_file({**tensors, "x": x, "labels": labels}, os.path.join(folder, name + ".safetensors"))
   with open(os.path.join(folder, name + ".json"), "w") as file:
     file.write(json.dumps(golden, indent=1) + "\n")
   print(f"{name}: seed {seed}, loss {golden['loss_f64']:.6f}", flush=True)

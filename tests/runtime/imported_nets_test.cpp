@@ -43,15 +43,21 @@ std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name)
 
 // One batch, again and again.
 struct OneBatch {
-  std::vector<float> images;  // [N,H,W,C]
-  std::vector<int32_t> labels;
+  std::vector<float> images;          // [N,H,W,C]
+  std::vector<int32_t> labels = {};   // [N]
+  std::vector<uint8_t> places = {};   // or of maps [N,H,W]
 
   BatchSource source() {
-    return {this, fill, [](void* self, uint64_t) { return static_cast<uint64_t>(static_cast<OneBatch*>(self)->labels.size()); }};
+    return {this, fill, [](void* self, uint64_t) { return static_cast<OneBatch*>(self)->labelled(); }};
+  }
+  uint64_t labelled() const {
+    return labels.size() + places.size() - static_cast<uint64_t>(std::count(places.begin(), places.end(), kIgnoredByte));
   }
   static Status fill(void* self, uint64_t, uint32_t, BatchSink& sink) {
     const OneBatch& batch = *static_cast<OneBatch*>(self);
-    sink.add(batch.images.data(), batch.images.size() * sizeof(float), batch.labels.data(), batch.labels.size());
+    const void* labels = batch.labels.data();
+    if (!batch.places.empty()) labels = batch.places.data();
+    sink.add(batch.images.data(), batch.images.size() * sizeof(float), labels, batch.labels.size() + batch.places.size());
     return ok_status();
   }
 };
@@ -77,11 +83,17 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
  protected:
   ImportedNets() : name_(GetParam().substr(0, GetParam().find('.'))), golden_(json::parse(read_file(kGoldens + name_ + ".json"))), expected_(kGoldens + name_ + ".safetensors") {
     const std::vector<float> images = read_tensor<float>(expected_, "x");  // [N,C,H,W]
-    batch_ = {swapped(images, 3, 16 * 16), read_tensor<int32_t>(expected_, "labels")};
-    const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {}, {}, "", ""});
+    batch_ = {swapped(images, 3, 16 * 16)};
+    const std::string loss = golden_.value("loss", "");
+    if (loss.empty()) {
+      batch_.labels = read_tensor<int32_t>(expected_, "labels");
+    } else {
+      batch_.places = read_tensor<uint8_t>(expected_, "labels");
+    }
+    const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {.classes = 0, .inputs = {}, .loss = loss}, {}, "", ""});
     EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
     recipe_ = read_recipe(folder_.file("net.json"));
-    recipe_.batch = static_cast<int>(batch_.labels.size());
+    recipe_.batch = static_cast<int>(expected_.tensors().at("x").shape[0]);
   }
 
   // The newer exporter folds batch-norms into convolutions, and computes with some parameters before it writes them, so that their names are lost.
