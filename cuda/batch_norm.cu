@@ -280,6 +280,24 @@ __global__ void __launch_bounds__(kBlockThreads) normalise(const Normalise<Store
   }
 }
 
+// dx = dy gamma / sqrt(running_var + epsilon).
+template <uint32_t kWidth, typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) scale_gradient(const BatchNormBackwardDataArgsOf<Stored> args, CudaRowChunks chunks) {
+  const ColumnTile<kWidth> tile(args.C);
+  if (!tile.works()) return;
+  const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
+  const Pack<kWidth> variance = load_pack<kWidth>(args.running_var + c), gamma = load_pack<kWidth>(args.gamma + c);
+  Pack<kWidth> scale;
+  REPRISE_UNROLL
+  for (uint32_t k = 0; k < kWidth; ++k) scale.at[k] = 1.0f / sqrtf(variance.at[k] + args.epsilon) * gamma.at[k];
+  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    Pack<kWidth> dx = load_pack<kWidth>(args.dy + r * C + c);
+    REPRISE_UNROLL
+    for (uint32_t k = 0; k < kWidth; ++k) dx.at[k] *= scale.at[k];
+    store_pack(args.dx + r * C + c, dx);
+  }
+}
+
 // ---- group-norm: block (x, y) takes tile x of the channels of one chunk of one sample ----
 
 // Chunks of the pixels of N samples, the first sample's first; its channels are G groups of D.
@@ -597,6 +615,14 @@ Status cuda_batch_norm_inference(const KernelContext& context, const BatchNormIn
 }
 
 template <typename Stored>
+Status cuda_batch_norm_backward_data(const KernelContext& context, const BatchNormBackwardDataArgsOf<Stored>& args) {
+  const auto kernel = is_wide<Stored>(args.C) ? scale_gradient<kPackWidth<Stored>, Stored> : scale_gradient<1, Stored>;
+  const CudaRowChunks chunks = writing_chunks(args.M);
+  REPRISE_LAUNCH(kernel, tile_grid(args.C, chunks), kBlockThreads, context.queue, args, chunks);
+  return launch_status();
+}
+
+template <typename Stored>
 Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
   constexpr uint32_t kWide = kPackWidth<Stored>;
   if (is_wide<Stored>(args.C)) {
@@ -620,6 +646,7 @@ REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_forward, BatchNormForwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_norm_add_relu_forward, NormAddReluArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_inference, BatchNormInferenceArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_backward, BatchNormBackwardArgs)
+REPRISE_CUDA_INSTANTIATE(cuda_batch_norm_backward_data, BatchNormBackwardDataArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_group_norm_forward, GroupNormForwardArgs)
 REPRISE_CUDA_INSTANTIATE(cuda_group_norm_backward, GroupNormBackwardArgs)
 

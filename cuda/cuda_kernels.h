@@ -50,6 +50,8 @@ template <typename Stored>
 Status cuda_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_batch_norm_backward_data(const KernelContext& context, const BatchNormBackwardDataArgsOf<Stored>& args);
 // Of at most 65535 samples: a launch of more fails.
 template <typename Stored>
 Status cuda_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args);
@@ -183,6 +185,7 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<BatchNormForward, Stored, cuda_batch_norm_forward<Stored>>();
   table.set<BatchNormInference, Stored, cuda_batch_norm_inference<Stored>>();
   table.set<BatchNormBackward, Stored, cuda_batch_norm_backward<Stored>>();
+  table.set<BatchNormBackwardData, Stored, cuda_batch_norm_backward_data<Stored>>();
   table.set<NormReluBackward, Stored, cuda_batch_norm_backward<Stored>>();
   table.set<NormAddReluForward, Stored, cuda_norm_add_relu_forward<Stored>>();
   table.set<GroupNormForward, Stored, cuda_group_norm_forward<Stored>>();

@@ -543,6 +543,23 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
   return ok_status();
 }
 
+// As inference of dy would be, with a mean and a beta of zero.
+template <typename Stored>
+Status cpu_batch_norm_backward_data(const KernelContext& context, const BatchNormBackwardDataArgsOf<Stored>& args) {
+  static constexpr float kZeros[kTile] = {};
+  const VectorLevel level = cpu_machine(context).level;
+  for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
+    float rstd[kTile];
+    const Partition tiles{args.C, kTile};
+    for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
+      const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
+      for (uint64_t c = 0; c < n; ++c) rstd[c] = 1.0f / std::sqrt(args.running_var[channel + c] + args.epsilon);
+      normalise<Stored>(level, {args.dx + channel, args.dy + channel, {kZeros, rstd, args.gamma + channel, kZeros}, args.C, n, nullptr}, begin, end);
+    }
+  });
+  return ok_status();
+}
+
 template <typename Stored>
 Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
@@ -605,6 +622,7 @@ REPRISE_INSTANTIATE(cpu_batch_norm_forward, BatchNormForwardArgs)
 REPRISE_INSTANTIATE(cpu_norm_add_relu_forward, NormAddReluArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_inference, BatchNormInferenceArgs)
 REPRISE_INSTANTIATE(cpu_batch_norm_backward, BatchNormBackwardArgs)
+REPRISE_INSTANTIATE(cpu_batch_norm_backward_data, BatchNormBackwardDataArgs)
 REPRISE_INSTANTIATE(cpu_group_norm_forward, GroupNormForwardArgs)
 REPRISE_INSTANTIATE(cpu_group_norm_backward, GroupNormBackwardArgs)
 

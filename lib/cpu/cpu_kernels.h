@@ -29,6 +29,8 @@ Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInf
 template <typename Stored>
 Status cpu_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_batch_norm_backward_data(const KernelContext& context, const BatchNormBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_group_norm_backward(const KernelContext& context, const GroupNormBackwardArgsOf<Stored>& args);
@@ -183,6 +185,7 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<BatchNormForward, Stored, cpu_batch_norm_forward<Stored>>();
   table.template set<BatchNormInference, Stored, cpu_batch_norm_inference<Stored>>();
   table.template set<BatchNormBackward, Stored, cpu_batch_norm_backward<Stored>>();
+  table.template set<BatchNormBackwardData, Stored, cpu_batch_norm_backward_data<Stored>>();
   table.template set<NormReluBackward, Stored, cpu_batch_norm_backward<Stored>>();
   table.template set<NormAddReluForward, Stored, cpu_norm_add_relu_forward<Stored>>();
   table.template set<GroupNormForward, Stored, cpu_group_norm_forward<Stored>>();

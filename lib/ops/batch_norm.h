@@ -54,6 +54,17 @@ struct BatchNormInferenceArgsOf {
   uint32_t C;
   float epsilon;
 };
+// The gradient of batch-norm by running statistics, which are constants: dx = dy gamma / sqrt(running_var + epsilon).
+template <typename Stored>
+struct BatchNormBackwardDataArgsOf {
+  Stored* dx;        // [M,C]; may be dy
+  const Stored* dy;  // [M,C]
+  const float* running_var;
+  const float* gamma;
+  uint64_t M;
+  uint32_t C;
+  float epsilon;
+};
 template <typename Stored>
 struct BatchNormBackwardArgsOf {
   Stored* dx;      // [M,C]; may be dy
@@ -232,6 +243,27 @@ struct BatchNormBackward {
   }
 };
 
+// Of batch-norm.inference, where a training normalises by running statistics (tools/graph/graph.h).
+struct BatchNormBackwardData {
+  enum : uint32_t { kDx, kDy, kRunningVar, kGamma, kArity };
+
+  static constexpr Fault fault(const ShapedCall& c) {
+    if (c.attribute<NormAttribute>().count != c[kDy].leading_elements()) return Fault::kAttribute;
+    return shape::require(shape::same_rows(c[kDx], c[kDy]) && shape::are_vectors(c, kRunningVar, 2, c[kDy].last_dimension()));
+  }
+  static constexpr const char* kSynopsis = "dx = dy gamma / sqrt(running_var + epsilon)";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kBatchNorm, .pass = Pass::kBackwardData, .name = "batch_norm.backward_data", .attribute = kAttributeKind<NormAttribute>,
+      .in_place_output = kDx, .in_place_input = kDy,
+      .arguments = {contract::act_out("dx[N,H,W,C]"), contract::act_in("dy[N,H,W,C]"), contract::in("running_var[C]"), contract::in("gamma[C]")},
+      .shape_fault = fault};
+  template <typename Stored>
+  static BatchNormBackwardDataArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dx = c.pointer<Stored>(kDx), .dy = c.pointer<Stored>(kDy), .running_var = c.f32(kRunningVar), .gamma = c.f32(kGamma),
+            .M = c.leading(kDy), .C = c.last(kDy), .epsilon = c.attribute<NormAttribute>().epsilon};
+  }
+};
+
 // Batch-norm's backward from the gradient of a = relu(norm(x)).
 struct NormReluBackward {
   enum : uint32_t { kDx, kDgamma, kDbeta, kX, kMean, kRstd, kGamma, kBeta, kDa, kScratch, kArity };
@@ -345,6 +377,6 @@ struct GroupNormBackward {
 };
 
 using BatchNormKernels = TypeList<BatchNormStatistics, BatchNormRunning, BatchNormForward, BatchNormInference, BatchNormBackward,
-                                  NormReluBackward, NormAddReluForward, GroupNormForward, GroupNormBackward>;
+                                  BatchNormBackwardData, NormReluBackward, NormAddReluForward, GroupNormForward, GroupNormBackward>;
 
 }  // namespace reprise

@@ -134,8 +134,17 @@ class Derivation {
     define(n, application(n, Pass::kForward, inputs));
   }
 
+  // By running statistics, as evaluation has it, and as training where gamma stays what it is.
+  Application normal_by_running(const Node& n) {
+    return application(n, Pass::kInference, {value(n.inputs[0]), value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
+  }
+
   void batch_norm(const Node& n) {
     const Term x = value(n.inputs[0]);
+    if (!trains(n.parameters[0])) {
+      value_[n.outputs[0]] = terms_.output(normal_by_running(n), 0, form(n.outputs[0]));
+      return;
+    }
     const Application statistics = application(n, Pass::kStatistics, {x});
     const Term mean = value_[n.outputs[1]] = terms_.output(statistics, 0, form(n.outputs[1]));
     const Term rstd = value_[n.outputs[2]] = terms_.output(statistics, 1, form(n.outputs[2]));
@@ -224,14 +233,12 @@ class Derivation {
         return contribute(x, call, 0);
       }
       case Op::kBatchNorm:
+        if (trains(n.parameters[0])) return normal(n, dy);
+        contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
+        return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.buffers[1]), value(n.parameters[0])}), 0);
       case Op::kGroupNorm:
-      case Op::kLayerNorm: {
-        const Application call = application(
-            n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});
-        contribute_weight(n.parameters[0], call, 1);
-        contribute_weight(n.parameters[1], call, 2);
-        return contribute(x, call, 0);
-      }
+      case Op::kLayerNorm:
+        return normal(n, dy);
       case Op::kRmsNorm: {
         const Application call = application(n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.parameters[0]), dy});
         contribute_weight(n.parameters[0], call, 1);
@@ -286,6 +293,15 @@ class Derivation {
       default:
         throw std::logic_error("expected_terms: no chain rule for " + n.name);
     }
+  }
+
+  // Of a norm by moments of x.
+  void normal(const Node& n, Term dy) {
+    const Application call =
+        application(n, Pass::kBackward, {value(n.inputs[0]), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});
+    contribute_weight(n.parameters[0], call, 1);
+    contribute_weight(n.parameters[1], call, 2);
+    contribute(n.inputs[0], call, 0);
   }
 
   // Along the one dimension that the parts do not share with y each gets what of dy has its place.
@@ -493,10 +509,7 @@ class Derivation {
       if (n.op == Op::kDropout) {
         value_[n.outputs[0]] = x;
       } else if (n.op == Op::kBatchNorm) {
-        const Application call =
-            application(n, Pass::kInference,
-                        {x, value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
-        value_[n.outputs[0]] = terms_.output(call, 0, form(n.outputs[0]));
+        value_[n.outputs[0]] = terms_.output(normal_by_running(n), 0, form(n.outputs[0]));
       } else if (n.op == Op::kAttention) {
         Application call = application(n, Pass::kForward, {x, document_start(n)});
         AttentionAttribute silent = graph_.attributes.of<AttentionAttribute>()[n.attribute];

@@ -129,6 +129,7 @@ std::vector<NetworkCase> cases() {
           {"basic, stem and first stage frozen", resnet_recipe(R"(, "freeze": ["conv1*", "bn1*", "layer1*"])")},
           {"bottleneck, every batch-norm frozen",
            resnet_recipe(thrice + R"(, "freeze": ["*bn*", "*downsample.1*"])", "bottleneck")},
+          {"basic, only biases train", resnet_recipe(R"(, "freeze": ["*.weight"])")},
           {"basic, only the head trains", resnet_recipe(R"(, "freeze": ["conv*", "bn*", "layer*"])")},
           {"imagenet stem", imagenet_recipe("")},
           {"imagenet stem thrice", imagenet_recipe(thrice + R"(, "clip_norm": 0.5, "freeze": ["*conv2*"])")},

@@ -269,7 +269,7 @@ class SemanticMutantMaker {
     change("another padding behind", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad_right; });
     change("another dilation", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.dilation_w; });
     change("another number of groups", of({Op::kConv}), [](WindowAttribute& a) { ++a.groups; });
-    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference}), [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference, Pass::kBackwardData}), [](NormAttribute& a) { a.epsilon *= 2; });
     const auto takes_statistics = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
       return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);

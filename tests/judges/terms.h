@@ -102,6 +102,7 @@ inline constexpr IgnoredField kIgnoredFields[] = {
     {kKernelIndex<BatchNormForward>, "epsilon"},
     {kKernelIndex<BatchNormForward>, "momentum"},
     {kKernelIndex<BatchNormInference>, "momentum"},
+    {kKernelIndex<BatchNormBackwardData>, "momentum"},
     {kKernelIndex<BatchNormBackward>, "epsilon"},
     {kKernelIndex<BatchNormBackward>, "momentum"},
     {kKernelIndex<NormReluBackward>, "epsilon"},

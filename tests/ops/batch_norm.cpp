@@ -96,6 +96,8 @@ void add_batch_norm(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint32
   table.add<Inference>(tag, {{Inference::kY, x}, {Inference::kX, x}, {Inference::kRunningMean, c}, {Inference::kRunningVar, c},
                              {Inference::kGamma, c}, {Inference::kBeta, c}}, norm).data = data;
   add_backward(table, tag, x, c, norm, data);
+  using BackwardData = BatchNormBackwardData;
+  table.add<BackwardData>(tag, {{BackwardData::kDx, x}, {BackwardData::kDy, x}, {BackwardData::kRunningVar, c}, {BackwardData::kGamma, c}}, norm).data = data;
   table.add<AddRelu>(tag, {{AddRelu::kY, x}, {AddRelu::kX, x}, {AddRelu::kB, x}, {AddRelu::kMean, c}, {AddRelu::kRstd, c},
                            {AddRelu::kGamma, c}, {AddRelu::kBeta, c}}, norm).data = data;
   // A gradient jumps at relu's kink, and from there offset data in bf16 has too few values to keep away, constant data too large an rstd.
@@ -171,6 +173,7 @@ void fit_batch_norm(CaseDraft& draft) {
     case Pass::kInference:
       shape_norm_input(draft, BatchNormInference::kX);
       return make_positive(draft.value(BatchNormInference::kRunningVar));
+    case Pass::kBackwardData: return make_positive(draft.value(BatchNormBackwardData::kRunningVar));
     default: return fit_with_moments<BatchNormBackward>(draft);
   }
 }
@@ -260,6 +263,12 @@ void expect_inference(Oracle& o) {
   o.expect(A::kY, {batch_norm_forward(x, moments, gamma, beta), batch_norm_forward_magnitude(x, moments, gamma, beta), 6});
 }
 
+void expect_backward_data(Oracle& o) {
+  using A = BatchNormBackwardData;
+  const Array dx = o.value(A::kDy) * o.value(A::kGamma) / xt::sqrt(o.value(A::kRunningVar) + o.c.as<NormAttribute>().epsilon);
+  o.expect(A::kDx, {dx, magnitudes(dx), 6});
+}
+
 void expect_statistics(Oracle& o) {
   using A = BatchNormStatistics;
   const ExpectedStatistics statistics = expected_statistics(o.value(A::kX), o.c.as<NormAttribute>().epsilon);
@@ -311,6 +320,7 @@ void expect(Oracle& o) {
     case Pass::kRunning: return expect_running(o);
     case Pass::kForward: return o.expect(Forward::kY, {normalised_input<Forward>(o), normalised_input_magnitude<Forward>(o), 4});
     case Pass::kInference: return expect_inference(o);
+    case Pass::kBackwardData: return expect_backward_data(o);
     default: return expect_backward<BatchNormBackward>(o, o.value(BatchNormBackward::kDy));
   }
 }
@@ -340,8 +350,19 @@ Differentiable slope_of(const KernelCase& c, CaseData& data, const Array& beta, 
           }};
 }
 
+// Of inference, whose mean and beta may be any: the slope does not hang on them.
+Differentiable slope_by_running(const KernelCase& c, const std::vector<Array>& v) {
+  using A = BatchNormBackwardData;
+  const double epsilon = c.as<NormAttribute>().epsilon;
+  return {{random_like(c.tensor(A::kDx), c.id)}, {A::kDx}, [&v, epsilon](const auto& at) {
+            const Moments moments{v[A::kGamma] - 0.5, 1.0 / xt::sqrt(v[A::kRunningVar] + epsilon)};
+            return dot(v[A::kDy], batch_norm_forward(at[0], moments, v[A::kGamma], Array(v[A::kGamma] + 0.25)));
+          }};
+}
+
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   if (c.op == Op::kGroupNorm) return group_norm_slope(data.values);
+  if (c.pass == Pass::kBackwardData) return slope_by_running(c, data.values);
   using Plain = BatchNormBackward;
   using Relu = NormReluBackward;
   const std::vector<Array>& v = data.values;
@@ -375,7 +396,26 @@ Status normalise_by(const KernelContext& k, const GroupForward& a, const F& of) 
   return status;
 }
 
+// dy `scale(c)` where the kernel has its own.
+template <typename F>
+Status scale_by(const BatchNormBackwardDataArgsOf<float>& a, const F& scale) {
+  for (uint64_t i = 0; i < a.M * a.C; ++i) a.dx[i] = a.dy[i] * scale(i % a.C);
+  return ok_status();
+}
+
 constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<BatchNormBackwardData, [](const KernelContext&, const BatchNormBackwardDataArgsOf<float>& a) {
+      return scale_by(a, [&](uint64_t c) { return a.gamma[c] / std::sqrt(a.running_var[c]); });
+    }>("batch_norm_gradient_by_running_statistics_without_epsilon"),
+    wrong_kernel<BatchNormBackwardData, [](const KernelContext&, const BatchNormBackwardDataArgsOf<float>& a) {
+      return scale_by(a, [&](uint64_t c) { return 1 / std::sqrt(a.running_var[c] + a.epsilon); });
+    }>("batch_norm_gradient_by_running_statistics_without_gamma"),
+    wrong_kernel<BatchNormBackwardData, [](const KernelContext&, const BatchNormBackwardDataArgsOf<float>& a) {
+      return scale_by(a, [&](uint64_t c) { return a.gamma[c] / (a.running_var[c] + a.epsilon); });
+    }>("batch_norm_gradient_by_running_variance_without_its_root"),
+    wrong_kernel<BatchNormBackwardData, [](const KernelContext&, const BatchNormBackwardDataArgsOf<float>& a) {
+      return scale_by(a, [&](uint64_t c) { return a.gamma[(c + 1) % a.C] / std::sqrt(a.running_var[c] + a.epsilon); });
+    }>("batch_norm_gradient_by_running_statistics_of_the_next_channel"),
     wrong_kernel<GroupNormForward, [](const KernelContext& k, const GroupForward& a) {
       GroupForward without = a;
       without.epsilon = 0;

@@ -94,6 +94,24 @@ TEST(Fold, AnAdditionWithItsReluTakesTheNormOfItsFirstInput) {
   EXPECT_EQ(net.forward(), (Names{"conv.forward", "conv.forward", "batch_norm.forward", "norm_add_relu.forward"}));
 }
 
+// A norm whose gamma is frozen takes no statistics, of x or of its convolution, and no ReLU: it reads State alone, and so does its backward.
+TEST(Fold, ANormByRunningStatisticsStaysByItself) {
+  for (const bool beta_trains : {false, true}) {
+    Net net;
+    Graph& g = net.graph;
+    g.labels = g.add_value("labels", ValueKind::kLabels, {2}, DType::kI32);
+    const ValueId a = g.relu(net.norm(g.conv(net.x, "conv1", 16, kThree), "bn"), "relu");
+    g.loss_head(g.global_pool(g.conv(a, "conv2", 16, kThree), "pool"), "head", g.parameter("head.weight", {3, 16}, InitKind::kConstant, 1), kNoValue);
+    for (Value& value : g.values) value.trainable = value.trainable && value.name != "bn.weight" && (beta_trains || value.name != "bn.bias");
+    const Folded folded(g);
+    EXPECT_EQ(names_of(folded.forward), (Names{"conv.forward", "conv.forward", "batch_norm.inference", "relu.forward", "conv.forward", "global_pool.forward"}));
+    const Names backward = names_of(folded.backward);
+    EXPECT_EQ(count_of(backward, "batch_norm.backward_data"), 1u);
+    EXPECT_EQ(count_of(backward, "linear.backward_bias"), beta_trains ? 1u : 0u);
+    EXPECT_EQ(count_of(backward, "batch_norm.backward") + count_of(backward, "norm_relu.backward"), 0u);
+  }
+}
+
 TEST(Fold, WhatOthersReadStays) {
   const Names plain = {"conv.forward", "batch_norm.forward", "relu.forward", "conv.forward"};
   Net pooled, shared;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -539,6 +540,107 @@ TEST(GroupNorm, GradientsAreThoseOfTheWholeNetwork) {
 TEST(GroupNorm, TrainsWithTheSameBitsUnderEverySchedule) {
   for (const DType stored : {DType::kF32, DType::kBf16}) {
     expect_same_bits_under_every_schedule(group_norm_recipe(stored), GroupNormNetwork::build(stored), GroupNormNetwork::source());
+  }
+}
+
+// ---- batch-norms by running statistics in a network ----
+
+// Between a convolution that trains and one that does not: a norm that is frozen, one of which beta trains, and one that trains whole, whose
+// statistics are the batch's. The running statistics begin as what no batch has.
+struct HeldNormNetwork {
+  static constexpr uint32_t kN = 3, kH = 5, kW = 4, kIn = 3, kC = 6, kClasses = 4;
+  static constexpr size_t kPixels = size_t{kN} * kH * kW;
+  static constexpr float kEpsilon = 1e-3f, kMean = 0.125f, kVariance = 0.375f;
+
+  static Graph build(DType stored) {
+    Graph g(stored);
+    g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
+    g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
+    const auto layer = [&g](ValueId x, const std::string& n) {
+      return g.relu(g.batch_norm(g.conv(x, "conv" + n, kC, {1, 1, 1, 0}), "bn" + n, kEpsilon), "relu" + n);
+    };
+    const ValueId x = layer(g.input, "1");
+    g.cut(x);
+    const ValueId y = g.add(layer(x, "2"), x, "unit");
+    g.cut(y);
+    const ValueId pooled = g.global_pool(layer(y, "3"), "pool");
+    g.loss_head(pooled, "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
+    const std::set<std::string> frozen = {"bn1.weight", "bn1.bias", "conv2.weight", "bn2.weight"};
+    for (Value& value : g.values) {
+      value.trainable = value.trainable && frozen.count(value.name) == 0;
+      if (value.name.ends_with("running_mean")) value.init_scale = kMean;
+      if (value.name.ends_with("running_var")) value.init_scale = kVariance;
+    }
+    return g;
+  }
+};
+
+// The same in double: the running statistics are numbers, those of "bn3" the batch's.
+class HeldNormReference {
+ public:
+  explicit HeldNormReference(const ParametersInDouble& parameters) : parameters_(parameters) {}
+
+  double loss() const {
+    const std::vector<float> images = GroupNormNetwork::images();
+    const Numbers x = layer(Numbers(images.begin(), images.end()), "1", true);
+    Numbers unit = layer(x, "2", true);
+    for (size_t i = 0; i < x.size(); ++i) unit[i] += x[i];
+    const Numbers z = layer(unit, "3", false);
+    const int32_t labels[N::kN] = {2, 0, 3};
+    const size_t sample = z.size() / N::kN;
+    double total = 0;
+    for (size_t n = 0; n < N::kN; ++n) {
+      Numbers logits(N::kClasses);
+      double sum = 0;
+      for (size_t k = 0; k < N::kClasses; ++k) {
+        for (size_t i = 0; i < sample; ++i) logits[k] += z[n * sample + i] / (N::kH * N::kW) * parameters_.at("head.weight")[k * N::kC + i % N::kC];
+        sum += std::exp(logits[k]);
+      }
+      total += std::log(sum) - logits[static_cast<size_t>(labels[n])];
+    }
+    return total / N::kN;
+  }
+
+ private:
+  using N = HeldNormNetwork;
+
+  Numbers layer(const Numbers& x, const std::string& n, bool is_held) const {
+    const Numbers &w = parameters_.at("conv" + n + ".weight"), &gamma = parameters_.at("bn" + n + ".weight"), &beta = parameters_.at("bn" + n + ".bias");
+    const size_t in = w.size() / N::kC;
+    Numbers y(N::kPixels * N::kC), mean(N::kC, is_held ? double{N::kMean} : 0), variance(N::kC, is_held ? double{N::kVariance} : 0);
+    for (size_t i = 0; i < y.size(); ++i) {
+      for (size_t c = 0; c < in; ++c) y[i] += x[i / N::kC * in + c] * w[i % N::kC * in + c];
+    }
+    for (size_t i = 0; i < y.size() && !is_held; ++i) mean[i % N::kC] += y[i] / N::kPixels;
+    for (size_t i = 0; i < y.size() && !is_held; ++i) variance[i % N::kC] += std::pow(y[i] - mean[i % N::kC], 2) / N::kPixels;
+    for (size_t i = 0; i < y.size(); ++i) {
+      const size_t c = i % N::kC;
+      y[i] = std::max(0.0, (y[i] - mean[c]) / std::sqrt(variance[c] + double{N::kEpsilon}) * gamma[c] + beta[c]);
+    }
+    return y;
+  }
+
+  const ParametersInDouble& parameters_;
+};
+
+TEST(HeldNorm, GradientsAreThoseOfTheWholeNetwork) {
+  expect_gradients_of_the_loss(group_norm_recipe(DType::kF32), HeldNormNetwork::build(DType::kF32), GroupNormNetwork::source(),
+                               [](const ParametersInDouble& parameters) { return HeldNormReference(parameters).loss(); }, 10);
+}
+
+TEST(HeldNorm, TrainsWithTheSameBitsUnderEveryScheduleAndKeepsItsStatistics) {
+  for (const DType stored : {DType::kF32, DType::kBf16}) {
+    const Recipe recipe = group_norm_recipe(stored);
+    const Graph network = HeldNormNetwork::build(stored);
+    expect_same_bits_under_every_schedule(recipe, network, GroupNormNetwork::source());
+    const PlannedRun run = plan_run(recipe, network, "optimal", 0);
+    const RunResult after = train_plan(run.planned.plan, GroupNormNetwork::source(), {.steps = 3});
+    for (const char* name : {"bn1", "bn2", "bn3"}) {
+      const bool is_held = name != std::string("bn3");
+      const std::vector<float> mean(HeldNormNetwork::kC, HeldNormNetwork::kMean), variance(HeldNormNetwork::kC, HeldNormNetwork::kVariance);
+      EXPECT_EQ(state_values(run.planned.plan, after, name + std::string(".running_mean")) == mean, is_held) << name;
+      EXPECT_EQ(state_values(run.planned.plan, after, name + std::string(".running_var")) == variance, is_held) << name;
+    }
   }
 }
 

@@ -98,6 +98,37 @@ TEST(TrainingRules, FrozenWeightsStayAndCostNothing) {
   EXPECT_TRUE(train_plan(least.planned.plan, top, {.steps = 5}).losses == after.losses);
 }
 
+size_t rows_of(const OwnedPlan& plan, const std::string& kernel) {
+  const std::vector<Row>& rows = plan.programs[0].rows;
+  return static_cast<size_t>(std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return kernel_info(row.op, row.pass).name == kernel; }));
+}
+
+// Biases alone (Cai et al. 2020, "TinyTL"): batch-norms go by running statistics, no weight has a gradient, and of the forward nothing but what a
+// ReLU's and the pool's gradients read is kept.
+TEST(TrainingRules, BiasesAloneTrainByRunningStatistics) {
+  const Recipe all = recipe_from(resnet_recipe()), biases = recipe_from(resnet_recipe(R"(, "freeze": ["*.weight"])"));
+  const PlannedRun trained = plan_run(all, "none"), run = plan_run(biases, "none");
+  const OwnedPlan& plan = run.planned.plan;
+  EXPECT_LT(plan.arena_bytes, trained.planned.plan.arena_bytes);
+  for (const char* kernel : {"batch_norm.statistics", "batch_norm.running", "batch_norm.backward", "norm_relu.backward", "conv.backward_weight"}) {
+    EXPECT_GT(rows_of(trained.planned.plan, kernel) + rows_of(trained.planned.plan, "norm_relu.backward"), 0u) << kernel;
+    EXPECT_EQ(rows_of(plan, kernel), 0u) << kernel;
+  }
+  EXPECT_EQ(rows_of(plan, "batch_norm.backward_data"), 12u);  // of 13 norms all but the stem's, below which nothing trains
+  const RunResult before = train_plan(plan, biases, {.steps = 0}), after = train_plan(plan, biases, {.steps = 5});
+  for (const StateTensor& state : plan.state) {
+    const std::string name = state.name;
+    if (name.ends_with(".weight") || name.ends_with("running_mean") || name.ends_with("running_var")) {
+      EXPECT_EQ(state_values(plan, before, name), state_values(plan, after, name)) << name;
+    }
+    if (name.ends_with(".bias")) {
+      EXPECT_NE(state_values(plan, before, name), state_values(plan, after, name)) << name;
+    }
+  }
+  const PlannedRun least = plan_run(biases, "optimal", 0);
+  EXPECT_TRUE(train_plan(least.planned.plan, biases, {.steps = 5}).losses == after.losses);
+}
+
 // A released gradient needs no room of its own between steps; weights are those of the unreleased run.
 TEST(TrainingRules, GradientReleaseGivesTheSameWeights) {
   for (const bool gpt : {false, true}) {

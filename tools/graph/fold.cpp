@@ -216,7 +216,7 @@ void want_statistics(Graph& graph) {
   std::map<ValueId, Node*> writer;  // of the link that the nodes belong to
   for (Node& node : graph.nodes) {
     const bool ends_link = !node.outputs.empty() && is_boundary(graph, node.outputs[0]);
-    const auto found = node.op == Op::kBatchNorm ? writer.find(node.inputs[0]) : writer.end();
+    const auto found = node.op == Op::kBatchNorm && !uses_running_statistics(graph, node) ? writer.find(node.inputs[0]) : writer.end();
     if (found != writer.end()) {
       WindowAttribute window = graph.attributes.of<WindowAttribute>()[found->second->attribute];
       window.statistics_epsilon = graph.attributes.of<NormAttribute>()[node.attribute].epsilon;

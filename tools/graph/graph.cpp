@@ -279,6 +279,8 @@ ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, flo
   return y;
 }
 
+bool uses_running_statistics(const Graph& graph, const Node& batch_norm) { return !graph.values[batch_norm.parameters[0]].trainable; }
+
 ValueId Graph::group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon) {
   const NodeRules rules(*this, Op::kGroupNorm, name);
   const Tensor in = rules.image(x);

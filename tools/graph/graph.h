@@ -270,6 +270,10 @@ class Graph {
   std::map<ValueId, Node> leaves_;     // what learned() answered, and its node as the latest reader has it; before the first one without an output
 };
 
+// Whether a batch-norm normalises by its running statistics in training, too, and leaves them as they are: where gamma, its "NAME.weight", is
+// frozen. So its backward reads State alone; beta may be trained all the same. Known when the graph's parameters are marked.
+bool uses_running_statistics(const Graph& graph, const Node& batch_norm);
+
 // "conv" of "conv.forward".
 std::string op_name(Op op);
 

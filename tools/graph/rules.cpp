@@ -24,7 +24,15 @@ Call linear_call(const Node& n) {
                  n.attribute);
 }
 
-std::vector<Call> batch_norm_calls(const Node& n) {
+Call inference_call(const Node& n) {
+  using A = BatchNormInference;
+  return call<A>({{A::kY, n.outputs[0]}, {A::kX, n.inputs[0]}, {A::kRunningMean, n.buffers[0]}, {A::kRunningVar, n.buffers[1]}, {A::kGamma, n.parameters[0]},
+                  {A::kBeta, n.parameters[1]}},
+                 n.attribute);
+}
+
+std::vector<Call> batch_norm_calls(const Graph& graph, const Node& n) {
+  if (uses_running_statistics(graph, n)) return {inference_call(n)};
   const ValueId x = n.inputs[0], mean = n.outputs[1], rstd = n.outputs[2];
   using S = BatchNormStatistics;
   Call statistics = call<S>({{S::kMean, mean}, {S::kRstd, rstd}, {S::kX, x}}, n.attribute);
@@ -114,7 +122,7 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
       using A = ConvTransposeForward;
       return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kW, p[0]}, {A::kB, p[1]}}, n.attribute)};
     }
-    case Op::kBatchNorm: return batch_norm_calls(n);
+    case Op::kBatchNorm: return batch_norm_calls(graph, n);
     case Op::kDora: return dora_calls(n);
     case Op::kRelu: return {unary_call<ReluForward>(n)};
     case Op::kGelu: return {unary_call<GeluForward>(n)};
@@ -213,10 +221,9 @@ std::vector<Call> evaluation_calls(Graph& graph) {
     if (n.op == Op::kDropout) {
       same[n.outputs[0]] = resolve(n.inputs[0]);
     } else if (n.op == Op::kBatchNorm) {
-      using A = BatchNormInference;
-      calls.push_back(call<A>({{A::kY, n.outputs[0]}, {A::kX, resolve(n.inputs[0])}, {A::kRunningMean, n.buffers[0]}, {A::kRunningVar, n.buffers[1]},
-                               {A::kGamma, n.parameters[0]}, {A::kBeta, n.parameters[1]}},
-                              n.attribute));
+      Call call = inference_call(n);
+      call.arguments[BatchNormInference::kX] = resolve(n.inputs[0]);
+      calls.push_back(call);
     } else if (is_loss(n.op)) {
       for (Call& call : evaluated_loss(graph, n, resolve(n.inputs[0]))) calls.push_back(std::move(call));
     } else {
@@ -445,7 +452,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kConvTranspose: return transposed_convolution(n, dy);
     case Op::kLinear: return linear(n, dy);
     case Op::kDora: return dora(n, dy);
-    case Op::kBatchNorm:
+    case Op::kBatchNorm: return uses_running_statistics(graph_, n) ? running_batch_norm(n, dy) : normalisation(n, dy);
     case Op::kGroupNorm:
     case Op::kLayerNorm: return normalisation(n, dy);
     case Op::kRelu:
@@ -651,6 +658,14 @@ void BackwardBuilder::normalisation(const Node& n, ValueId dy) {
   weight_gradient(n.parameters[0], norm, A::kDgamma);
   weight_gradient(n.parameters[1], norm, A::kDbeta);
   write(n.inputs[0], norm, A::kDx, n.op == Op::kLayerNorm);
+}
+
+// The bias's gradient first: dx may take the room of dy.
+void BackwardBuilder::running_batch_norm(const Node& n, ValueId dy) {
+  bias_gradient(n.parameters[1], dy);
+  using A = BatchNormBackwardData;
+  if (!needs_gradient_[n.inputs[0]]) return;
+  write(n.inputs[0], call<A>({{A::kDx, kNoValue}, {A::kDy, dy}, {A::kRunningVar, n.buffers[1]}, {A::kGamma, n.parameters[0]}}, n.attribute), A::kDx, false);
 }
 
 void BackwardBuilder::loss(const Node& n) {

@@ -67,6 +67,7 @@ class BackwardBuilder {
   void dora(const Node& node, ValueId dy);
   void concat(const Node& node, ValueId dy);
   void normalisation(const Node& node, ValueId dy);
+  void running_batch_norm(const Node& node, ValueId dy);
   void loss(const Node& node);
   ValueId row_weights(const Node& node);
   ValueId fresh_gradient(ValueId v);

@@ -91,7 +91,7 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   recipe.gradient_release = recipe.optimizer.update == Op::kAdafactor && recipe.optimizer.small;
   fields.read("gradient_release", recipe.gradient_release,
               {"Updates each weight after its gradient's last write; not with clip_norm or accumulate"});
-  fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names"});
+  fields.read("freeze", recipe.freeze, {"Patterns of the parameters that are not trained; `reprise parameters` lists the names. A batch-norm whose weight is one normalises by its running statistics"});
   if (fields.has("weights")) recipe.weights = read_weights(fields.object("weights", {"How what is not trained lies in memory", "", "as the model's file stores it"}));
   if (fields.has("trained")) recipe.trained = read_trained(fields.object("trained", {"How what is trained lies in memory", "", "as f32"}));
   if (fields.has_value("lora")) recipe.lora = read_lora(fields.object("lora", {"Trains low-rank adapters beside the model, whose own parameters stay as they are", "", "none"}));
