@@ -205,22 +205,28 @@ __global__ void __launch_bounds__(kBlockThreads) mean_pixels(const GlobalPoolArg
   const uint64_t C = args.C;
   for (uint64_t b = blockIdx.x; b < uint64_t{args.N} * tiles; b += gridDim.x) {
     const uint64_t n = b / tiles, c = (b % tiles * kWarpLanes + lane_index()) * kWidth;
+    const uint32_t positions = pooled_positions(args, n);
     float sums[kWidth] = {};
-    for (uint64_t i = warp_index(); c < C && i < args.HW; i += kWarps) {
+    for (uint64_t i = warp_index(); c < C && i < positions; i += kWarps) {
       const Pack<kWidth> x = load_pack<kWidth>(args.in + (n * args.HW + i) * C + c);
       REPRISE_UNROLL
       for (uint32_t k = 0; k < kWidth; ++k) sums[k] += x.at[k];
     }
     const float sum = sum_across_warps<kWarps>(shared, sums);
-    if (warp_index() < kWidth && c < C) args.out[n * C + c + warp_index()] = sum / static_cast<float>(args.HW);
+    if (warp_index() < kWidth && c < C) args.out[n * C + c + warp_index()] = sum / static_cast<float>(positions);
   }
 }
 
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) spread_pixels(const GlobalPoolArgsOf<Stored> args, uint64_t packs) {
-  const float scale = 1.0f / static_cast<float>(args.HW);
+  const float of_all = 1.0f / static_cast<float>(args.HW);
   const uint64_t of_pixel = args.C / kWidth, of_image = of_pixel * args.HW;
   for (uint64_t i = grid_thread(); i < packs; i += grid_threads()) {
+    float scale = of_all;
+    if (args.document_start != nullptr) {
+      const uint32_t positions = pooled_positions(args, i / of_image);
+      scale = i % of_image / of_pixel < positions ? 1.0f / static_cast<float>(positions) : 0.0f;
+    }
     const Pack<kWidth> dy = load_pack<kWidth>(args.in + (i / of_image * of_pixel + i % of_pixel) * kWidth);
     Pack<kWidth> dx = {};
     if (args.accumulate_out) dx = load_pack<kWidth>(args.out + i * kWidth);

@@ -272,6 +272,18 @@ REPRISE_STORAGE_LEVELS(spread_pixel, spread_pixel_body,
                       (const GlobalPoolArgsOf<Stored>& args, uint64_t first_pixel, uint64_t end_pixel),
                       (args, first_pixel, end_pixel))
 
+// The sequence n, as one whose only document is its first; then nothing behind that.
+template <typename Stored>
+void spread_document(VectorLevel level, const GlobalPoolArgsOf<Stored>& args, uint64_t n) {
+  GlobalPoolArgsOf<Stored> text = args;
+  text.out += n * args.HW * args.C;
+  text.in += n * args.C;
+  text.HW = pooled_positions(args, n);
+  spread_pixel<Stored>(level, text, 0, text.HW);
+  if (args.accumulate_out) return;
+  for (uint64_t i = uint64_t{text.HW} * args.C; i < uint64_t{args.HW} * args.C; ++i) text.out[i] = 0.0f;
+}
+
 }  // namespace
 
 template <typename Stored>
@@ -313,8 +325,8 @@ Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArg
   parallel_for(*context.workers, args.N, [&](uint32_t n) {
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile);
-      mean_pixel(level, args.out + uint64_t{n} * args.C + channel, args.in + uint64_t{n} * args.HW * args.C + channel, args.HW,
-                 args.C, tiles.end(tile) - channel);
+      mean_pixel(level, args.out + uint64_t{n} * args.C + channel, args.in + uint64_t{n} * args.HW * args.C + channel,
+                 pooled_positions(args, n), args.C, tiles.end(tile) - channel);
     }
   });
   return ok_status();
@@ -323,6 +335,10 @@ Status cpu_global_pool_forward(const KernelContext& context, const GlobalPoolArg
 template <typename Stored>
 Status cpu_global_pool_backward(const KernelContext& context, const GlobalPoolArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
+  if (args.document_start != nullptr) {
+    parallel_for(*context.workers, args.N, [&](uint32_t n) { spread_document(level, args, n); });
+    return ok_status();
+  }
   for_each_piece(*context.workers, split_rows(uint64_t{args.N} * args.HW, args.C),
                  [&](uint64_t begin, uint64_t end) { spread_pixel(level, args, begin, end); });
   return ok_status();

@@ -44,7 +44,23 @@ struct GlobalPoolArgsOf {  // forward: y = mean over H, W of x; of sequences [N,
   const Stored* in;
   uint32_t N, HW, C;
   bool accumulate_out;  // backward only
+  // [N,T] or null. Not null: the mean is of each sequence's first document alone. A text that is padded to the length of others has its padding
+  // behind it as another document (lib/ops/attention.h, which says what starts may be).
+  const int32_t* document_start = nullptr;
 };
+// The positions of the first document of T: from 0 to the first whose document starts behind 0; 1 or more.
+constexpr uint32_t first_document_positions(const int32_t* document_start, uint32_t T) {
+  uint32_t inside = 0, behind = T;
+  while (behind - inside > 1) {
+    const uint32_t middle = inside + (behind - inside) / 2;
+    (document_start[middle] == 0 ? inside : behind) = middle;
+  }
+  return behind;
+}
+template <typename Stored>
+constexpr uint32_t pooled_positions(const GlobalPoolArgsOf<Stored>& args, uint64_t n) {
+  return args.document_start == nullptr ? args.HW : first_document_positions(args.document_start + n * args.HW, args.HW);
+}
 
 namespace contract {
 // A window that lies wholly in the padding has no maximum and no mean. Channels are pooled each by itself.
@@ -63,11 +79,15 @@ constexpr Fault max_pool_fault(const WindowAttribute& a, const Tensor& x, const 
 constexpr bool are_pooled(const Tensor& whole, const Tensor& rows) {
   return (whole.rank == 4 || whole.rank == 3) && rows.rank == 2 && rows.shape[0] == whole.shape[0] && rows.shape[1] == whole.last_dimension();
 }
+// Documents are of sequences.
+constexpr bool has_documents_of(const ShapedCall& c, const Tensor& whole, uint32_t document_start) {
+  return !c.has(document_start) || (whole.rank == 3 && shape::is_matrix(c, document_start, whole.shape[0], whole.shape[1]));
+}
 template <typename Stored>
-GlobalPoolArgsOf<Stored> global_pool_arguments(const RowCall& c, uint32_t whole) {
+GlobalPoolArgsOf<Stored> global_pool_arguments(const RowCall& c, uint32_t whole, uint32_t document_start) {
   const uint32_t N = c.dimension(whole, 0);
   return {.out = c.pointer<Stored>(0), .in = c.pointer<Stored>(1), .N = N, .HW = static_cast<uint32_t>(c.leading(whole) / N), .C = c.last(whole),
-          .accumulate_out = c.adds(0)};
+          .accumulate_out = c.adds(0), .document_start = c.i32(document_start)};
 }
 }  // namespace contract
 
@@ -130,28 +150,32 @@ struct AvgPoolBackward {
 };
 
 struct GlobalPoolForward {
-  enum : uint32_t { kY, kX, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::are_pooled(c[kX], c[kY])); }
-  static constexpr const char* kSynopsis = "y = sum of x over H, W / (H W)";
+  enum : uint32_t { kY, kX, kDocumentStart, kArity };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(contract::are_pooled(c[kX], c[kY]) && contract::has_documents_of(c, c[kX], kDocumentStart));
+  }
+  static constexpr const char* kSynopsis = "y = mean of x over H, W, or of its first places by document_start";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kForward, .name = "global_pool.forward",
-      .arguments = {contract::act_out("y[N,C]"), contract::act_in("x[N,H,W,C]")}, .shape_fault = fault};
+      .arguments = {contract::act_out("y[N,C]"), contract::act_in("x[N,H,W,C]"), contract::document_start()}, .shape_fault = fault};
   template <typename Stored>
   static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
-    return contract::global_pool_arguments<Stored>(c, kX);
+    return contract::global_pool_arguments<Stored>(c, kX, kDocumentStart);
   }
 };
 
 struct GlobalPoolBackward {
-  enum : uint32_t { kDx, kDy, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::are_pooled(c[kDx], c[kDy])); }
-  static constexpr const char* kSynopsis = "dx = dy / (H W)";
+  enum : uint32_t { kDx, kDy, kDocumentStart, kArity };
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(contract::are_pooled(c[kDx], c[kDy]) && contract::has_documents_of(c, c[kDx], kDocumentStart));
+  }
+  static constexpr const char* kSynopsis = "dx = dy / (H W), or dy / W in its first places by document_start and 0 from there";
   static constexpr KernelInfo kInfo = {
       .op = Op::kGlobalPool, .pass = Pass::kBackward, .name = "global_pool.backward",
-      .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,C]")}, .shape_fault = fault};
+      .arguments = {contract::act_sum("dx[N,H,W,C]"), contract::act_in("dy[N,C]"), contract::document_start()}, .shape_fault = fault};
   template <typename Stored>
   static GlobalPoolArgsOf<Stored> arguments(const RowCall& c) {
-    return contract::global_pool_arguments<Stored>(c, kDx);
+    return contract::global_pool_arguments<Stored>(c, kDx, kDocumentStart);
   }
 };
 

@@ -74,9 +74,9 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
-  // Of an attention, whose other input is qkv, or a rope, whose others are q, k and v.
+  // Of an attention or a pool, whose other input is the first, or a rope, whose others are q, k and v.
   Term document_start(const Node& n) const {
-    const size_t others = n.op == Op::kAttention ? 1 : 3;
+    const size_t others = n.op == Op::kRope ? 3 : 1;
     return n.inputs.size() > others ? value(n.inputs[others]) : kNoTerm;
   }
   // None of a leaf.
@@ -124,7 +124,7 @@ class Derivation {
     }
     std::vector<Term> inputs;
     for (const ValueId v : n.inputs) inputs.push_back(value(v));
-    if (n.op == Op::kAttention) inputs = {inputs[0], document_start(n)};
+    if (n.op == Op::kAttention || n.op == Op::kGlobalPool) inputs = {inputs[0], document_start(n)};
     if (n.op == Op::kRope) inputs = {inputs[0], inputs[1], inputs[2], document_start(n)};
     if (n.op == Op::kLinear) inputs = {inputs[0]};
     if (n.op == Op::kConcat) inputs.resize(ConcatForward::kArity - 1, kNoTerm);
@@ -269,8 +269,9 @@ class Derivation {
         return;
       case Op::kMaxPool:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[1]), dy}), 0);
-      case Op::kAvgPool:
       case Op::kGlobalPool:
+        return contribute(x, application(n, Pass::kBackward, {dy, document_start(n)}), 0);
+      case Op::kAvgPool:
       case Op::kColumns:
       case Op::kPad:
       case Op::kTranspose:

@@ -78,11 +78,11 @@ class SampleConvNet {
     b_.row(Op::kMaxPool, Pass::kForward, {p, index, y}, 1);
     b_.row(Op::kCopy, Pass::kForward, {twin, p});
     b_.row(Op::kAdd, Pass::kForward, {p, p, twin});
-    b_.row(Op::kGlobalPool, Pass::kForward, {g, p});
+    b_.row(Op::kGlobalPool, Pass::kForward, {g, p, kNoRef});
     const Ref dg = b_.slot({2, 4}), dp = b_.slot({2, 3, 3, 4}), dy = b_.slot({2, 6, 6, 4});
     b_.row(Op::kLossHead, Pass::kBackward,
            {dg, dfc_, dfc_bias_, PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef, kNoRef}, 0, bits(add, 6));
-    b_.row(Op::kGlobalPool, Pass::kBackward, {dp, dg});
+    b_.row(Op::kGlobalPool, Pass::kBackward, {dp, dg, kNoRef});
     b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
     b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
     b_.row(Op::kRelu, Pass::kBackward, {dy, y, dy});
@@ -112,7 +112,7 @@ class SampleConvNet {
     const Ref x = b_.input({2, 6, 6, 3}), labels = b_.labels({2}), y = convolve(x), g = b_.slot({2, 4});
     b_.row(Op::kBatchNorm, Pass::kInference, {y, y, running_mean_, running_var_, gamma_, beta_});
     b_.row(Op::kRelu, Pass::kForward, {y, y});
-    b_.row(Op::kGlobalPool, Pass::kForward, {g, y});
+    b_.row(Op::kGlobalPool, Pass::kForward, {g, y, kNoRef});
     b_.row(Op::kLossHead, Pass::kEvaluate, {PlanBuilder::scalars(), g, fc_, fc_bias_, labels, kNoRef});
     b_.end();
   }

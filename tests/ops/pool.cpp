@@ -3,6 +3,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 #include "tests/ref/window.h"
 
@@ -83,14 +84,36 @@ Array avg_pool_backward(const Array& dy_in, size_t H, size_t W, const WindowAttr
   return dx_out;
 }
 
-// Of images and of sequences.
-Array global_pool_forward(const Array& x) { return x.dimension() == 3 ? Array(xt::mean(x, {1})) : Array(xt::mean(x, {1, 2})); }
+// What each pixel or position of sample n counts in its mean: all of them alike, or those of the first document alone.
+Array pool_shares(size_t N, size_t HW, const std::optional<Array>& starts) {
+  Array share = zeros({N, HW});
+  for (size_t n = 0; n < N; ++n) {
+    size_t end = 1;
+    while (end < HW && (!starts || (*starts)(n, end) == 0)) ++end;
+    for (size_t i = 0; i < end; ++i) share(n, i) = 1.0 / static_cast<double>(end);
+  }
+  return share;
+}
 
-Array global_pool_backward(const Array& dy, const Tensor& dx) {
+// Of images and of sequences.
+Array global_pool_forward(const Array& x, const std::optional<Array>& starts) {
+  const size_t N = x.shape(0), C = x.shape(x.dimension() - 1), HW = x.size() / N / C;
+  const Array share = pool_shares(N, HW, starts);
+  Array y = zeros({N, C});
+  for (size_t i = 0; i < x.size(); ++i) y(i / C / HW, i % C) += x.flat(i) * share.flat(i / C);
+  return y;
+}
+
+Array global_pool_backward(const Array& dy, const Tensor& dx, const std::optional<Array>& starts) {
   Array each = Array(Array::shape_type(dx.shape, dx.shape + dx.rank), 0.0);
-  const size_t C = dy.shape(1), of_sample = each.size() / dy.shape(0);
-  for (size_t i = 0; i < each.size(); ++i) each.flat(i) = dy(i / of_sample, i % C) / static_cast<double>(of_sample / C);
+  const size_t N = dy.shape(0), C = dy.shape(1), HW = each.size() / N / C;
+  const Array share = pool_shares(N, HW, starts);
+  for (size_t i = 0; i < each.size(); ++i) each.flat(i) = dy(i / C / HW, i % C) * share.flat(i / C);
   return each;
+}
+template <typename K>
+std::optional<Array> starts_of(const KernelCase& c, const std::vector<Array>& v) {
+  return c.has(K::kDocumentStart) ? std::optional(v[K::kDocumentStart]) : std::nullopt;
 }
 
 // ---- cases ----
@@ -145,9 +168,13 @@ void add_global_pool(CaseTable& table, uint32_t N, uint32_t H, uint32_t W, uint3
 void add_sequence_pool(CaseTable& table, uint32_t N, uint32_t T, uint32_t C) {
   const auto x = shaped({N, T, C}), y = shaped({N, C});
   const std::string tag = "n" + str(N) + "_t" + str(T) + "_c" + str(C);
-  table.add<GlobalPoolForward>(tag, {{GlobalPoolForward::kY, y}, {GlobalPoolForward::kX, x}});
-  table.add<GlobalPoolBackward>(tag, {{GlobalPoolBackward::kDx, x}, {GlobalPoolBackward::kDy, y}});
-  table.again_accumulating({GlobalPoolBackward::kDx});
+  for (const bool documents : {false, true}) {
+    const auto starts = documents ? shaped({N, T}, DType::kI32) : std::nullopt;
+    const std::string name = tag + (documents ? "_documents" : "");
+    table.add<GlobalPoolForward>(name, {{GlobalPoolForward::kY, y}, {GlobalPoolForward::kX, x}, {GlobalPoolForward::kDocumentStart, starts}});
+    table.add<GlobalPoolBackward>(name, {{GlobalPoolBackward::kDx, x}, {GlobalPoolBackward::kDy, y}, {GlobalPoolBackward::kDocumentStart, starts}});
+    table.again_accumulating({GlobalPoolBackward::kDx});
+  }
 }
 
 void add_cases(CaseTable& table) {
@@ -188,6 +215,7 @@ void add_cases(CaseTable& table) {
   add_global_pool(table, 1, 2, 2, 130);
   add_sequence_pool(table, 3, 17, 40);
   add_sequence_pool(table, 2, 1, 5);
+  add_sequence_pool(table, 7, 33, 16);
 }
 
 // ---- data ----
@@ -205,7 +233,18 @@ void set_pool_input(CaseDraft& draft, Array& x) {
   }
 }
 
+// A text of some length and its padding; of the first sample all is text, of the second one position.
+void draw_texts(CaseDraft& draft, Array& starts) {
+  for (size_t n = 0; n < starts.shape(0); ++n) {
+    const uint64_t T = starts.shape(1), end = n == 0 ? T : n == 1 ? 1 : 1 + draft.random.below(T);
+    for (uint64_t t = 0; t < T; ++t) starts(n, t) = t < end ? 0.0 : static_cast<double>(end);
+  }
+}
+
 void fit_data(CaseDraft& draft) {
+  const bool forward = draft.c.pass == Pass::kForward;
+  const uint32_t starts = forward ? uint32_t{GlobalPoolForward::kDocumentStart} : GlobalPoolBackward::kDocumentStart;
+  if (draft.c.op == Op::kGlobalPool && draft.c.has(starts)) draw_texts(draft, draft.value(starts));
   if (draft.c.op != Op::kMaxPool) return;
   if (draft.c.pass == Pass::kForward) return set_pool_input(draft, draft.value(MaxPoolForward::kX));
   const Tensor& t = draft.c.tensor(MaxPoolBackward::kDx);
@@ -248,11 +287,12 @@ void expect_avg_pool_backward(Oracle& o) {
 void expect_global_pool(Oracle& o) {
   using A = GlobalPoolForward;
   const Array& x = o.value(A::kX);
-  o.expect(A::kY, {global_pool_forward(x), global_pool_forward(magnitudes(x)), static_cast<double>(x.size() / x.shape(0) / x.shape(x.dimension() - 1))});
+  const auto starts = starts_of<A>(o.c, o.data.values);
+  o.expect(A::kY, {global_pool_forward(x, starts), global_pool_forward(magnitudes(x), starts), static_cast<double>(x.size() / x.shape(0) / x.shape(x.dimension() - 1))});
 }
 void expect_global_pool_backward(Oracle& o) {
   using A = GlobalPoolBackward;
-  const Array dx = global_pool_backward(o.value(A::kDy), o.c.tensor(A::kDx));
+  const Array dx = global_pool_backward(o.value(A::kDy), o.c.tensor(A::kDx), starts_of<A>(o.c, o.data.values));
   o.expect(A::kDx, {dx, magnitudes(dx), 2});
 }
 
@@ -278,7 +318,7 @@ Differentiable differentiable(const KernelCase& c, CaseData& data) {
   std::vector<Array>& v = data.values;
   using Global = GlobalPoolBackward;
   if (c.op == Op::kGlobalPool) {
-    return {{random_like(c.tensor(Global::kDx), c.id)}, {Global::kDx}, [&](const auto& at) { return dot(v[Global::kDy], global_pool_forward(at[0])); }};
+    return {{random_like(c.tensor(Global::kDx), c.id)}, {Global::kDx}, [&](const auto& at) { return dot(v[Global::kDy], global_pool_forward(at[0], starts_of<Global>(c, v))); }};
   }
   const WindowAttribute& window = c.as<WindowAttribute>();
   using Avg = AvgPoolBackward;
@@ -298,8 +338,45 @@ std::vector<KnownValue> known_values() {
   window.pad_bottom = window.pad_right = 1;
   const Array inside = avg_pool_forward(x, window);
   window.counts_padding = 1;
-  return {{"a mean is of what lies inside", inside, {3, 4.5, 7.5, 9}}, {"or of the padding too", avg_pool_forward(x, window), {3, 2.25, 3.75, 2.25}}};
+  Array texts = {1.0, 3.0, 50.0, 2.0, 4.0, 9.0}, starts = {0.0, 0.0, 2.0, 0.0, 0.0, 0.0}, means = {2.0, 5.0};
+  texts.reshape({2, 3, 1}), starts.reshape({2, 3}), means.reshape({2, 1});
+  return {{"a mean is of what lies inside", inside, {3, 4.5, 7.5, 9}}, {"or of the padding too", avg_pool_forward(x, window), {3, 2.25, 3.75, 2.25}},
+          {"a text's is without its padding", global_pool_forward(texts, starts), means}};
 }
+
+// ---- wrong kernels ----
+
+using GlobalPool = GlobalPoolArgsOf<float>;
+template <typename Kernel>
+Status of_whole_sequences(const KernelContext& k, const GlobalPool& a, const Kernel& kernel) {
+  GlobalPool whole = a;
+  whole.document_start = nullptr;
+  return kernel(k, whole);
+}
+
+constexpr WrongKernel kWrongKernels[] = {
+    wrong_kernel<GlobalPoolForward, [](const KernelContext& k, const GlobalPool& a) {
+      return of_whole_sequences(k, a, cpu_global_pool_forward<float>);
+    }>("global_pool_of_the_padding_too"),
+    wrong_kernel<GlobalPoolForward, [](const KernelContext& k, const GlobalPool& a) {
+      const Status status = cpu_global_pool_forward<float>(k, a);
+      for (uint64_t i = 0; a.document_start != nullptr && i < uint64_t{a.N} * a.C; ++i) {
+        a.out[i] *= static_cast<float>(pooled_positions(a, i / a.C)) / static_cast<float>(a.HW);
+      }
+      return status;
+    }>("global_pool_divides_by_the_padding_too"),
+    wrong_kernel<GlobalPoolBackward, [](const KernelContext& k, const GlobalPool& a) {
+      return of_whole_sequences(k, a, cpu_global_pool_backward<float>);
+    }>("global_pool_backward_of_the_padding_too"),
+    wrong_kernel<GlobalPoolBackward, [](const KernelContext& k, const GlobalPool& a) {
+      std::vector<float> before(a.out, a.out + uint64_t{a.N} * a.HW * a.C);
+      const Status status = cpu_global_pool_backward<float>(k, a);
+      for (uint64_t i = 0; i < before.size(); ++i) {
+        if (i / a.C % a.HW >= pooled_positions(a, i / a.C / a.HW)) a.out[i] = before[i];
+      }
+      return status;
+    }>("global_pool_backward_leaves_the_padding_as_it_was"),
+};
 
 constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kAvgPool, Op::kGlobalPool};
 
@@ -307,6 +384,6 @@ constexpr Op kFamilyOps[] = {Op::kMaxPool, Op::kAvgPool, Op::kGlobalPool};
 
 extern constinit const OpFamily kPoolFamily = {
     .ops = kFamilyOps, .add_cases = add_cases, .fit_data = fit_data, .expect = expect, .differentiable = differentiable,
-    .known_values = known_values};
+    .known_values = known_values, .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

@@ -371,10 +371,15 @@ ValueId Graph::avg_pool(ValueId x, const std::string& name, WindowAttribute wind
   return y;
 }
 
-ValueId Graph::global_pool(ValueId x, const std::string& name) {
-  const Tensor in = NodeRules(*this, Op::kGlobalPool, name).activation(x, "x", 3, 4, "images, [N,H,W,C], or sequences, [N,T,C]");
+ValueId Graph::global_pool(ValueId x, const std::string& name, ValueId document_start) {
+  const NodeRules rules(*this, Op::kGlobalPool, name);
+  const Tensor in = rules.activation(x, "x", 3, 4, "images, [N,H,W,C], or sequences, [N,T,C]");
+  rules.require(document_start == kNoValue || in.rank == 3, "pools documents of images; x must be sequences, [N,T,C]");
+  rules.require_document_start(document_start, in);
   const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], static_cast<uint32_t>(in.last_dimension())});
-  node(Op::kGlobalPool, name, {x}).outputs = {y};
+  Node& n = node(Op::kGlobalPool, name, {x});
+  if (document_start != kNoValue) n.inputs.push_back(document_start);
+  n.outputs = {y};
   return y;
 }
 

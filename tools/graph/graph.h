@@ -46,7 +46,7 @@ struct Node {
   Op op;
   std::string name;            // the layer's name in the model
   uint32_t attribute = 0;      // into the attribute pool of the op's forward kernel
-  std::vector<ValueId> inputs;      // activations (for the embedding the tokens; for attention and rope then the starts of documents, if any)
+  std::vector<ValueId> inputs;      // activations (for the embedding the tokens; for attention, rope and global_pool then the starts of documents, if any)
   std::vector<ValueId> outputs;     // first the main one
   std::vector<ValueId> parameters;  // absent optional ones are kNoValue; of a linear layer with an adapter the third is the adapter's
   size_t low_rank = kNoNode;        // of a linear layer with an adapter: the node of its second input
@@ -192,7 +192,9 @@ class Graph {
   ValueId learned(const std::string& name, const Shape& shape, InitKind init, float scale);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId avg_pool(ValueId x, const std::string& name, WindowAttribute window);
-  ValueId global_pool(ValueId x, const std::string& name);  // the mean of each image [N,H,W,C], or of each sequence [N,T,C]: [N,C]
+  // The mean of each image [N,H,W,C], or of each sequence [N,T,C]: [N,C]. document_start: the graph's, of which it is the first document's mean,
+  // a padded text's without its padding; or kNoValue for all of the sequence.
+  ValueId global_pool(ValueId x, const std::string& name, ValueId document_start = kNoValue);
   // Where `adapters` gives the layer a rank, its adapter is added: parameters "NAME.lora_A.weight" [rank,in] and "NAME.lora_B.weight" [out,rank].
   ValueId linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std);
   // With `hidden` of low_rank(), read by this layer alone, and `up` [out,rank]: the adapter that is added; kNoValue for none.

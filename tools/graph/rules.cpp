@@ -10,7 +10,7 @@ namespace reprise {
 
 namespace {
 
-// Of an attention or a rope, whose other inputs come first.
+// Of an attention, a pool or a rope, whose other inputs come first.
 ValueId document_start(const Node& n) {
   const size_t others = n.op == Op::kRope ? 3 : 1;
   return n.inputs.size() > others ? n.inputs[others] : kNoValue;
@@ -129,7 +129,10 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kUnary: return {unary_call<UnaryForward>(n)};
     case Op::kAvgPool: return {unary_call<AvgPoolForward>(n)};
     case Op::kLearned: return {call<LearnedForward>({{LearnedForward::kY, out[0]}, {LearnedForward::kW, p[0]}})};
-    case Op::kGlobalPool: return {unary_call<GlobalPoolForward>(n)};
+    case Op::kGlobalPool: {
+      using A = GlobalPoolForward;
+      return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kDocumentStart, document_start(n)}})};
+    }
     case Op::kSwiglu: return {gated_call<SwigluForward>(n)};
     case Op::kGeglu: return {gated_call<GegluForward>(n)};
     case Op::kColumns: return {unary_call<ColumnsForward>(n)};
@@ -510,7 +513,7 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     }
     case Op::kGlobalPool: {
       using A = GlobalPoolBackward;
-      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}}), A::kDx, true);
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kDy, dy}, {A::kDocumentStart, document_start(n)}}), A::kDx, true);
     }
     case Op::kAttention: {
       using A = AttentionBackward;
