@@ -479,7 +479,7 @@ class MutantMaker {
 
   void change_meaning_of_rows() {
     const std::vector<Fault> any_order = {Fault::kNone, Fault::kReadBeforeWrite, Fault::kNotLive, Fault::kOverlap,
-                                          Fault::kAccumulate};
+                                          Fault::kAccumulate, Fault::kStack};  // the row that needs the most stack may go
     const auto accumulates = [](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].accumulate != 0; };
     add_at("accumulating row dropped", any_order, true, rows(accumulates),
            erase_row);
