@@ -247,7 +247,8 @@ class SemanticMutantMaker {
     const std::vector<Slot>& slots = good_.programs[program_].slots;
     for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
       if (i == ref || slots[i].end_row > s.row || slots[i].use == SlotUse::kScratch || form(i) != form(ref)) continue;
-      if (!whatever && facts_->held(s.row, i) == facts_->term(s.row, s.argument)) continue;
+      const bool is_there = slots[i].tensor.offset == slots[ref].tensor.offset;  // what is read lies where the older one lay
+      if (!whatever && (is_there || facts_->held(s.row, i) == facts_->term(s.row, s.argument))) continue;
       s.other = i;
       return true;
     }
