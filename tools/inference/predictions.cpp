@@ -1,7 +1,9 @@
 // See predictions.h.
 #include "tools/inference/predictions.h"
 
-#include <zlib.h>
+#define STB_IMAGE_WRITE_IMPLEMENTATION
+#define STB_IMAGE_WRITE_STATIC
+#include <stb/stb_image_write.h>
 
 #include <cstdio>
 
@@ -16,17 +18,6 @@ std::string csv_field(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";
-}
-
-void append_big_endian(std::string& to, uint32_t number) {
-  for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>(number >> shift & 0xff);
-}
-
-void append_chunk(std::string& png, const std::string& type, const std::string& data) {
-  append_big_endian(png, static_cast<uint32_t>(data.size()));
-  const std::string checked = type + data;
-  png += checked;
-  append_big_endian(png, static_cast<uint32_t>(crc32(0, reinterpret_cast<const unsigned char*>(checked.data()), static_cast<unsigned>(checked.size()))));
 }
 
 }  // namespace
@@ -65,24 +56,10 @@ void write_npy(const std::string& path, const std::vector<uint64_t>& shape, cons
 }
 
 void write_grey_png(const std::string& path, uint32_t height, uint32_t width, const uint8_t* bytes) {
-  std::string rows;
-  for (uint32_t y = 0; y < height; ++y) {
-    rows += '\0';  // no filter
-    rows.append(reinterpret_cast<const char*>(bytes) + uint64_t{y} * width, width);
-  }
-  uLongf size = compressBound(rows.size());
-  std::string packed(size, '\0');
-  if (compress(reinterpret_cast<unsigned char*>(packed.data()), &size, reinterpret_cast<const unsigned char*>(rows.data()), rows.size()) != Z_OK) {
-    throw UserError(path + ": cannot be written: the memory does not suffice");
-  }
-  packed.resize(size);
-  std::string header, png = "\x89PNG\r\n\x1a\n";
-  append_big_endian(header, width);
-  append_big_endian(header, height);
-  header += std::string("\x08\x00\x00\x00\x00", 5);  // 8 bits, grey; how it is packed, filtered and interlaced: as everybody does
-  append_chunk(png, "IHDR", header);
-  append_chunk(png, "IDAT", packed);
-  append_chunk(png, "IEND", "");
+  std::string png;
+  const auto append = [](void* to, void* data, int size) { static_cast<std::string*>(to)->append(static_cast<const char*>(data), static_cast<size_t>(size)); };
+  const int across = static_cast<int>(width);
+  if (stbi_write_png_to_func(append, &png, across, static_cast<int>(height), 1, bytes, across) == 0) throw UserError(path + ": cannot be written: the memory does not suffice");
   replace_file(path, png);
 }
 
