@@ -29,6 +29,7 @@ constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
   rules.of<TransposeForward>().stack_bytes = rules.of<TransposeBackward>().stack_bytes = fixed_bytes<2048>;
+  rules.of<TargetLossBackward>().stack_bytes = rules.of<TargetLossEvaluate>().stack_bytes = fixed_bytes<2048>;
   rules.of<MultiplyBackwardWeight>().stack_bytes = rules.of<BroadcastAddBackward>().stack_bytes = fixed_bytes<1024>;
   rules.of<DoraNorms>().stack_bytes = fixed_bytes<1536>;
   rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = fixed_bytes<3584>;
