@@ -6,6 +6,7 @@
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/loss_head_rules.h"
+#include "cuda/loss_scalars.h"
 #include "cuda/reduce.h"
 #include "cuda/weight_format.h"
 
@@ -251,15 +252,7 @@ __global__ void __launch_bounds__(kBlockThreads) finish_loss(StepScalars* scalar
   loss = block_sum<kWarps>(shared, loss);
   correct = block_sum<kWarps>(counts, correct);
   const uint64_t labelled = *results.labelled;
-  if (threadIdx.x != 0 || labelled == 0) return;
-  if (training) {
-    loss /= static_cast<double>(scalars->step_labelled);
-    if (!is_finite(loss)) scalars->skip = 1;
-  } else {
-    scalars->labelled += labelled;
-    scalars->correct += correct;
-  }
-  scalars->loss_sum += loss;
+  if (threadIdx.x == 0 && labelled > 0) add_loss(scalars, loss, labelled, correct, training);
 }
 
 // ---- the loop ----

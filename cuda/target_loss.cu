@@ -4,6 +4,7 @@
 #include "cuda/device_math.h"
 #include "cuda/grid.h"
 #include "cuda/loss_rules.h"
+#include "cuda/loss_scalars.h"
 #include "cuda/reduce.h"
 
 namespace reprise {
@@ -96,15 +97,7 @@ __global__ void __launch_bounds__(kBlockThreads) add_target_tallies(StepScalars*
   loss = block_sum<kWarps>(shared, loss);
   labelled = block_sum<kWarps>(counts, labelled);
   correct = block_sum<kWarps>(counts, correct);
-  if (threadIdx.x != 0 || labelled == 0) return;
-  if (training) {
-    loss /= static_cast<double>(scalars->step_labelled);
-    if (!is_finite(loss)) scalars->skip = 1;
-  } else {
-    scalars->labelled += labelled;
-    scalars->correct += correct;
-  }
-  scalars->loss_sum += loss;
+  if (threadIdx.x == 0 && labelled > 0) add_loss(scalars, loss, labelled, correct, training);
 }
 
 template <typename Function, typename Stored>

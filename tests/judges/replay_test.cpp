@@ -19,11 +19,12 @@
 #include "tests/judges/mutants.h"
 #include "tests/judges/plan_edit.h"
 #include "tests/judges/semantic_mutants.h"
+#include "tests/planner/random_graph.h"
 #include "tests/runtime/judged_network.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/rearranged_net.h"
-#include "tests/planner/random_graph.h"
 #include "tests/runtime/skip_network.h"
+#include "tests/runtime/small_recipe.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tests/runtime/training_harness.h"
 #include "tools/graph/cuts.h"
@@ -109,7 +110,7 @@ NetworkCase released_llama_case() {
 
 NetworkCase network_case(const std::string& name, Graph network, bool (*trains)(const std::string& parameter), bool released = false) {
   for (Value& value : network.values) value.trainable = value.trainable && trains(value.name);
-  NetworkCase result = {name, SqueezeNetwork::recipe(name, network.stored()), network};
+  NetworkCase result = {name, small_clipped_recipe(name, network.stored()), network};
   if (released) result.recipe.gradient_release = true, result.recipe.accumulate = 1, result.recipe.clip_norm.reset();
   return result;
 }
@@ -117,7 +118,7 @@ bool is_any(const std::string&) { return true; }
 bool is_leaf(const std::string& parameter) { return parameter == "scale" || parameter == "positions"; }
 
 NetworkCase judged_case(const std::string& name, JudgedNetwork::Ends ends, DType stored = DType::kF32) {
-  return {name, JudgedNetwork::recipe("judged", stored), JudgedNetwork::build(ends, stored)};
+  return {name, small_recipe("judged", stored), JudgedNetwork::build(ends, stored)};
 }
 
 std::vector<NetworkCase> cases() {

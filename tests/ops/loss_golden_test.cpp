@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lib/cpu/cpu_kernels.h"
+#include "tests/ops/script_numbers.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
@@ -17,19 +18,8 @@ namespace {
 
 using Floats = std::vector<float>;
 
-// As the script has them.
-Floats numbers(size_t count, uint32_t seed, double factor) {
-  Floats made(count);
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t word = static_cast<uint32_t>(i) * 2654435761u + seed * 40503u;
-    word = (word ^ word >> 15) * 2246822519u;
-    word ^= word >> 13;
-    made[i] = static_cast<float>(static_cast<double>(static_cast<float>(static_cast<double>(word) / 2147483648.0 - 1.0)) * factor);
-  }
-  return made;
-}
 Floats weights(size_t count, uint32_t seed) {
-  Floats made = numbers(count, seed, 1);
+  Floats made = script_numbers(count, seed, 1);
   for (float& weight : made) weight = std::abs(weight) + 0.5f;
   return made;
 }
@@ -70,7 +60,7 @@ struct Call {
 void judge_targets(const std::string& name, const TargetLossAttribute& loss, const Floats& targets, const float* positive_weights) {
   Call call;
   call.scalars.step_labelled = targets.size();
-  const Floats x = numbers(targets.size(), 1, 3);
+  const Floats x = script_numbers(targets.size(), 1, 3);
   Floats dx(x.size());
   const TargetLossInputOf<float> in = {.x = x.data(), .targets = targets.data(), .positive_weights = positive_weights, .scratch = call.scratch.data(), .M = 7, .C = 5, .loss = loss};
   EXPECT_TRUE(cpu_target_loss_backward<float>(call.context, {dx.data(), &call.scalars, in}).ok());
@@ -81,7 +71,7 @@ void judge_targets(const std::string& name, const TargetLossAttribute& loss, con
 }
 
 TEST(LossGoldens, OfNumbersArePyTorchs) {
-  Floats targets = numbers(35, 2, 3);
+  Floats targets = script_numbers(35, 2, 3);
   judge_targets("mse", {static_cast<uint32_t>(TargetLossKind::kMse)}, targets, nullptr);
   judge_targets("l1", {static_cast<uint32_t>(TargetLossKind::kL1)}, targets, nullptr);
   judge_targets("huber", {static_cast<uint32_t>(TargetLossKind::kHuber), 0.75f}, targets, nullptr);
@@ -108,7 +98,7 @@ void judge_classes(const std::string& name, const ClassLossAttribute& loss, cons
 }
 
 TEST(LossGoldens, OfClassesArePyTorchs) {
-  const Floats x = numbers(35, 1, 3);
+  const Floats x = script_numbers(35, 1, 3);
   std::vector<int32_t> labels;
   for (int32_t i = 0; i < 7; ++i) labels.push_back(i % 3 != 0 ? 3 * i % 5 : kIgnoredLabel);
   judge_classes("classes", {}, x, labels, 7, 5, {});
@@ -117,7 +107,7 @@ TEST(LossGoldens, OfClassesArePyTorchs) {
 }
 
 TEST(LossGoldens, OfMapsArePyTorchs) {
-  const Floats x = numbers(96, 4, 2);
+  const Floats x = script_numbers(96, 4, 2);
   std::vector<uint8_t> places;
   for (int n = 0; n < 3; ++n) {
     for (int i = 0; i < 8; ++i) places.push_back((i + n) % 5 != 0 ? static_cast<uint8_t>((i * i + n) % 4) : kIgnoredByte);

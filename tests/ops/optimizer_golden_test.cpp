@@ -12,6 +12,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/matrix_update_rules.h"
+#include "tests/ops/script_numbers.h"
 #include "tests/ops/stored_state.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
@@ -21,18 +22,6 @@ namespace {
 
 constexpr uint32_t kSteps = 5, kSeed = 7, kStream = 3;
 using Floats = std::vector<float>;
-
-// As the script has them.
-Floats numbers(size_t count, uint32_t seed, float factor) {
-  Floats made(count);
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t word = static_cast<uint32_t>(i) * 2654435761u + seed * 40503u;
-    word = (word ^ word >> 15) * 2246822519u;
-    word ^= word >> 13;
-    made[i] = static_cast<float>(static_cast<double>(word) / 2147483648.0 - 1.0) * factor;
-  }
-  return made;
-}
 
 std::map<std::string, std::string> goldens() {
   std::ifstream file("tests/golden/optimizers.txt");
@@ -64,13 +53,13 @@ constexpr Shape2 kShapes[] = {{"wide", 12, 30}, {"tall", 30, 12}};
 // Calls step(gradient, scalars) for each step of a parameter that starts as the script's.
 template <typename Step>
 Floats train(size_t count, float learning_rate, const Step& step) {
-  Floats parameters = numbers(count, 1, 1);
+  Floats parameters = script_numbers(count, 1, 1);
   for (uint32_t s = 0; s < kSteps; ++s) {
     StepScalars scalars{};
     scalars.seed = kSeed, scalars.step = s, scalars.learning_rate = learning_rate, scalars.clip_factor = 1;
     const TestWorkers hands(1);
     const KernelContext context{.workers = &hands.workers(), .machine = test_backend().machine};
-    const Floats gradient = numbers(count, 100 + s, 0.25f);
+    const Floats gradient = script_numbers(count, 100 + s, 0.25f);
     EXPECT_TRUE(step(context, parameters, gradient, scalars).ok());
   }
   return parameters;
@@ -78,7 +67,7 @@ Floats train(size_t count, float learning_rate, const Step& step) {
 
 // How far two parameters are apart, as a share of how far training has moved them.
 double apart(const Floats& got, const Floats& want) {
-  const Floats start = numbers(want.size(), 1, 1);
+  const Floats start = script_numbers(want.size(), 1, 1);
   double difference = 0, moved = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     difference += std::pow(static_cast<double>(got[i]) - static_cast<double>(want[i]), 2);

@@ -18,6 +18,7 @@
 #include "tests/planner/deep_resnet.h"
 #include "tests/runtime/expect_gradients.h"
 #include "tests/runtime/skip_network.h"
+#include "tests/runtime/small_recipe.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tools/graph/link.h"
 #include "tools/graph/rules.h"
@@ -752,12 +753,12 @@ TEST(Squeeze, TrainsWithTheSameBitsUnderEverySchedule) {
     for (Value& value : network.values) {
       if (trained != Trained::kAll) value.trainable = value.trainable && is_leaf(value.name) == (trained == Trained::kLeaves);
     }
-    expect_same_bits(network, SqueezeNetwork::recipe("squeeze", stored), SqueezeNetwork::source());
+    expect_same_bits(network, small_clipped_recipe("squeeze", stored), SqueezeNetwork::source());
   }
 }
 
 TEST(Skips, TrainWithTheSameBitsUnderEverySchedule) {
-  for (const DType stored : {DType::kF32, DType::kBf16}) expect_same_bits(SkipNetwork::build(stored), SqueezeNetwork::recipe("skips", stored), SkipNetwork::source());
+  for (const DType stored : {DType::kF32, DType::kBf16}) expect_same_bits(SkipNetwork::build(stored), small_clipped_recipe("skips", stored), SkipNetwork::source());
 }
 
 }  // namespace

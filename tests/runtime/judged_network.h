@@ -5,7 +5,6 @@
 #include <string>
 
 #include "tools/graph/graph.h"
-#include "tools/recipes/recipe.h"
 
 namespace reprise {
 
@@ -37,18 +36,6 @@ struct JudgedNetwork {
       g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kHuber), 0.5f});
     }
     return g;
-  }
-
-  // All of a recipe but its model.
-  static Recipe recipe(const std::string& name, DType stored = DType::kF32) {
-    Recipe recipe;
-    recipe.name = name;
-    recipe.accumulate = 2;
-    recipe.seed = 5;
-    recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
-    recipe.optimizer.update = Op::kAdamW;
-    recipe.optimizer.lr = 0.02;
-    return recipe;
   }
 };
 

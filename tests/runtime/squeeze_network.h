@@ -7,7 +7,6 @@
 
 #include "tests/runtime/random_images.h"
 #include "tools/graph/graph.h"
-#include "tools/recipes/recipe.h"
 
 namespace reprise {
 
@@ -37,19 +36,6 @@ struct SqueezeNetwork {
     g.cut(unit2);
     g.loss_head(g.global_pool(unit2, "pool"), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
     return g;
-  }
-
-  // All of a recipe but its model.
-  static Recipe recipe(const std::string& name, DType stored = DType::kF32) {
-    Recipe recipe;
-    recipe.name = name;
-    recipe.accumulate = 2;
-    recipe.clip_norm = 100;
-    recipe.seed = 5;
-    recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
-    recipe.optimizer.update = Op::kAdamW;
-    recipe.optimizer.lr = 0.02;
-    return recipe;
   }
 
   static BatchSource source() { return random_images<kN, kH * kW * kIn, kClasses>(); }

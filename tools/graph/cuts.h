@@ -25,7 +25,7 @@ constexpr size_t kMostBlockNodes = 32;
 // 3. A link takes no further node that would make it hold more than kMostCandidates values (link.h), so that it is solved by full
 //    enumeration: a long line of single nodes is cut into such links. What is computed in place is never cut off, and a block is what it is.
 // 4. In a block of more than kMostBlockNodes nodes, a U-Net's between two skips of one level, other values may cross beside the main output: as few
-//    as they can be somewhere in the block. What crosses a cut there is held (link.h), so that crossing another one costs nothing more; what is
+//    as they can be somewhere in the block. What crosses a cut there is held (held.h), so that crossing another one costs nothing more; what is
 //    left between such cuts is a node or a block like any other, and is cut again where it is as large.
 //
 // So a ResNet is cut after its stem and after each unit, a transformer after its embedding and after each half of a block.

@@ -21,7 +21,7 @@ enum class ValueKind : uint8_t {
   kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kTable, kOptimizer, kWeightGradient,  // live outside the links
   kActivation, kSmall,  // small: pooled statistics (mean, rstd, lse), kept from the forward to the backward
   kGradient,
-  kHeld, kHeldGradient,  // an activation that crosses a cut beside the boundary, and its gradient (link.h)
+  kHeld, kHeldGradient,  // an activation that crosses a cut beside the boundary, and its gradient (held.h)
 };
 
 struct Value {

@@ -40,16 +40,16 @@ void run_held_once(const Graph& graph, LinkBody& link) {
     Call& call = link.forward[c];
     const KernelInfo& kernel = kernel_info(call.op, call.pass);
     uint16_t outputs = 0;
-    bool is_held = false, is_wanted = false, is_idle = false;
+    bool writes_held = false, is_wanted = false, is_idle = false;
     for (size_t a = 0; a < call.arguments.size(); ++a) {
       const ValueId v = call.arguments[a];
       if (v == kNoValue || kernel.arguments[a].role != Role::kOutput) continue;
       outputs = static_cast<uint16_t>(outputs | 1u << a);
-      is_held = is_held || graph.values[v].kind == ValueKind::kHeld;
+      writes_held = writes_held || graph.values[v].kind == ValueKind::kHeld;
       is_wanted = is_wanted || wanted.count(v) != 0;
       is_idle = is_idle || idle.count(v) != 0;
     }
-    const bool once = is_held || (is_idle && !is_wanted);
+    const bool once = writes_held || (is_idle && !is_wanted);
     if (once) call.once = static_cast<uint16_t>(call.once | outputs);
     (once ? idle : wanted).insert(call.arguments.begin(), call.arguments.end());
   }

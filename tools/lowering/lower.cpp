@@ -57,7 +57,7 @@ class TrainingLowering {
  private:
   const LinkBody& link(int i) const { return in_.links[static_cast<size_t>(i)]; }
   ValueId boundary(int i) const { return link(i - 1).output; }
-  bool is_held(ValueId v) const { return v == kNoValue || lives_in_header(in_.graph.values[v]); }  // or is none: it has no place of this action
+  bool is_placed(ValueId v) const { return v != kNoValue && !lives_in_header(in_.graph.values[v]); }  // by the layout, in the chain's area
 
   bool first_time(int i) {
     const bool first = !ran_[static_cast<size_t>(i)];
@@ -69,7 +69,7 @@ class TrainingLowering {
     for (int u = action.first; u < action.last; ++u) {
       const LinkPlacement& at = place.links[static_cast<size_t>(u - action.first)];
       SlotPlaces places;
-      if (!is_held(link(u).output)) places[link(u).output] = {at.output, SlotUse::kBoundary};
+      if (is_placed(link(u).output)) places[link(u).output] = {at.output, SlotUse::kBoundary};
       builder_.emit(forward_in_mode(u, action.choice, at.residue, places), at.scratch, places, static_cast<uint32_t>(u), first_time(u));
     }
   }
@@ -94,7 +94,7 @@ class TrainingLowering {
     const TapeChoice& tape = body.tapes[static_cast<size_t>(action.choice)];
     SlotPlaces places;
     uint64_t offset = place.tape;
-    if (!is_held(body.output)) {
+    if (is_placed(body.output)) {
       places[body.output] = {offset, SlotUse::kBoundary};
       offset += in_.graph.tensor(body.output).bytes;
     }
@@ -112,7 +112,7 @@ class TrainingLowering {
   void backward(const Action& action, const ActionPlacement& place) {
     const LinkBody& body = link(action.first);
     SlotPlaces places;
-    if (!is_held(body.d_input)) places[body.d_input] = {place.new_gradient, SlotUse::kGradient};
+    if (is_placed(body.d_input)) places[body.d_input] = {place.new_gradient, SlotUse::kGradient};
     const TapeChoice& tape = *recorded_.at(static_cast<size_t>(action.first));
     builder_.emit(tape.backward, place.scratch, places, static_cast<uint32_t>(action.first), false);
     gradient_ = body.d_input;
@@ -121,13 +121,13 @@ class TrainingLowering {
 
   // A held boundary lies in memory anyway.
   void write(const Action& action, const ActionPlacement& place) {
-    if (is_held(boundary(action.first))) return;
+    if (!is_placed(boundary(action.first))) return;
     builder_.start_write(boundary(action.first), place.disk, static_cast<uint32_t>(action.first));
     being_written_[static_cast<size_t>(action.first)] = true;
   }
 
   void read(const Action& action, const ActionPlacement& place) {
-    if (!is_held(boundary(action.first))) builder_.read_back(boundary(action.first), place.links[0].output, static_cast<uint32_t>(action.first));
+    if (is_placed(boundary(action.first))) builder_.read_back(boundary(action.first), place.links[0].output, static_cast<uint32_t>(action.first));
   }
 
   // A slot ends with its last reader, of which the disk may be one.

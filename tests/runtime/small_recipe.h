@@ -1,0 +1,27 @@
+// All of a recipe but its model, for networks of some kilobytes.
+// Here because networks that no family has have no recipe file.
+#pragma once
+
+#include <string>
+
+#include "tools/recipes/recipe.h"
+
+namespace reprise {
+
+inline Recipe small_recipe(const std::string& name, DType stored) {
+  Recipe recipe;
+  recipe.name = name;
+  recipe.accumulate = 2;
+  recipe.seed = 5;
+  recipe.dtype = stored == DType::kBf16 ? Recipe::Dtype::kBf16 : Recipe::Dtype::kF32;
+  recipe.optimizer.update = Op::kAdamW;
+  recipe.optimizer.lr = 0.02;
+  return recipe;
+}
+inline Recipe small_clipped_recipe(const std::string& name, DType stored) {
+  Recipe recipe = small_recipe(name, stored);
+  recipe.clip_norm = 100;
+  return recipe;
+}
+
+}  // namespace reprise
