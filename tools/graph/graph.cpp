@@ -64,9 +64,9 @@ class NodeRules {
                                                               ", or its last dimensions, each as there or 1");
   }
   // A dimension that is not that of the samples.
-  void require_axis(uint32_t axis, const Shape& shape) const {
-    require(axis > 0 && axis < shape.size(), "works along dimension " + std::to_string(axis) + "; must be 1 to " + std::to_string(shape.size() - 1) +
-                                                 " (dimension 0 counts samples)");
+  void require_axis(uint32_t axis, const Shape& shape, size_t samples = 1) const {
+    require(axis >= samples && axis < shape.size(), "works along dimension " + std::to_string(axis) + "; must be " + std::to_string(samples) + " to " +
+                                                        std::to_string(shape.size() - 1) + (samples == 0 ? "" : " (dimension 0 counts samples)"));
   }
   // An absent one is right.
   void require_table(ValueId v, const std::string& what, const Shape& right) const {
@@ -566,9 +566,10 @@ ValueId Graph::slice(ValueId x, const std::string& name, const Shape& first, con
   const Shape whole = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
   rules.require(first.size() == whole.size() && counts.size() == whole.size(),
                 "begins at " + shape_text(first) + " and takes " + shape_text(counts) + "; must have a number for each dimension of x, " + shape_text(whole));
-  rules.require(first[0] == 0 && counts[0] == whole[0], "takes " + std::to_string(counts[0]) + " samples from " + std::to_string(first[0]) +
+  const size_t samples = dimensions_of_samples(x);
+  rules.require(samples == 0 || (first[0] == 0 && counts[0] == whole[0]), "takes " + std::to_string(counts[0]) + " samples from " + std::to_string(first[0]) +
                                                             " on; must take all " + std::to_string(whole[0]) + ", dimension 0 of x");
-  for (size_t d = 1; d < whole.size(); ++d) {
+  for (size_t d = samples; d < whole.size(); ++d) {
     rules.require(counts[d] > 0 && uint64_t{first[d]} + counts[d] <= whole[d], "takes " + std::to_string(counts[d]) + " places from " +
                                                                                   std::to_string(first[d]) + " on along dimension " + std::to_string(d) +
                                                                                   "; x has " + std::to_string(whole[d]));
@@ -583,7 +584,7 @@ ValueId Graph::slice(ValueId x, const std::string& name, const Shape& first, con
 ValueId Graph::slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count) {
   const NodeRules rules(*this, Op::kColumns, name);
   Shape counts = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
-  rules.require_axis(axis, counts);
+  rules.require_axis(axis, counts, dimensions_of_samples(x));
   Shape begin(counts.size(), 0);
   begin[axis] = first, counts[axis] = count;
   return slice(x, name, begin, counts);

@@ -216,7 +216,8 @@ class Graph {
   ValueId geglu(ValueId gate, ValueId up, const std::string& name);  // in the tanh form
   // `count` columns of each row, from the first on.
   ValueId columns(ValueId x, const std::string& name, uint32_t first, uint32_t count);
-  // The box of x that begins at `first` and has `counts` places, of each dimension one; of the first dimension, which counts samples, all.
+  // The box of x that begins at `first` and has `counts` places, of each dimension one; of the first dimension, which counts samples, all. A
+  // parameter (learned) has no samples: of its rows some may be taken.
   ValueId slice(ValueId x, const std::string& name, const Shape& first, const Shape& counts);
   // `count` places along one dimension, which is not that of the samples, from the first on.
   ValueId slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count);
@@ -259,6 +260,7 @@ class Graph {
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
+  size_t dimensions_of_samples(ValueId x) const { return leaves_.count(x) > 0 ? 0 : 1; }
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
   ValueId again(ValueId v, const std::string& name);  // a copy: a row names no value twice
