@@ -119,6 +119,76 @@ TEST(Table, DamageIsRefusedInOneLine) {
   refused("image,a,b\n,1,2\n", mse, {"line 2", "\"image\" is empty"});
 }
 
+TEST(Table, ClassesHaveTheOrderOfTheirNames) {
+  TableFolder folder;
+  const auto labels = [&](const std::string& text) {
+    const std::string path = folder.table(text);
+    const Recipe recipe = recipe_of({{"op", "class_loss"}}, 3, false, {{"kind", "csv"}, {"path", path}, {"shuffle", false}}, 4);
+    return fill<int32_t>(*open_dataset(recipe, Split::kTraining), recipe, 0).labels;
+  };
+  EXPECT_EQ(labels("image,what\n0.png,tit\n1.png,auk\n2.png,\n3.png,tit\n"), (std::vector<int32_t>{1, 0, kIgnoredLabel, 1}));
+  EXPECT_EQ(labels("image,what\n0.png,2\n1.png,0\n2.png,2\n3.png,2\n"), (std::vector<int32_t>{2, 0, 2, 2}));
+  EXPECT_EQ(labels("image,what\n0.png,9\n1.png,30\n2.png,9\n3.png,9\n"), (std::vector<int32_t>{1, 0, 1, 1}));
+}
+
+// ---- texts ----
+
+Recipe recipe_of_texts(const json& data) {
+  const json nodes = {{{"op", "embedding"}, {"name", "words"}, {"rows", 9}, {"features", 4}},
+                      {{"op", "global_pool"}, {"name", "pool"}, {"masked", true}},
+                      {{"op", "loss_head"}, {"name", "head"}, {"classes", 3}}};
+  const json recipe = {{"model", {{"family", "net"}, {"text", {{"length", 5}, {"pad", 1}}}, {"nodes", nodes}}}, {"data", data}, {"batch", 2}, {"seed", 7}};
+  return parse_recipe(recipe.dump(), "texts.json", "/");
+}
+
+struct TextBatch {
+  std::vector<int32_t> tokens = std::vector<int32_t>(10), starts = tokens, labels = std::vector<int32_t>(2);
+};
+TextBatch fill_texts(Dataset& data, uint64_t step) {
+  TextBatch filled;
+  BatchSink sink = host_sink(filled.tokens.data(), 40, filled.labels.data(), 2, filled.starts.data(), nullptr, 0, 5);
+  data.fill(step, 0, sink);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
+  return filled;
+}
+
+TEST(Texts, PaddingStandsBehindThemAsADocument) {
+  TemporaryFolder folder;
+  const std::string path = folder.file("t.safetensors");
+  const std::vector<int64_t> tokens = {3, 1, 4, 1, 1, 5, 6, 7, 8, 2, 1, 1, 1, 1, 1}, labels = {2, 0, 1};
+  SafetensorsWriter writer(path);
+  writer.declare("tokens", StoredType::kI64, {3, 5});
+  writer.declare("labels", StoredType::kI64, {3});
+  writer.write(tokens.data(), tokens.size() * sizeof(int64_t));
+  writer.write(labels.data(), labels.size() * sizeof(int64_t));
+  writer.finish();
+  const json data = {{"kind", "tensors"}, {"path", path}, {"eval_path", path}};
+  const auto set = open_dataset(recipe_of_texts(data), Split::kEvaluation);
+  const TextBatch first = fill_texts(*set, 0), second = fill_texts(*set, 1);
+  EXPECT_EQ(first.tokens, (std::vector<int32_t>{3, 1, 4, 1, 1, 5, 6, 7, 8, 2}));
+  EXPECT_EQ(first.starts, (std::vector<int32_t>{0, 0, 0, 3, 3, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(first.labels, (std::vector<int32_t>{2, 0}));
+  EXPECT_EQ(second.starts, (std::vector<int32_t>{0, 1, 1, 1, 1, 0, 1, 1, 1, 1}));  // an empty text is a token of padding
+  EXPECT_EQ(second.labels, (std::vector<int32_t>{1, kIgnoredLabel}));
+}
+
+TEST(Texts, SyntheticOnesAreOfItsVocabulary) {
+  const auto set = open_dataset(recipe_of_texts({{"kind", "synthetic"}}), Split::kTraining);
+  for (uint64_t step = 0; step < 20; ++step) {
+    const TextBatch batch = fill_texts(*set, step);
+    for (const int32_t token : batch.tokens) EXPECT_TRUE(token >= 0 && token < 9) << token;
+    for (const int32_t label : batch.labels) EXPECT_TRUE(label >= 0 && label < 3) << label;
+  }
+}
+
+TEST(Texts, WhatTheyCannotHaveIsRefused) {
+  const auto refused = [](const json& data, std::initializer_list<std::string> fragments) { expect_user_error([&] { recipe_of_texts(data); }, fragments); };
+  refused({{"kind", "csv"}, {"path", "/x"}}, {"data.tokenizer", "missing"});
+  refused({{"kind", "synthetic"}, {"tokenizer", "/x"}}, {"data.tokenizer", "leave it out"});
+  refused({{"kind", "idx"}, {"path", "/x"}}, {"data.kind", "texts", "\"csv\""});
+  refused({{"kind", "synthetic"}, {"augment", {{"flip", true}}}}, {"data", "for images"});
+}
+
 // ---- masks ----
 
 class MaskFolder : public TemporaryFolder {
@@ -298,7 +368,7 @@ TEST(LabelledData, WhatALossCannotHaveIsRefused) {
   };
   refused({{"op", "mse_loss"}}, 2, false, {{"kind", "idx"}, {"path", "/x"}}, {"data.kind", "wants numbers", "\"csv\""});
   refused({{"op", "class_loss"}}, 2, true, {{"kind", "image_folder"}, {"path", "/x"}}, {"data.kind", "a class of each place", "\"mask_folder\""});
-  refused({{"op", "class_loss"}}, 2, false, {{"kind", "csv"}, {"path", "/x"}}, {"data.kind", "a class of each image", "\"image_folder\""});
+  refused({{"op", "class_loss"}}, 2, false, {{"kind", "mask_folder"}, {"path", "/x"}}, {"data.kind", "a class of each sample", "\"image_folder\"", "\"csv\""});
   refused({{"op", "mse_loss"}}, 2, true, {{"kind", "csv"}, {"path", "/x"}}, {"data.kind", "writes maps"});
   refused({{"op", "class_loss"}}, 2, true, {{"kind", "synthetic"}, {"augment", {{"crop", 2}}}}, {"data.augment.crop", "leave it out"});
   refused({{"op", "class_loss"}, {"weights", {1, 2}}}, 2, false, {{"kind", "image_folder"}, {"path", "/x"}, {"broken", "skip"}}, {"data.broken", "weights"});

@@ -63,9 +63,10 @@ double LabelForm::weight(const void* labels, const std::vector<double>& class_we
 }
 
 // A NaN of f32 is all ones, too.
-void ImageWalk::fill_with_none() {
-  std::fill(none_.begin(), none_.end(), kIgnoredByte);
-  for (size_t i = 0; form_.stored == DType::kI32 && i < form_.count(); ++i) std::memcpy(none_.data() + i * sizeof(int32_t), &kIgnoredLabel, sizeof kIgnoredLabel);
+std::vector<unsigned char> labels_of_none(const LabelForm& form) {
+  std::vector<unsigned char> none(form.bytes(), kIgnoredByte);
+  for (size_t i = 0; form.stored == DType::kI32 && i < form.count(); ++i) std::memcpy(none.data() + i * sizeof(int32_t), &kIgnoredLabel, sizeof kIgnoredLabel);
+  return none;
 }
 
 const void* ImageWalk::flipped(const void* labels) {

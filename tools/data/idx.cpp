@@ -125,7 +125,7 @@ class IdxDataset : public Dataset {
   }
 
   double weight_in_step(uint64_t step) override {
-    return walk_.sum_over_step(step, [&](uint64_t sample) { return class_weight(class_weights_, labels_.bytes[sample]); });
+    return walk_.order().sum_over_step(step, [&](uint64_t sample) { return class_weight(class_weights_, labels_.bytes[sample]); });
   }
 
  private:

@@ -35,6 +35,8 @@ struct LabelForm {
   double weight(const void* labels, const std::vector<double>& class_weights) const;
 };
 LabelForm label_form(const Recipe& recipe);
+// Of a sample without any.
+std::vector<unsigned char> labels_of_none(const LabelForm& form);
 
 // What a label counts, in the bits that the plan's table has.
 inline double class_weight(const std::vector<double>& weights, int32_t label) {
@@ -71,8 +73,7 @@ void write_image(const ImageShape& shape, const Augmentation& augmentation, cons
 class ImageWalk {
  public:
   ImageWalk(const Recipe& recipe, Split split, uint64_t size)
-      : recipe_(recipe), split_(split), order_(recipe, split, size), form_(label_form(recipe)), none_(form_.bytes()), labels_(form_.bytes()) {
-    fill_with_none();
+      : recipe_(recipe), split_(split), order_(recipe, split, size), form_(label_form(recipe)), none_(labels_of_none(form_)), labels_(form_.bytes()) {
     const uint64_t values = image_shape(recipe).values();
     if (recipe.dtype == Recipe::Dtype::kBf16) {
       narrow_.resize(values);
@@ -88,19 +89,9 @@ class ImageWalk {
     return narrow_.empty() ? fill_from(wide_, step, micro, sink, write_sample) : fill_from(narrow_, step, micro, sink, write_sample);
   }
 
-  // The sum of number(sample) over the places of a training's step, in their order.
-  template <typename Number>
-  auto sum_over_step(uint64_t step, const Number& number) const {
-    decltype(number(uint64_t{0})) sum = 0;
-    for (uint64_t micro = 0; micro < static_cast<uint64_t>(recipe_.accumulate); ++micro) {
-      for (uint64_t b = 0; b < static_cast<uint64_t>(recipe_.batch); ++b) sum += number(*order_.sample_at(step, micro, b));
-    }
-    return sum;
-  }
+  const SampleOrder& order() const { return order_; }
 
   const void* none() const { return none_.data(); }  // the labels of a sample without any
-
-  std::optional<uint64_t> sample_at(uint64_t step, uint64_t micro, uint64_t b) const { return order_.sample_at(step, micro, b); }
 
  private:
   template <typename Stored, typename WriteSample>
@@ -127,7 +118,6 @@ class ImageWalk {
     return real;
   }
 
-  void fill_with_none();
   const void* flipped(const void* labels);
 
   Recipe recipe_;

@@ -83,11 +83,11 @@ class PictureDataset : public Dataset {
 
   uint64_t labelled_in_step(uint64_t step) override {
     if (pictures_.labelled.empty()) return Dataset::labelled_in_step(step);
-    return walk_.sum_over_step(step, [&](uint64_t sample) { return pictures_.labelled[sample]; });
+    return walk_.order().sum_over_step(step, [&](uint64_t sample) { return pictures_.labelled[sample]; });
   }
   double weight_in_step(uint64_t step) override {
     if (pictures_.weights.empty()) return Dataset::weight_in_step(step);
-    return walk_.sum_over_step(step, [&](uint64_t sample) { return pictures_.weights[sample]; });
+    return walk_.order().sum_over_step(step, [&](uint64_t sample) { return pictures_.weights[sample]; });
   }
 
   uint64_t unread_files() const override { return size_; }
@@ -150,7 +150,7 @@ class PictureDataset : public Dataset {
     decoded.error.clear();
     try {
       for (uint64_t b = 0; b < batch_; ++b) {
-        const std::optional<uint64_t> sample = walk_.sample_at(position.step, position.micro, b);
+        const std::optional<uint64_t> sample = walk_.order().sample_at(position.step, position.micro, b);
         if (!sample) break;
         decode_place(*sample, b, decoded);
       }

@@ -21,6 +21,16 @@ class SampleOrder {
   // The sample at place b of micro-batch `micro` of step `step`; none past the end of the evaluation set.
   std::optional<uint64_t> sample_at(uint64_t step, uint64_t micro, uint64_t b) const;
 
+  // The sum of number(sample) over the places of a training's step, in their order.
+  template <typename Number>
+  auto sum_over_step(uint64_t step, const Number& number) const {
+    decltype(number(uint64_t{0})) sum = 0;
+    for (uint64_t micro = 0; micro < accumulate_; ++micro) {
+      for (uint64_t b = 0; b < batch_; ++b) sum += number(*sample_at(step, micro, b));
+    }
+    return sum;
+  }
+
  private:
   uint64_t size_, batch_, accumulate_, seed_;
   bool shuffle_, training_;

@@ -6,6 +6,7 @@
 #include "lib/rng.h"
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
+#include "tools/data/text_set.h"
 #include "tools/data/token_window.h"
 
 namespace reprise {
@@ -13,7 +14,7 @@ namespace {
 
 constexpr uint64_t kTrainingSamples = 65536, kEvaluationSamples = 1024;
 constexpr uint64_t kSampleKey = 0x73616d706c650000u, kPatternKey = 0x7061747465726e00u, kTargetKey = 0x7461726765740000u;
-constexpr uint32_t kSorts = 4;  // of images, where their labels are no classes
+constexpr uint32_t kSorts = 4;  // of samples whose labels are no classes
 
 float unit_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }  // [0, 1)
 
@@ -21,70 +22,119 @@ uint64_t sample_key(const Recipe& recipe, Split split) {
   return recipe.seed ^ kSampleKey ^ (split == Split::kEvaluation ? 1 : 0);
 }
 
-// An image is half noise of its own and half the pattern of its class, or of its sort, which then says what its labels are; values from 0 to 1.
-class SyntheticImages : public Dataset {
+// What is to be learned of made-up samples: the sort of each, and the labels that all of a sort have. Numbers are from 0 to 1, labels that are true
+// or false 0 and 1; a class is its own sort.
+class SyntheticLabels {
  public:
-  SyntheticImages(const Recipe& recipe, Split split)
-      : recipe_(recipe), split_(split), walk_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
-    set_size(recipe, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples, form_.count());
-  }
+  SyntheticLabels(const Recipe& recipe, Split split)
+      : seed_(recipe.seed), key_(sample_key(recipe, split)), model_(describe_model(recipe.model)), form_(label_form(recipe)), labels_(form_.bytes()) {}
 
-  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    const uint64_t key = sample_key(recipe_, split_);
-    const ImageShape shape = image_shape(recipe_);
-    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
-      const uint32_t label = sort_of(sample);
-      const auto pixel = [&](int y, int x, int c) {
-        const uint64_t element =
-            (static_cast<uint64_t>(y) * static_cast<uint64_t>(shape.width) + static_cast<uint64_t>(x)) *
-                static_cast<uint64_t>(shape.channels) +
-            static_cast<uint64_t>(c);
-        const float noise = unit_float(philox(key, sample, element).word[0]);
-        const float pattern = unit_float(philox(recipe_.seed ^ kPatternKey, label, element).word[0]);
-        return 0.5f * (noise + pattern);
-      };
-      write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
-      write_labels(label);
-      return labels_.data();
-    });
-  }
-
-  double weight_in_step(uint64_t step) override {
-    return walk_.sum_over_step(step, [&](uint64_t sample) {
-      write_labels(sort_of(sample));
-      return form_.weight(labels_.data(), model_.class_weights);
-    });
-  }
-
- private:
+  const LabelForm& form() const { return form_; }
   uint32_t sort_of(uint64_t sample) const {
     const uint32_t sorts = form_.stored == DType::kI32 ? static_cast<uint32_t>(model_.classes) : kSorts;
-    return philox(sample_key(recipe_, split_), sample, ~uint64_t{0}).word[0] % sorts;
+    return philox(key_, sample, ~uint64_t{0}).word[0] % sorts;
   }
-
-  // Numbers from 0 to 1, of labels that are true or false 0 and 1, or classes.
-  void write_labels(uint32_t sort) {
-    if (form_.stored == DType::kI32) return store(0, static_cast<int32_t>(sort));
-    for (uint64_t i = 0; i < form_.count(); ++i) {
-      const uint32_t word = philox(recipe_.seed ^ kTargetKey, sort, i).word[0];
+  const void* labels_of(uint64_t sample) {
+    const uint32_t sort = sort_of(sample);
+    if (form_.stored == DType::kI32) store(0, static_cast<int32_t>(sort));
+    for (uint64_t i = 0; form_.stored != DType::kI32 && i < form_.count(); ++i) {
+      const uint32_t word = philox(seed_ ^ kTargetKey, sort, i).word[0];
       if (form_.stored == DType::kU8) {
         labels_[i] = static_cast<unsigned char>(word % static_cast<uint32_t>(model_.classes));
       } else {
         store(i, model_.target == ModelDescription::Target::kLabels ? static_cast<float>(word & 1) : unit_float(word));
       }
     }
+    return labels_.data();
   }
+  double weight_of(uint64_t sample) { return form_.weight(labels_of(sample), model_.class_weights); }
+
+ private:
   template <typename Label>
   void store(uint64_t i, Label label) {
     std::memcpy(labels_.data() + i * sizeof label, &label, sizeof label);
   }
 
+  uint64_t seed_, key_;
+  const ModelDescription model_;
+  const LabelForm form_;
+  std::vector<unsigned char> labels_;  // of one sample
+};
+
+uint64_t samples_of(Split split) { return split == Split::kTraining ? kTrainingSamples : kEvaluationSamples; }
+
+// An image is half noise of its own and half the pattern of its sort; values from 0 to 1.
+class SyntheticImages : public Dataset {
+ public:
+  SyntheticImages(const Recipe& recipe, Split split) : recipe_(recipe), split_(split), labels_(recipe, split), walk_(recipe, split, samples_of(split)) {
+    set_size(recipe, samples_of(split), labels_.form().count());
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    const uint64_t key = sample_key(recipe_, split_);
+    const ImageShape shape = image_shape(recipe_);
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
+      const uint32_t sort = labels_.sort_of(sample);
+      const auto pixel = [&](int y, int x, int c) {
+        const uint64_t element =
+            (static_cast<uint64_t>(y) * static_cast<uint64_t>(shape.width) + static_cast<uint64_t>(x)) *
+                static_cast<uint64_t>(shape.channels) +
+            static_cast<uint64_t>(c);
+        const float noise = unit_float(philox(key, sample, element).word[0]);
+        const float pattern = unit_float(philox(recipe_.seed ^ kPatternKey, sort, element).word[0]);
+        return 0.5f * (noise + pattern);
+      };
+      write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
+      return labels_.labels_of(sample);
+    });
+  }
+
+  double weight_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [this](uint64_t sample) { return labels_.weight_of(sample); });
+  }
+
+ private:
   Recipe recipe_;
   Split split_;
+  SyntheticLabels labels_;
   ImageWalk walk_;
-  const ModelDescription model_ = describe_model(recipe_.model);
-  const LabelForm form_ = label_form(recipe_);
-  std::vector<unsigned char> labels_ = std::vector<unsigned char>(form_.bytes());  // of one sample
+};
+
+// Texts of any length up to the net's: of two tokens one is anyone's, and the other one of the few that its sort prefers.
+class SyntheticTexts : public Dataset {
+ public:
+  SyntheticTexts(const Recipe& recipe, Split split)
+      : seed_(recipe.seed), key_(sample_key(recipe, split)), model_(describe_model(recipe.model)), labels_(recipe, split), walk_(recipe, split, samples_of(split)) {
+    set_size(recipe, samples_of(split), labels_.form().count());
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    const auto write_text = [this](uint64_t sample, int32_t* to) {
+      const uint64_t length = 1 + philox(key_, sample, ~uint64_t{0}).word[1] % static_cast<uint32_t>(model_.text_length);
+      for (uint64_t t = 0; t < length; ++t) to[t] = token(sample, t);
+      return length;
+    };
+    return walk_.fill(step, micro, sink, write_text, [this](uint64_t sample) { return labels_.labels_of(sample); });
+  }
+
+  double weight_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [this](uint64_t sample) { return labels_.weight_of(sample); });
+  }
+
+ private:
+  static constexpr uint32_t kPreferred = 4;  // tokens of a sort
+
+  int32_t token(uint64_t sample, uint64_t t) const {
+    const PhiloxBlock block = philox(key_, sample, t);
+    const bool is_preferred = (block.word[0] & 1) != 0;
+    const uint32_t word = is_preferred ? philox(seed_ ^ kPatternKey, labels_.sort_of(sample), block.word[1] % kPreferred).word[0] : block.word[1];
+    return static_cast<int32_t>(word % static_cast<uint32_t>(model_.vocabulary));
+  }
+
+  uint64_t seed_, key_;
+  const ModelDescription model_;
+  SyntheticLabels labels_;
+  TextWalk walk_;
 };
 
 // One endless row of tokens, the smaller of two draws each: small tokens are likelier, which a model can learn.
@@ -94,8 +144,8 @@ class SyntheticTokens : public Dataset {
       : key_(sample_key(recipe, split)),
         vocabulary_(static_cast<uint32_t>(describe_model(recipe.model).vocabulary)),
         window_(static_cast<uint64_t>(recipe.sequence)),
-        order_(recipe, split, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples) {
-    set_size(recipe, split == Split::kTraining ? kTrainingSamples : kEvaluationSamples, static_cast<uint64_t>(recipe.sequence));
+        order_(recipe, split, samples_of(split)) {
+    set_size(recipe, samples_of(split), static_cast<uint64_t>(recipe.sequence));
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
@@ -125,7 +175,11 @@ class SyntheticTokens : public Dataset {
 }  // namespace
 
 std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataLook* /*look*/) {
-  if (describe_model(recipe.model).input == ModelDescription::Input::kImages) return std::make_unique<SyntheticImages>(recipe, split);
+  switch (describe_model(recipe.model).input) {
+    case ModelDescription::Input::kImages: return std::make_unique<SyntheticImages>(recipe, split);
+    case ModelDescription::Input::kTexts: return std::make_unique<SyntheticTexts>(recipe, split);
+    case ModelDescription::Input::kTokens: break;
+  }
   return std::make_unique<SyntheticTokens>(recipe, split);
 }
 

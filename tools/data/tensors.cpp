@@ -1,4 +1,4 @@
-// Images and labels from one safetensors file, the values used as they are.
+// Images, or the tokens of texts, and labels from one safetensors file, the values used as they are.
 // Here so that another framework can hand over exactly the batches it trains on itself.
 // It must not normalise.
 #include <cmath>
@@ -6,20 +6,24 @@
 
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
+#include "tools/data/text_set.h"
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/safetensors.h"
 
 namespace reprise {
 namespace {
 
-class TensorDataset : public Dataset {
+// (N, C, H, W), as other frameworks have images.
+std::vector<uint64_t> planes_of(uint64_t count, const ImageShape& shape) {
+  return {count, static_cast<uint64_t>(shape.channels), static_cast<uint64_t>(shape.height), static_cast<uint64_t>(shape.width)};
+}
+
+// What is to be learned of each sample. It stays in memory: what was checked is what is trained on.
+class TensorLabels {
  public:
-  TensorDataset(const Recipe& recipe, Split split, const std::string& path)
-      : recipe_(recipe), file_(path), count_(count_images()), walk_(recipe, split, count_), model_(describe_model(recipe.model)), form_(label_form(recipe)) {
-    const ImageShape shape = image_shape(recipe);
-    images_ = file_.find("images", StoredType::kF32, planes_of(shape));
-    planes_.resize(shape.values());
-    labels_.resize(count_ * form_.bytes());
+  TensorLabels(const Recipe& recipe, const SafetensorsFile& file, uint64_t count)
+      : file_(file), count_(count), model_(describe_model(recipe.model)), form_(label_form(recipe)), labels_(count * form_.bytes()) {
     if (form_.stored == DType::kF32) {
       read_targets();
     } else if (form_.stored == DType::kU8) {
@@ -28,58 +32,26 @@ class TensorDataset : public Dataset {
       read_classes(file_.find("labels", StoredType::kI64, {count_}));
     }
     for (uint64_t sample = 0; sample < count_; ++sample) {
-      labelled_.push_back(form_.labelled(labels_of(sample)));
-      weights_.push_back(form_.weight(labels_of(sample), model_.class_weights));
+      labelled_.push_back(form_.labelled(of(sample)));
+      weights_.push_back(form_.weight(of(sample), model_.class_weights));
     }
-    set_size(recipe, count_, form_.count());
-    fingerprint_ = fingerprint_of(size_, "", {path});
   }
 
-  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    const ImageShape shape = image_shape(recipe_);
-    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
-      const uint64_t bytes = planes_.size() * sizeof(float);
-      file_.read(images_, sample * bytes, planes_.data(), bytes);
-      const auto pixel = [&](int y, int x, int c) {
-        const size_t row = static_cast<size_t>(c) * static_cast<size_t>(shape.height) + static_cast<size_t>(y);
-        return planes_[row * static_cast<size_t>(shape.width) + static_cast<size_t>(x)];
-      };
-      write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
-      return labels_of(sample);
-    });
-  }
-
-  uint64_t labelled_in_step(uint64_t step) override {
-    return walk_.sum_over_step(step, [&](uint64_t sample) { return labelled_[sample]; });
-  }
-  double weight_in_step(uint64_t step) override {
-    return walk_.sum_over_step(step, [&](uint64_t sample) { return weights_[sample]; });
-  }
+  const LabelForm& form() const { return form_; }
+  const void* of(uint64_t sample) const { return labels_.data() + sample * form_.bytes(); }
+  uint64_t labelled(uint64_t sample) const { return labelled_[sample]; }
+  double weight(uint64_t sample) const { return weights_[sample]; }
 
  private:
-  uint64_t count_images() const {
-    const auto images = file_.tensors().find("images");
-    if (images == file_.tensors().end() || images->second.shape.empty()) {
-      throw UserError(file_.path() + ": tensor \"images\": missing or a scalar; it must be there as F32 (N, C, H, W)");
-    }
-    if (images->second.shape[0] == 0) throw UserError(file_.path() + ": tensor \"images\": holds no samples");
-    return images->second.shape[0];
-  }
-
-  // (N, C, H, W), as other frameworks have images.
-  std::vector<uint64_t> planes_of(const ImageShape& shape) const {
-    return {count_, static_cast<uint64_t>(shape.channels), static_cast<uint64_t>(shape.height), static_cast<uint64_t>(shape.width)};
-  }
-  const void* labels_of(uint64_t sample) const { return labels_.data() + sample * form_.bytes(); }
   float* targets_of(uint64_t sample) { return reinterpret_cast<float*>(labels_.data() + sample * form_.bytes()); }
 
-  // They stay in memory: what was checked is what is trained on. Numbers of maps stand in planes; a NaN is none.
+  // Numbers of maps stand in planes, (N, C, H, W), as other frameworks have images; a NaN is none.
   void read_targets() {
     const bool are_maps = model_.output.size() == 3;
     const ImageShape& shape = form_.shape;
     std::vector<uint64_t> stored = {count_};
     for (const uint32_t side : model_.output) stored.push_back(side);
-    const StoredTensor targets = file_.find("targets", StoredType::kF32, are_maps ? planes_of(shape) : stored);
+    const StoredTensor targets = file_.find("targets", StoredType::kF32, are_maps ? planes_of(count_, shape) : stored);
     std::vector<float> planes(form_.count());
     const uint64_t places = form_.count() / static_cast<uint64_t>(shape.channels), channels = are_maps ? static_cast<uint64_t>(shape.channels) : 1;
     for (uint64_t sample = 0; sample < count_; ++sample) {
@@ -120,25 +92,99 @@ class TensorDataset : public Dataset {
     }
   }
 
-  Recipe recipe_;
-  SafetensorsFile file_;
-  uint64_t count_;
-  ImageWalk walk_;
+  const SafetensorsFile& file_;
+  const uint64_t count_;
   const ModelDescription model_;
   const LabelForm form_;
-  StoredTensor images_;
   std::vector<unsigned char> labels_;  // of all samples
   std::vector<uint64_t> labelled_;     // of each sample
   std::vector<double> weights_;
+};
+
+// How many samples a tensor has, which `form` describes.
+uint64_t count_samples(const SafetensorsFile& file, const std::string& name, const char* form) {
+  const auto samples = file.tensors().find(name);
+  if (samples == file.tensors().end() || samples->second.shape.empty()) {
+    throw UserError(file.path() + ": tensor " + json_shown(name) + ": missing or a scalar; it must be there as " + form);
+  }
+  if (samples->second.shape[0] == 0) throw UserError(file.path() + ": tensor " + json_shown(name) + ": holds no samples");
+  return samples->second.shape[0];
+}
+
+// Values are used as they are.
+class TensorImages : public Dataset {
+ public:
+  TensorImages(const Recipe& recipe, Split split, const std::string& path)
+      : shape_(image_shape(recipe)), file_(path), count_(count_samples(file_, "images", "F32 (N, C, H, W)")), walk_(recipe, split, count_),
+        labels_(recipe, file_, count_), images_(file_.find("images", StoredType::kF32, planes_of(count_, shape_))), planes_(shape_.values()) {
+    set_size(recipe, count_, labels_.form().count());
+    fingerprint_ = fingerprint_of(size_, "", {path});
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
+      const uint64_t bytes = planes_.size() * sizeof(float);
+      file_.read(images_, sample * bytes, planes_.data(), bytes);
+      const auto pixel = [&](int y, int x, int c) {
+        const size_t row = static_cast<size_t>(c) * static_cast<size_t>(shape_.height) + static_cast<size_t>(y);
+        return planes_[row * static_cast<size_t>(shape_.width) + static_cast<size_t>(x)];
+      };
+      write_image(shape_, augmentation, pixel, [](int) { return 0.0f; }, image);
+      return labels_.of(sample);
+    });
+  }
+
+  uint64_t labelled_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [&](uint64_t sample) { return labels_.labelled(sample); });
+  }
+  double weight_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [&](uint64_t sample) { return labels_.weight(sample); });
+  }
+
+ private:
+  const ImageShape shape_;
+  SafetensorsFile file_;
+  uint64_t count_;
+  ImageWalk walk_;
+  TensorLabels labels_;
+  StoredTensor images_;
   std::vector<float> planes_;  // [C, H, W] of one sample
 };
+
+// The tokens of texts: what is padding at the end of a row is none of its text.
+std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, const std::string& path) {
+  const SafetensorsFile file(path);
+  const ModelDescription model = describe_model(recipe.model);
+  const uint64_t count = count_samples(file, "tokens", "I64 (N, T)"), length = static_cast<uint64_t>(model.text_length);
+  const StoredTensor stored = file.find("tokens", StoredType::kI64, {count, length});
+  LabelledTexts set = {.files = {path}};
+  std::vector<int64_t> row(length);
+  for (uint64_t sample = 0; sample < count; ++sample) {
+    file.read(stored, sample * length * sizeof(int64_t), row.data(), length * sizeof(int64_t));
+    std::vector<int32_t> text;
+    for (const int64_t token : row) {
+      if (token < 0 || token >= model.vocabulary) {
+        throw UserError(path + ": tensor \"tokens\": of sample " + std::to_string(sample) + " one is " + std::to_string(token) + ", must be from 0 to " +
+                        std::to_string(model.vocabulary - 1));
+      }
+      text.push_back(static_cast<int32_t>(token));
+    }
+    while (!text.empty() && text.back() == model.pad) text.pop_back();
+    set.add(text);
+  }
+  const TensorLabels labels(recipe, file, count);
+  const auto* first = static_cast<const unsigned char*>(labels.of(0));
+  set.labels.assign(first, first + count * labels.form().bytes());
+  return make_text_set(recipe, split, std::move(set));
+}
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_tensors(const Recipe& recipe, Split split, DataLook* /*look*/) {
-  if (split == Split::kTraining) return std::make_unique<TensorDataset>(recipe, split, recipe.data.path);
-  if (recipe.data.eval_path.empty()) return nullptr;
-  return std::make_unique<TensorDataset>(recipe, split, recipe.data.eval_path);
+  const std::string& path = split == Split::kTraining ? recipe.data.path : recipe.data.eval_path;
+  if (path.empty()) return nullptr;
+  if (describe_model(recipe.model).input == ModelDescription::Input::kTexts) return open_token_rows(recipe, split, path);
+  return std::make_unique<TensorImages>(recipe, split, path);
 }
 
 }  // namespace reprise

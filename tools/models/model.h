@@ -22,15 +22,17 @@ namespace reprise {
 // Blocks of a net, or of one of its stages: the plan of more would take gigabytes to prove and many minutes.
 constexpr int kMostBlocks = 10000;
 
-// What a node of a net that reads the pictures names (net.h).
+// What a node of a net that reads the pictures, or the tokens of the texts, names (net.h).
 constexpr const char* kNetImages = "images";
+constexpr const char* kNetTokens = "tokens";
 
 class Graph;
 class JsonFields;
 
 // What everybody may know of a model.
 struct ModelDescription {
-  enum class Input { kImages, kTokens };
+  // Tokens are a window of a long text, each of which is learned from those before it; texts stand for themselves, each a sample.
+  enum class Input { kImages, kTokens, kTexts };
   // What its loss wants of a sample: a class (of tokens each its next one), numbers, labels that are true or false, or a class for each place of a map.
   enum class Target { kClass, kNumbers, kLabels, kClassMap };
   Input input = Input::kImages;
@@ -39,8 +41,10 @@ struct ModelDescription {
   int classes = 0;                                            // of images, and of the places of maps
   std::vector<uint32_t> output = {};                          // of images: what the loss reads of a sample, [K], or of maps [H,W,K]; {} of a head
   std::vector<double> class_weights = {};                     // what a label of each class counts; {}: 1
-  int vocabulary = 0;                                         // of tokens
+  int vocabulary = 0;                                         // of tokens and texts
   int longest_sequence = 0;                                   // of tokens: the most in one sample
+  int text_length = 0;                                        // of texts: tokens of each, which is cut or padded to them
+  int pad = 0;                                                // of texts: the token behind their end
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)
   bool packs = false;                                         // of tokens: positions can start anew within a sample
 };

@@ -178,6 +178,16 @@ ValueId append_resize(Graph& graph, const NetNode& node, const Inputs& in) {
   return graph.resize(in[0], node.name, size[0], size[1], kKind);
 }
 
+constexpr float kLearnedDeviation = 0.02f;  // as a ViT's positions and a BERT's tables are drawn
+
+// What tells a text from its padding, where the node keeps them apart.
+ValueId starts_for(Graph& graph, const NetNode& node) {
+  if (!flag_of(node, "masked")) return kNoValue;
+  if (graph.tensor(graph.input).dtype != DType::kI32) throw UserError(node.name + " (" + node.op + "): \"masked\" is for nets of texts; leave it out");
+  if (graph.document_start == kNoValue) graph.document_start = graph.add_value("document_start", ValueKind::kInput, shape_of(graph.tensor(graph.input)), DType::kI32);
+  return graph.document_start;
+}
+
 ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
   AttentionAttribute attention = {.heads = count_of(node, "heads"), .kv_heads = count_of(node, "kv_heads"), .dropout = number_of(node, "dropout"), .stream = 0};
   if (attention.kv_heads == 0) attention.kv_heads = attention.heads;
@@ -189,11 +199,16 @@ ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
     const RopeAttribute side_by_side = {.heads = attention.heads, .kv_heads = attention.kv_heads, .rotary = 0, .neighbours = 0, .theta = 1};
     qkv = graph.rope(in[0], in[1], in[2], node.name + ".qkv", side_by_side);
   }
-  return graph.attention(qkv, node.name, attention);
+  return graph.attention(qkv, node.name, attention, starts_for(graph, node));
+}
+
+// torch.nn.Embedding's rows, of which a net has one table.
+ValueId append_embedding(Graph& graph, const NetNode& node, const Inputs& in) {
+  const ValueId table = graph.parameter(node.name + ".weight", {count_of(node, "rows"), count_of(node, "features")}, InitKind::kNormal, kLearnedDeviation);
+  return graph.embedding(in[0], node.name, table, kNoValue);
 }
 
 constexpr const char* kHead = "loss_head";
-constexpr float kLearnedDeviation = 0.02f;  // as a ViT's positions are drawn
 
 std::vector<NetOp> make_net_ops() {
   using G = Graph;
@@ -215,7 +230,8 @@ std::vector<NetOp> make_net_ops() {
       {"multiply", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.multiply(in[0], in[1], n.name); }},
       {"max_pool", kOne, {kernel, stride, pad, dilation}, [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
       {"avg_pool", kOne, {kernel, stride, pad, dilation, flag_key("counts_pad", false)}, append_avg_pool},
-      {"global_pool", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name); }},
+      {"global_pool", kOne, {flag_key("masked", false)}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name, starts_for(g, n)); }},
+      {"embedding", kOne, {count_key("rows", 1, kMostCount), count_key("features", 1, kMostCount)}, append_embedding},
       {"dropout", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
       {"drop_path", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
       {"learned", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
@@ -227,10 +243,10 @@ std::vector<NetOp> make_net_ops() {
       {"reshape", kOne, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3})},
        [](G& g, const N& n, const Inputs& in) { return g.reshape(in[0], n.name, with_samples(g, in[0], counts_of(n, "shape"))); }},
       {"transpose", kOne, {count_key("order", 1, 3, std::nullopt, {1, 2, 3})}, append_transpose},
-      {"slice", kOne, {axis, count_key("first", 0, kMostCount), count},
+      {"slice", kOne, {count_key("axis", 0, 3), count_key("first", 0, kMostCount), count},
        [](G& g, const N& n, const Inputs& in) { return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count")); }},
       {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
-      {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
+      {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), flag_key("masked", false), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
        append_attention},
       {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true)}, append_linear},
       {kHead, kOne, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
@@ -291,8 +307,10 @@ std::vector<double> read_numbers(const JsonFields& fields, const NumberKey& key)
 
 // What stands before a node, by name.
 struct Before {
-  std::set<std::string> names = {kNetImages};
-  std::string last = kNetImages;
+  explicit Before(const std::string& input) : input(input), names({input}), last(input) {}
+  const std::string input;
+  std::set<std::string> names;
+  std::string last;
 };
 
 std::vector<std::string> read_inputs(const JsonFields& fields, const NetOp& op, const Before& before) {
@@ -305,7 +323,7 @@ std::vector<std::string> read_inputs(const JsonFields& fields, const NetOp& op, 
     fields.refuse("inputs", "must be " + right + " of a node of op \"" + op.word + "\", not " + std::to_string(inputs.size()));
   }
   for (const std::string& input : inputs) {
-    if (before.names.count(input) == 0) fields.refuse("inputs", json_shown(input) + " is neither \"" + kNetImages + "\" nor a node before this one");
+    if (before.names.count(input) == 0) fields.refuse("inputs", json_shown(input) + " is neither \"" + before.input + "\" nor a node before this one");
   }
   return inputs;
 }
@@ -348,6 +366,13 @@ void check_use(const JsonFields& fields, const NetModel& model) {
   }
 }
 
+void read_text(const JsonFields& text, NetModel& model) {
+  text.allow_only({"length", "pad"});
+  text.require("length", "give the tokens of a text, to which each is cut or padded");
+  text.read("length", model.text_length, 1, kMostCount, {"What each text is cut or padded to", "tokens"});
+  text.read("pad", model.pad, 0, kMostCount, {"The token that stands behind the end of a text"});
+}
+
 // What the loss reads of a sample; {} where the nodes make no graph, of which check() says why.
 std::vector<uint32_t> output_of(const NetModel& model) {
   if (model.nodes.back().op == kHead) return {};
@@ -365,18 +390,23 @@ std::vector<uint32_t> output_of(const NetModel& model) {
 }  // namespace
 
 NetModel NetModel::read(const JsonFields& fields) {
-  fields.allow_only({"family", "image", "nodes"});
+  fields.allow_only({"family", "image", "text", "nodes"});
   NetModel model;
-  const auto [height, width, channels] = read_image_size(fields);
-  model.image_height = height;
-  model.image_width = width;
-  model.image_channels = channels;
+  if (fields.has("text")) {
+    if (fields.has("image")) fields.refuse("text", "cannot go with \"image\": a net reads one of them");
+    read_text(fields.object("text", {"In place of \"image\", of a net that reads texts: {\"length\", \"pad\"}", "", "none"}), model);
+  } else {
+    const auto [height, width, channels] = read_image_size(fields);
+    model.image_height = height;
+    model.image_width = width;
+    model.image_channels = channels;
+  }
   fields.require("nodes", "give the list of the net's nodes, in the order of the forward");
   fields.note("nodes", [] { return list_form(object_form()); }, [] { return json(); },
               {"The nodes in the order of the forward, the loss last: {\"op\", \"name\", \"inputs\", and the op's own keys}; FORMATS 10.1 has the ops"});
   const json& nodes = fields.list_at("nodes");
   if (nodes.size() > kMostNodes) fields.refuse("nodes", "must be at most " + std::to_string(kMostNodes) + ", not " + std::to_string(nodes.size()));
-  Before before;
+  Before before(model.input());
   for (size_t n = 0; n < nodes.size(); ++n) {
     model.nodes.push_back(read_node(fields.element("nodes", n), before));
     before.last = model.nodes.back().name;
@@ -424,13 +454,28 @@ json NetModel::write() const {
     }
     list.push_back(std::move(value));
   }
+  if (reads_texts()) return {{"text", {{"length", text_length}, {"pad", pad}}}, {"nodes", list}};
   return {{"image", {image_height, image_width, image_channels}}, {"nodes", list}};
 }
 
+namespace {
+// Tokens that every table has which reads them.
+int vocabulary_of(const NetModel& model) {
+  int least = 0;
+  for (const NetNode& node : model.nodes) {
+    if (node.op != "embedding" || node.inputs[0] != kNetTokens) continue;
+    const int rows = static_cast<int>(count_of(node, "rows"));
+    least = least == 0 ? rows : std::min(least, rows);
+  }
+  return least;
+}
+}  // namespace
+
 ModelDescription NetModel::describe() const {
   using Target = ModelDescription::Target;
-  ModelDescription description = {.input = ModelDescription::Input::kImages, .image_height = image_height, .image_width = image_width, .image_channels = image_channels,
-                                  .output = output};
+  ModelDescription description = {.input = reads_texts() ? ModelDescription::Input::kTexts : ModelDescription::Input::kImages,
+                                  .image_height = image_height, .image_width = image_width, .image_channels = image_channels, .output = output,
+                                  .vocabulary = vocabulary_of(*this), .text_length = text_length, .pad = pad};
   const NetNode& loss = nodes.back();
   if (loss.op == kHead) {
     description.classes = static_cast<int>(count_of(loss, "classes"));
@@ -457,9 +502,14 @@ void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
 
 void NetModel::build(Graph& graph, MicroBatch batch) const {
   const auto size = [](int n) { return static_cast<uint32_t>(n); };
-  graph.input = graph.add_value(kNetImages, ValueKind::kInput, {size(batch.samples), size(image_height), size(image_width), size(image_channels)});
+  if (reads_texts()) {
+    graph.input = graph.add_value(kNetTokens, ValueKind::kInput, {size(batch.samples), size(text_length)}, DType::kI32);
+    if (pad >= vocabulary_of(*this)) throw UserError("text.pad: must be a token that every embedding has, not " + std::to_string(pad));
+  } else {
+    graph.input = graph.add_value(kNetImages, ValueKind::kInput, {size(batch.samples), size(image_height), size(image_width), size(image_channels)});
+  }
   if (nodes.back().op == kHead) add_labels(graph, {size(batch.samples)}, DType::kI32);
-  std::map<std::string, ValueId> written = {{kNetImages, graph.input}};
+  std::map<std::string, ValueId> written = {{input(), graph.input}};
   for (const NetNode& node : nodes) {
     Inputs inputs;
     for (const std::string& input : node.inputs) inputs.push_back(written.at(input));

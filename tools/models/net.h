@@ -14,7 +14,7 @@ namespace reprise {
 
 struct NetNode {
   std::string op, name;             // op: a word of net.cpp's table
-  std::vector<std::string> inputs;  // names of nodes before it, or kNetImages
+  std::vector<std::string> inputs;  // names of nodes before it, or NetModel::input()
   std::map<std::string, std::vector<double>> numbers;  // each key of the op: one number, or as many as the key may have, or none; flags are 0 or 1
   bool operator==(const NetNode&) const = default;
 };
@@ -23,10 +23,13 @@ struct NetModel {
   static constexpr const char* kFamily = "net";
   static constexpr HuggingFaceNames kHuggingFace = {};
 
-  int image_height = 0, image_width = 0, image_channels = 0;
+  int image_height = 0, image_width = 0, image_channels = 0;  // of a net that reads pictures
+  int text_length = 0, pad = 0;  // of one that reads texts: tokens of each, and the one behind its end
   std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss
   std::vector<uint32_t> output = {};  // of one sample: what a loss that is no head reads; {} where that cannot be built
 
+  bool reads_texts() const { return text_length > 0; }
+  const char* input() const { return reads_texts() ? kNetTokens : kNetImages; }
   static NetModel read(const JsonFields& fields);
   static nlohmann::json example();
   nlohmann::json write() const;

@@ -64,10 +64,11 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
 // What the net's loss wants of the data.
 void check_labels(const DataSource& data, const DataKind* kind, const ModelDescription& model, const RecipeRules& rules) {
   using Target = ModelDescription::Target;
-  static constexpr const char* kWanted[] = {"a class of each image", "numbers", "labels that are true or false", "a class of each place"};
+  static constexpr const char* kWanted[] = {"a class of each sample", "numbers", "labels that are true or false", "a class of each place"};
   std::string words;
   for (const DataKind& each : kDataKinds) {
-    if (each.images && each.feeds(model.target)) words += (words.empty() ? "\"" : " or \"") + std::string(each.word) + "\"";
+    const bool suits = model.input == Input::kTexts ? each.texts : each.images;
+    if (suits && each.feeds(model.target)) words += (words.empty() ? "\"" : " or \"") + std::string(each.word) + "\"";
   }
   rules.require(kind == nullptr || kind->feeds(model.target), "data.kind",
                 std::string("the net's loss wants ") + kWanted[static_cast<size_t>(model.target)] + "; must be " + words);
@@ -116,7 +117,7 @@ constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::k
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "broken", "pack", "train_on", "too_long", "bad", "held_out"});
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "tokenizer", "broken", "pack", "train_on", "too_long", "bad", "held_out"});
   DataSource data;
   read_kind(fields, data.kind);
   fields.read_path("path", folder, data.path, {"The file or folder of the training set", "", "required, but for \"synthetic\""});
@@ -136,6 +137,8 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
   }
   fields.read("token_bytes", data.token_bytes, 2, 4, {"The size of a token of kind \"tokens\": 2 or 4", "bytes"});
   if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
+  fields.read_path("tokenizer", folder, data.tokenizer,
+                   {"The tokenizer of a net of texts: a folder that has one, tokenizer.json, or vocab.txt; of \"csv\"", "", "none"});
   fields.read_choice("broken", data.broken, kBroken,
                      {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
   if (data.broken == DataSource::Broken::kSkip && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
@@ -148,16 +151,26 @@ void check_data(const Recipe& recipe, const RecipeRules& rules) {
   const DataSource& data = recipe.data;
   const ModelDescription model = describe_model(recipe.model);
   const DataKind* kind = find_kind(data.kind);
+  rules.require(data.tokenizer.empty() || model.input == Input::kTexts, "data.tokenizer", "leave it out: it is for nets of texts");
+  const auto require_no_images = [&] {
+    rules.require(data.mean.empty() && data.std.empty() && !data.flip && data.crop == 0, "data",
+                  "leave \"mean\", \"std\" and \"augment\" out: they are for images");
+  };
   if (model.input == Input::kImages) {
     rules.require(kind == nullptr || kind->images, "data.kind",
                   "an image model needs " + either_of(kinds_that([](const DataKind& k) { return k.images; })));
     check_images(data, model, rules);
     check_labels(data, kind, model, rules);
+  } else if (model.input == Input::kTexts) {
+    rules.require(kind == nullptr || kind->texts, "data.kind", "a net of texts needs " + either_of(kinds_that([](const DataKind& k) { return k.texts; })));
+    rules.require((data.kind == Kind::kCsv) == !data.tokenizer.empty() || kind == nullptr, "data.tokenizer",
+                  data.tokenizer.empty() ? "missing; give the folder of the model's tokenizer" : "leave it out: it is for data of kind \"csv\"");
+    require_no_images();
+    check_labels(data, kind, model, rules);
   } else {
     rules.require(kind == nullptr || kind->tokens, "data.kind",
                   "a language model needs " + either_of(kinds_that([](const DataKind& k) { return k.tokens; })));
-    rules.require(data.mean.empty() && data.std.empty() && !data.flip && data.crop == 0, "data",
-                  "leave \"mean\", \"std\" and \"augment\" out: they are for images");
+    require_no_images();
     rules.require((data.kind == Kind::kPreferences) == recipe.loss.has_value() || kind == nullptr, recipe.loss ? "loss" : "data.kind",
                   "\"loss\" and data of kind \"preferences\" go together: give both, or neither");
     rules.require((data.kind != Kind::kChat && data.kind != Kind::kPreferences) || !recipe.place.path().empty(), "data.kind",
@@ -173,6 +186,7 @@ json data_json(const DataSource& data) {
                 {"token_bytes", data.token_bytes}};
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
+  if (!data.tokenizer.empty()) value["tokenizer"] = data.tokenizer;
   if (data.broken == DataSource::Broken::kSkip) value["broken"] = "skip";
   if (data.kind == Kind::kPreferences) value["pack"] = data.pack;
   if (data.kind == Kind::kChat) {

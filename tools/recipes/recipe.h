@@ -26,6 +26,7 @@ struct DataSource {
   bool flip = false;              // horizontal, one sample in two
   int crop = 0;                   // pixels of zero padding before a random crop back to the image's size
   int token_bytes = 2;            // 2 | 4, for kTokens
+  std::string tokenizer;          // absolute: a folder or file, of which nets of texts read kCsv
   enum class Broken { kRefuse, kSkip };
   Broken broken = Broken::kRefuse;  // a picture that cannot be decoded, for kImageFolder
   bool pack = false;                // several samples in a row, each a document of its own, for kChat and kPreferences
@@ -38,12 +39,13 @@ struct DataSource {
   bool operator==(const DataSource&) const = default;
 };
 
-// Every kind's word in a recipe, which inputs of models it can feed, and of images which of their losses.
+// Every kind's word in a recipe, which inputs of models it can feed, and of images and texts which of their losses.
 struct DataKind {
   const char* word;
   DataSource::Kind kind;
   bool images, tokens;
   bool classes = true, numbers = false, maps = false;  // numbers: and labels that are true or false
+  bool texts = false;
 
   bool feeds(ModelDescription::Target target) const {
     using Target = ModelDescription::Target;
@@ -52,11 +54,11 @@ struct DataKind {
 };
 constexpr DataKind kDataKinds[] = {
     {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
-    {"tensors", DataSource::Kind::kTensors, true, false, true, true, true}, {"csv", DataSource::Kind::kCsv, true, false, false, true, false},
+    {"tensors", DataSource::Kind::kTensors, true, false, true, true, true, true}, {"csv", DataSource::Kind::kCsv, true, false, true, true, false, true},
     {"mask_folder", DataSource::Kind::kMaskFolder, true, false, false, false, true}, {"tokens", DataSource::Kind::kTokens, false, true},
     {"text", DataSource::Kind::kText, false, true},       {"chat", DataSource::Kind::kChat, false, true},
     {"preferences", DataSource::Kind::kPreferences, false, true},
-    {"synthetic", DataSource::Kind::kSynthetic, true, true, true, true, true},
+    {"synthetic", DataSource::Kind::kSynthetic, true, true, true, true, true, true},
 };
 
 // Whether samples are what people and the model say in turn.

@@ -1,0 +1,45 @@
+// The columns of a table that say what is to be learned of a sample, which stands in its first.
+// Here because pictures and texts of a table have the same labels.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/data/images.h"
+#include "tools/formats/csv_file.h"
+
+namespace reprise {
+
+// As the net's loss wants them (label_form): K numbers or labels that are true or false, where an empty field is none; or one column, a class.
+// Where every class of the training's table is an integer from 0 on that the net has, a class is its number. Else classes have the order of
+// their names. Throws UserError with the line.
+class LabelColumns {
+ public:
+  // `sample`: what a record's first column is, for messages.
+  LabelColumns(const Recipe& recipe, const CsvFile& table, const char* sample);
+
+  // The names of the classes, or of the columns.
+  const std::vector<std::string>& names() const { return names_; }
+  // The labels of every record, as the file has them.
+  const std::vector<unsigned char>& labels() const { return labels_; }
+  const void* labels_of(uint64_t n) const { return labels_.data() + n * form_.bytes(); }
+  // The first column of each record, and its name.
+  const std::vector<std::string>& samples() const { return samples_; }
+  const std::string& sample_column() const { return sample_column_; }
+
+ private:
+  void name_classes(const Recipe& recipe, const CsvFile& table);
+  void read_record(const CsvFile& table, uint64_t n);
+  float number_of(const std::string& place, const std::string& column, const std::string& text) const;
+  int32_t class_of(const std::string& place, const std::string& column, const std::string& text) const;
+
+  const LabelForm form_;
+  const bool is_binary_;
+  const char* const sample_;
+  std::string sample_column_;
+  std::vector<std::string> names_, samples_;
+  std::vector<unsigned char> labels_;
+};
+
+}  // namespace reprise

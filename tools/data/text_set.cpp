@@ -1,0 +1,64 @@
+// See text_set.h.
+#include "tools/data/text_set.h"
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+class TextSet : public Dataset {
+ public:
+  TextSet(const Recipe& recipe, Split split, LabelledTexts texts)
+      : texts_(std::move(texts)), walk_(recipe, split, texts_.ends.size()), class_weights_(describe_model(recipe.model).class_weights) {
+    set_size(recipe, texts_.ends.size(), walk_.form().count());
+    class_names_ = texts_.class_names;
+    fingerprint_ = fingerprint_of(size_, "", texts_.files);
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    const auto write_text = [this](uint64_t sample, int32_t* to) {
+      const uint64_t first = sample == 0 ? 0 : texts_.ends[sample - 1];
+      std::copy(texts_.tokens.begin() + static_cast<long>(first), texts_.tokens.begin() + static_cast<long>(texts_.ends[sample]), to);
+      return texts_.ends[sample] - first;
+    };
+    return walk_.fill(step, micro, sink, write_text, [this](uint64_t sample) { return labels_of(sample); });
+  }
+
+  uint64_t labelled_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [this](uint64_t sample) { return walk_.form().labelled(labels_of(sample)); });
+  }
+  double weight_in_step(uint64_t step) override {
+    return walk_.order().sum_over_step(step, [this](uint64_t sample) { return walk_.form().weight(labels_of(sample), class_weights_); });
+  }
+
+ private:
+  const void* labels_of(uint64_t sample) const { return texts_.labels.data() + sample * walk_.form().bytes(); }
+
+  const LabelledTexts texts_;
+  TextWalk walk_;
+  const std::vector<double> class_weights_;
+};
+
+}  // namespace
+
+TextWalk::TextWalk(const Recipe& recipe, Split split, uint64_t size)
+    : batch_(static_cast<uint64_t>(recipe.batch)), order_(recipe, split, size), form_(label_form(recipe)), none_(labels_of_none(form_)) {
+  const ModelDescription model = describe_model(recipe.model);
+  pad_ = model.pad;
+  tokens_.resize(static_cast<size_t>(model.text_length));
+  starts_.resize(tokens_.size());
+}
+
+// An empty text is one token of padding.
+void TextWalk::pad_from(size_t length) {
+  std::fill(tokens_.begin() + static_cast<long>(length), tokens_.end(), pad_);
+  length = std::max<size_t>(length, 1);
+  std::fill(starts_.begin(), starts_.begin() + static_cast<long>(length), 0);
+  std::fill(starts_.begin() + static_cast<long>(length), starts_.end(), static_cast<int32_t>(length));
+}
+
+std::unique_ptr<Dataset> make_text_set(const Recipe& recipe, Split split, LabelledTexts texts) {
+  return std::make_unique<TextSet>(recipe, split, std::move(texts));
+}
+
+}  // namespace reprise

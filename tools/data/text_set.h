@@ -1,0 +1,60 @@
+// Texts that stand for themselves, each with its labels: a sample is the tokens of one, padded to the length that the net has.
+// Here because tables, tensors and made-up texts differ only in where tokens and labels come from.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/data/images.h"
+
+namespace reprise {
+
+// Walks micro-batches through a buffer of one text. Behind its tokens stands the padding, a document of its own (lib/ops/attention.h).
+//
+//   tokens   101 2009 2003 102   0   0   0        starts   0 0 0 0 4 4 4
+class TextWalk {
+ public:
+  TextWalk(const Recipe& recipe, Split split, uint64_t size);
+
+  // write_text(sample, tokens) writes at most as many as the net's text has and returns how many; labels_of(sample) where its labels lie.
+  template <typename WriteText, typename LabelsOf>
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteText& write_text, const LabelsOf& labels_of) {
+    uint64_t real = 0;
+    for (uint64_t b = 0; b < batch_; ++b) {
+      const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
+      const size_t length = sample ? write_text(*sample, tokens_.data()) : 0;
+      pad_from(length);
+      sink.add(tokens_.data(), tokens_.size() * sizeof(int32_t), sample ? labels_of(*sample) : none_.data(), form_.count(),
+               sink.wants_document_start() ? starts_.data() : nullptr);
+      real += sample.has_value();
+    }
+    return real;
+  }
+  const SampleOrder& order() const { return order_; }
+  const LabelForm& form() const { return form_; }
+
+ private:
+  void pad_from(size_t length);
+
+  uint64_t batch_;
+  int32_t pad_;
+  SampleOrder order_;
+  LabelForm form_;
+  std::vector<unsigned char> none_;       // the labels of a sample without any
+  std::vector<int32_t> tokens_, starts_;  // of one text
+};
+
+struct LabelledTexts {
+  std::vector<std::string> class_names = {}, files = {};
+  std::vector<int32_t> tokens = {};        // of all texts, one behind the other
+  std::vector<uint64_t> ends = {};         // where each ends
+  std::vector<unsigned char> labels = {};  // of all texts, as the net's loss wants them (label_form)
+  void add(const std::vector<int32_t>& text) {
+    tokens.insert(tokens.end(), text.begin(), text.end());
+    ends.push_back(tokens.size());
+  }
+};
+std::unique_ptr<Dataset> make_text_set(const Recipe& recipe, Split split, LabelledTexts texts);
+
+}  // namespace reprise
