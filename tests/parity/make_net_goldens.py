@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # Makes tests/golden/nets: small nets of the shapes that people bring, as torch's two exporters and torch.export write them, and what they compute.
-# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript, and is run by
-# build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
+# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript transformers, and is run
+# by build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
 import copy
 import json
 import os
@@ -9,6 +9,7 @@ import sys
 
 import onnx
 import torch
+import transformers
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn import functional as F
@@ -284,16 +285,61 @@ class Yolo(nn.Module):
     return self.head(torch.cat([n3.mean((2, 3)), c5.mean((2, 3))], 1))
 
 
+kTokens, kLength, kLengths = 31, 12, (12, 7, 3)  # of texts: a vocabulary, the length of each, and how much of it is no padding
+kSizes = dict(vocab_size=kTokens, max_position_embeddings=20)
+kBertSizes = dict(kSizes, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
+
+
+class Minilm(nn.Module):
+  """A sentence encoder: BERT and the mean over a text's own tokens."""
+  pad = 0
+
+  def __init__(self):
+    super().__init__()
+    self.bert = transformers.BertModel(transformers.BertConfig(**kBertSizes), add_pooling_layer=False)
+    self.head = nn.Linear(16, kClasses)
+
+  def forward(self, input_ids, attention_mask):
+    y = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    mask = attention_mask.unsqueeze(-1).expand(y.size()).float()
+    return self.head((y * mask).sum(1) / torch.clamp(mask.sum(1), min=1e-9))
+
+
+class Encoder(nn.Module):
+  """One of transformers' own classifiers of texts."""
+
+  def __init__(self, net, pad):
+    super().__init__()
+    self.net, self.pad = net, pad
+
+  def forward(self, input_ids, attention_mask):
+    return self.net(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def distilbert():
+  config = transformers.DistilBertConfig(**kSizes, dim=16, n_layers=2, n_heads=4, hidden_dim=24, num_labels=kClasses)
+  return Encoder(transformers.DistilBertForSequenceClassification(config), 0)
+
+
+def roberta():
+  return Encoder(transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**kBertSizes, num_labels=kClasses)), 1)
+
+
+kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta}
 kNets = {"mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
-         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter}
+         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, **kTextNets}
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 
 def gradients(net, x, labels):
   net.zero_grad()
-  loss = F.cross_entropy(net(x), labels)
+  loss = F.cross_entropy(net(*x), labels)
   loss.backward()
   return loss.item(), {name: parameter.grad.double().clone() for name, parameter in net.named_parameters()}
+
+
+def doubled(x):
+  return tuple(each.double() if each.is_floating_point() else each for each in x)
 
 
 def distance(a, b):
@@ -310,13 +356,33 @@ def nudged(net, generator):
 
 def evaluation(net, x, labels):
   with torch.no_grad():
-    return F.cross_entropy(net.eval()(x), labels).item()
+    return F.cross_entropy(net.eval()(*x), labels).item()
+
+
+def texts(pad):
+  """Tokens and their mask."""
+  ids, mask = torch.randint(2, kTokens, (kBatch, kLength)), torch.zeros(kBatch, kLength, dtype=torch.long)
+  for row, length in enumerate(kLengths):
+    ids[row, length:], mask[row, :length] = pad, 1
+  return ids, mask
+
+
+def in_other_order(net, x):
+  """A second run in f32, whose sums have another order."""
+  if len(x) > 1:
+    return copy.deepcopy(net), tuple(each.flip(0) for each in x)
+  return copy.deepcopy(net).to(memory_format=torch.channels_last), (x[0].contiguous(memory_format=torch.channels_last),)
 
 
 def attempt(name, seed):
   """A net, its batch and its gradients; None where other f32 runs would not keep to PyTorch's own distance."""
   torch.manual_seed(seed)
   net = kNets[name]().train()
+  for module in net.modules():  # transformers' nets drop by default
+    if isinstance(module, nn.Dropout):
+      module.p = 0.0
+  if name in kTextNets:
+    net.eval()  # their attention draws, too
   with torch.no_grad():
     for parameter in net.parameters():  # no two alike, or an exporter makes one of them
       if parameter.dim() < 2 or parameter.shape[-1] == 1 and parameter.dim() == 3:
@@ -327,12 +393,13 @@ def attempt(name, seed):
       if buffer.dtype == torch.float32:
         buffer.uniform_(0.5, 1.5)
   is_map = kNets[name] is Segmenter
-  x, labels = torch.randn(kBatch, 3, 16, 16), torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
+  x = texts(net.pad) if name in kTextNets else (torch.randn(kBatch, 3, 16, 16),)
+  labels = torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
   if is_map:
     labels[torch.rand(labels.shape) < 0.2] = kNoLabel
-  loss64, exact = gradients(copy.deepcopy(net).double(), x.double(), labels)
+  loss64, exact = gradients(copy.deepcopy(net).double(), doubled(x), labels)
   loss32, own = gradients(copy.deepcopy(net), x, labels)
-  _, other = gradients(copy.deepcopy(net).to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last), labels)
+  _, other = gradients(*in_other_order(net, x), labels.flip(0) if name in kTextNets else labels)
   bounds = {key: 5 * max(distance(own[key], exact[key]), distance(other[key], exact[key])) for key in exact}
   generator = torch.Generator().manual_seed(seed)
   for _ in range(4):
@@ -342,7 +409,9 @@ def attempt(name, seed):
   golden = {"seed": seed, "has_batch_norm": any(isinstance(module, nn.BatchNorm2d) for module in net.modules())}
   if is_map:
     golden["loss"] = "class_loss"
-  for key, f64, f32 in (("loss", loss64, loss32), ("evaluation_loss", evaluation(copy.deepcopy(net).double(), x.double(), labels), evaluation(copy.deepcopy(net), x, labels))):
+  if name in kTextNets:
+    golden["pad"] = net.pad
+  for key, f64, f32 in (("loss", loss64, loss32), ("evaluation_loss", evaluation(copy.deepcopy(net).double(), doubled(x), labels), evaluation(copy.deepcopy(net), x, labels))):
     golden[key + "_f64"] = f64
     golden[key.replace("_loss", "") + "_tolerance"] = max(1e-5 * abs(f64), 10 * abs(f64 - f32))
   golden["bounds"] = bounds
@@ -350,11 +419,14 @@ def attempt(name, seed):
 
 
 def export(net, x, path, dynamo):
-  shared = dict(input_names=["x"], opset_version=18 if dynamo else 17)
+  names = ["x"] if len(x) == 1 else ["input_ids", "attention_mask"]
+  shared = dict(input_names=names, opset_version=18 if dynamo else 17)
   if dynamo:
-    torch.onnx.export(net, (x,), path, dynamo=True, external_data=False, dynamic_shapes=({0: torch.export.Dim("batch")},), **shared)
+    batch = torch.export.Dim("batch")
+    torch.onnx.export(net, x, path, dynamo=True, external_data=False, dynamic_shapes=tuple({0: batch} for _ in x), **shared)
   else:
-    torch.onnx.export(net, (x,), path, dynamo=False, do_constant_folding=False, training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {0: "batch"}}, **shared)
+    mode = torch.onnx.TrainingMode.TRAINING if len(x) == 1 else torch.onnx.TrainingMode.EVAL
+    torch.onnx.export(net, x, path, dynamo=False, do_constant_folding=False, training=mode, dynamic_axes={name: {0: "batch"} for name in names}, **shared)
   model = onnx.load(path)  # without where in this machine's folders each node comes from
   del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
   for node in model.graph.node:
@@ -364,7 +436,8 @@ def export(net, x, path, dynamo):
 
 
 def save_program(net, x, path):
-  program = torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=4096)},))
+  batch = torch.export.Dim("batch", min=2, max=4096)
+  program = torch.export.export(net, x, dynamic_shapes=tuple({0: batch} for _ in x))
   for node in program.graph.nodes:
     node.meta.pop("stack_trace", None)
   torch.export.save(program, path)
@@ -384,7 +457,8 @@ def make(name, folder):
   save_program(copy.deepcopy(net), x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
   labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()
-  save_file({**tensors, "x": x, "labels": labels}, os.path.join(folder, name + ".safetensors"))
+  read = {"tokens": x[0].int()} if name in kTextNets else {"x": x[0]}
+  save_file({**tensors, **read, "labels": labels}, os.path.join(folder, name + ".safetensors"))
   with open(os.path.join(folder, name + ".json"), "w") as file:
     file.write(json.dumps(golden, indent=1) + "\n")
   print(f"{name}: seed {seed}, loss {golden['loss_f64']:.6f}", flush=True)

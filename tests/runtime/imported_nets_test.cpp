@@ -43,7 +43,8 @@ std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name)
 
 // One batch, again and again.
 struct OneBatch {
-  std::vector<float> images;          // [N,H,W,C]
+  std::vector<float> images = {};     // [N,H,W,C]
+  std::vector<int32_t> tokens = {}, starts = {};  // or of texts [N,T], with where each position's document starts
   std::vector<int32_t> labels = {};   // [N]
   std::vector<uint8_t> places = {};   // or of maps [N,H,W]
 
@@ -57,7 +58,9 @@ struct OneBatch {
     const OneBatch& batch = *static_cast<OneBatch*>(self);
     const void* labels = batch.labels.data();
     if (!batch.places.empty()) labels = batch.places.data();
-    sink.add(batch.images.data(), batch.images.size() * sizeof(float), labels, batch.labels.size() + batch.places.size());
+    const bool are_texts = batch.images.empty();
+    sink.add(are_texts ? static_cast<const void*>(batch.tokens.data()) : batch.images.data(), (batch.images.size() + batch.tokens.size()) * sizeof(float), labels,
+             batch.labels.size() + batch.places.size(), are_texts ? batch.starts.data() : nullptr);
     return ok_status();
   }
 };
@@ -82,8 +85,11 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 class ImportedNets : public ::testing::TestWithParam<std::string> {
  protected:
   ImportedNets() : name_(GetParam().substr(0, GetParam().find('.'))), golden_(json::parse(read_file(kGoldens + name_ + ".json"))), expected_(kGoldens + name_ + ".safetensors") {
-    const std::vector<float> images = read_tensor<float>(expected_, "x");  // [N,C,H,W]
-    batch_ = {swapped(images, 3, 16 * 16)};
+    if (golden_.contains("pad")) {
+      read_texts();
+    } else {
+      batch_.images = swapped(read_tensor<float>(expected_, "x"), 3, 16 * 16);  // [N,C,H,W]
+    }
     const std::string loss = golden_.value("loss", "");
     if (loss.empty()) {
       batch_.labels = read_tensor<int32_t>(expected_, "labels");
@@ -93,7 +99,19 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
     const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {.classes = 0, .inputs = {}, .loss = loss}, {}, "", ""});
     EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
     recipe_ = read_recipe(folder_.file("net.json"));
-    recipe_.batch = static_cast<int>(expected_.tensors().at("x").shape[0]);
+    recipe_.batch = static_cast<int>(expected_.tensors().at("labels").shape[0]);
+  }
+
+  // What is padding stands behind a text, a document of its own.
+  void read_texts() {
+    batch_.tokens = read_tensor<int32_t>(expected_, "tokens");
+    const size_t length = expected_.tensors().at("tokens").shape[1];
+    const int32_t pad = golden_.at("pad");
+    for (size_t first = 0; first < batch_.tokens.size(); first += length) {
+      size_t own = length;
+      while (batch_.tokens[first + own - 1] == pad) --own;
+      for (size_t t = 0; t < length; ++t) batch_.starts.push_back(t < own ? 0 : static_cast<int32_t>(own));
+    }
   }
 
   // The newer exporter folds batch-norms into convolutions, and computes with some parameters before it writes them, so that their names are lost.

@@ -468,6 +468,11 @@ void select_places(AtenCall& call) {  // aten.gather is ONNX's GatherElements, a
   call.ignore("sparse_grad");
   call.write({call.value(x), call.value(call.tensor("index"))}, {integer_attribute("axis", call.axis(x, call.integer("dim", 0)))});
 }
+void sum_up(AtenCall& call) {
+  const std::string x = call.first();
+  call.ignore("dtype");
+  call.write({call.value(x), call.integer_constant(call.axis(x, call.integer("dim", 0)))});
+}
 // x[i, j, ...]: lists of places in its first axes, which are broadcast to each other.
 void index(AtenCall& call) {
   const std::string x = call.first();
@@ -645,6 +650,7 @@ constexpr Translation kTranslations[] = {
     {"__or__", binary, "Or"},
     {"ne", unequal, "Not"},
     {"gather", select_places, "GatherElements"},
+    {"cumsum", sum_up, "CumSum"},
     {"index_select", select_places, "Gather"},
     {"index", index, "GatherND"},
     {"where", where, "Where"},

@@ -17,11 +17,14 @@ using nlohmann::json;
 constexpr int64_t kOldestOpset = 11;
 // A batch whose size the model leaves open is of so many samples while shapes are computed: a prime that no other axis is a multiple of.
 constexpr int64_t kOpenBatch = 1000003;
+constexpr int64_t kOpenTexts = 3;  // of texts, whose masks are computed
 
-bool is_float(const OnnxTensor& tensor) {
-  const auto type = static_cast<OnnxType>(tensor.type);
+bool is_floating(uint32_t stored) {
+  const auto type = static_cast<OnnxType>(stored);
   return type == OnnxType::kFloat || type == OnnxType::kHalf || type == OnnxType::kDouble || type == OnnxType::kBfloat16;
 }
+
+bool is_float(const OnnxTensor& tensor) { return is_floating(tensor.type); }
 
 // Runs of factors that lie one behind the other, here and in the other order.
 std::vector<std::vector<int>> runs_of(const TensorView& view, const std::vector<int>& ids) {
@@ -85,7 +88,11 @@ const char* form_text(ImportForm form) {
     case ImportForm::kErf:
     case ImportForm::kErfTerm: return "an error function";
     case ImportForm::kScores:
-    case ImportForm::kWeights: return "the scores of an attention";
+    case ImportForm::kWeights:
+    case ImportForm::kIsNan: return "the scores of an attention";
+    case ImportForm::kTokens: return "tokens";
+    case ImportForm::kMasked:
+    case ImportForm::kMaskedSum: return "a text without its padding";
     case ImportForm::kIsLarge: return "a comparison";
     case ImportForm::kUniform:
     case ImportForm::kKept: return "random numbers";
@@ -144,14 +151,17 @@ std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of
 
 std::optional<double> Importer::known_scalar(const ImportValue& value) const {
   const std::optional<KnownNumbers> known = known_of(value);
-  return known && known->numbers.size() == 1 ? std::optional(known->numbers[0]) : std::nullopt;
+  return known && !known->of_texts && known->numbers.size() == 1 ? std::optional(known->numbers[0]) : std::nullopt;
 }
 
 std::optional<KnownNumbers> Importer::known(NodeReader& reader, size_t n) {
   const ImportValue found = value(reader, n);
   if (found.form == ImportForm::kUnknown) return std::nullopt;
   std::optional<KnownNumbers> numbers = known_of(found, true);
-  if (!numbers) reader.refuse("input " + std::to_string(n) + " must be known before the net runs");
+  if (!numbers || numbers->of_texts) {
+    reader.refuse("input " + std::to_string(n) + " must be known before the net runs");
+    return std::nullopt;
+  }
   return numbers;
 }
 
@@ -330,15 +340,24 @@ std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& v
 std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids,
                               const std::vector<int64_t>& shape) {
   // Constants within nodes may have one name, or none: which it is, is where it stands.
-  std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
+  std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump() + std::to_string(constant.first_row);
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
   std::string& made = made_[key];
   if (!made.empty()) return made;
   const std::string name = plain_name(constant.tensor->name.empty() ? node.name : constant.tensor->name);
   made = unique_name(name.empty() ? "constant" : name);
-  add_weight(made, constant, ids, shape);
   if (!constant.is_parameter) net_.frozen.push_back(made);
-  append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
+  if (constant.first_row < 0) {
+    add_weight(made, constant, ids, shape);
+    append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
+    return made;
+  }
+  const ImportValue table = constant_value(*constant.tensor, true);
+  const std::string whole = made;
+  add_weight(whole, table);
+  append({{"op", "learned"}, {"shape", table.view.shape()}}, whole, {}, TensorView());
+  made = unique_name(whole + ".rows");
+  append({{"op", "slice"}, {"axis", 0}, {"first", constant.first_row}, {"count", constant.view.axis_size(constant.view.axes.size() - 2)}}, made, {whole}, TensorView());
   return made;
 }
 
@@ -400,12 +419,21 @@ void Importer::read_input() {
     if (std::none_of(inputs.begin(), inputs.end(), [&name = name](const OnnxValue* input) { return input->name == name; }))
       refuse("--input: " + json_shown(name) + " is no input of the model");
   }
-  if (inputs.size() != 1) return refuse("has " + std::to_string(inputs.size()) + " inputs; available is one, of images");
-  const OnnxValue& input = *inputs[0];
+  const auto is_of_numbers = [](const OnnxValue* input) { return is_floating(input->type); };
+  if (inputs.size() == 1 && is_of_numbers(inputs[0])) return read_images(*inputs[0]);
+  if (!inputs.empty() && std::none_of(inputs.begin(), inputs.end(), is_of_numbers)) return read_texts(inputs);
+  refuse("has " + std::to_string(inputs.size()) + " inputs; available are one of images, or texts: integers of tokens, and of a mask, types and positions");
+}
+
+std::vector<int64_t> Importer::shape_of(const OnnxValue& input) const {
   std::vector<int64_t> shape;
   for (const OnnxDimension& d : input.shape) shape.push_back(d.size);
-  if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end())
-    shape.assign(given->second.begin(), given->second.end());
+  if (const auto given = request_.inputs.find(input.name); given != request_.inputs.end()) shape.assign(given->second.begin(), given->second.end());
+  return shape;
+}
+
+void Importer::read_images(const OnnxValue& input) {
+  std::vector<int64_t> shape = shape_of(input);
   const bool is_float = input.type == static_cast<uint32_t>(OnnxType::kFloat);
   if (shape.size() != 4 || !is_float)
     return refuse("input " + json_shown(input.name) + ": must be images of FLOAT, [N,C,H,W]; has " + std::to_string(shape.size()) +
@@ -423,6 +451,53 @@ void Importer::read_input() {
   images.form = ImportForm::kTensor;
   images.view = TensorView::of(kNetImages, shape, {0, 2, 3, 1}, {shape[0], shape[2], shape[3], shape[1]});
   values_[input.name] = images;
+}
+
+// One input is of tokens. Of the others the name says what they are: a mask, types, which are 0 as texts come singly, or positions from 0 on.
+void Importer::read_texts(const std::vector<const OnnxValue*>& inputs) {
+  const auto named = [](const OnnxValue& input, std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(), [&](const char* word) { return input.name.find(word) != std::string::npos; });
+  };
+  const OnnxValue* tokens = nullptr;
+  for (const OnnxValue* input : inputs) {
+    const std::vector<int64_t> shape = shape_of(*input);
+    if (shape.size() != 2) return refuse("input " + json_shown(input->name) + ": must be [N,T] of texts; has " + std::to_string(shape.size()) + " dimensions");
+    if (shape[1] > 0) texts_.length = shape[1];
+    if (named(*input, {"mask", "type", "segment", "position"})) continue;
+    if (tokens != nullptr)
+      return refuse("inputs " + json_shown(tokens->name) + " and " + json_shown(input->name) + ": one must be tokens, and others be named a mask, types, or positions");
+    tokens = input;
+  }
+  if (tokens == nullptr) return refuse("has no input of tokens: each is named a mask, types, or positions");
+  if (texts_.length == 0)
+    return refuse("input " + json_shown(tokens->name) + ": the length of its texts is open; give --input " + tokens->name + "=1,128, of as many tokens as each is cut or padded to");
+  if (texts_.length > 65535) return refuse("input " + json_shown(tokens->name) + ": has texts of " + std::to_string(texts_.length) + " tokens; must be at most 65535");
+  const bool is_open = tokens->shape.empty() || tokens->shape[0].size <= 0;
+  batch_ = texts_.texts = is_open ? kOpenTexts : tokens->shape[0].size;
+  for (const OnnxValue* input : inputs) {
+    const std::vector<int64_t> shape = shape_of(*input);
+    if (shape[1] > 0 && shape[1] != texts_.length)
+      return refuse("input " + json_shown(input->name) + ": has texts of " + std::to_string(shape[1]) + " tokens, and another of " + std::to_string(texts_.length));
+    KnownNumbers numbers = text_mask(texts_);
+    if (input == tokens) {
+      ImportValue value;
+      value.form = ImportForm::kTokens;
+      value.view = TensorView::of(kNetTokens, numbers.shape, {0, 1}, numbers.shape);
+      values_[input->name] = value;
+    } else {
+      if (!named(*input, {"mask"})) {
+        const bool are_positions = named(*input, {"position"});
+        numbers.of_texts = false;
+        for (size_t i = 0; i < numbers.numbers.size(); ++i) numbers.numbers[i] = are_positions ? static_cast<double>(static_cast<int64_t>(i) % texts_.length) : 0;
+      }
+      values_[input->name] = constant_value(std::move(numbers));
+    }
+  }
+}
+
+bool Importer::set_pad(int64_t token) {
+  if (!pad_) pad_ = token;
+  return *pad_ == token;
 }
 
 // A softmax, or the sigmoid of labels, in which the model ends is the loss's own, which reads the numbers before it.
@@ -474,7 +549,7 @@ bool Importer::compute(NodeReader& reader) {
 void Importer::read_node(const OnnxNode& node) {
   NodeReader reader(node, net_.refused);
   const OnnxOp* found = nullptr;
-  for (const OnnxOps* ops : {&image_ops(), &row_ops(), &pointwise_ops(), &layout_ops()}) {
+  for (const OnnxOps* ops : {&image_ops(), &row_ops(), &pointwise_ops(), &layout_ops(), &text_ops()}) {
     for (const OnnxOp& op : *ops) found = node.domain.empty() && node.op == op.op ? &op : found;
   }
   if (!compute(reader)) {
@@ -521,6 +596,7 @@ void Importer::finish() {
   if (model_.outputs.size() != 1)
     return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one");
   if (!net_.refused.empty()) return;
+  if (texts_.texts > 0) net_.graph["text"] = {{"length", texts_.length}, {"pad", pad_.value_or(0)}};
   const std::string& output = output_;
   const ImportValue* value = find(output);
   if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");

@@ -5,8 +5,10 @@
 #include <optional>
 #include <set>
 
+#include "tools/models/model.h"
 #include "tools/onnx/net_of_onnx.h"
 #include "tools/onnx/onnx_value.h"
+#include "tools/onnx/text_probe.h"
 
 namespace reprise {
 
@@ -55,6 +57,8 @@ class Importer {
   void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
 
   int64_t batch() const { return batch_; }
+  const TextProbe& texts() const { return texts_; }
+  bool set_pad(int64_t token);  // the token behind a text's end; false where it is another already
 
  private:
   bool is_output(const std::string& value) const;
@@ -62,6 +66,9 @@ class Importer {
   void read_constants();
   void check_model();
   void read_input();
+  void read_images(const OnnxValue& input);
+  void read_texts(const std::vector<const OnnxValue*>& inputs);
+  std::vector<int64_t> shape_of(const OnnxValue& input) const;  // as the model has it, or --input; open sizes are 0 or less
   void find_output();
   std::vector<bool> wanted_nodes() const;
   void read_node(const OnnxNode& node);
@@ -80,9 +87,11 @@ class Importer {
   std::vector<nlohmann::json> nodes_;
   std::map<std::string, size_t> places_;  // of nodes_, by name
   std::map<std::string, ImportValue> values_;
-  std::set<std::string> names_ = {"images"};
+  std::set<std::string> names_ = {kNetImages, kNetTokens};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   int64_t batch_ = 1;
+  TextProbe texts_;
+  std::optional<int64_t> pad_;
   std::string output_;                  // of the model's values: what the loss reads
   std::optional<int64_t> softmax_axis_;  // of one that the model ends in and the loss has itself
 };
@@ -97,5 +106,6 @@ const OnnxOps& image_ops();      // read_images.cpp
 const OnnxOps& row_ops();        // read_rows.cpp
 const OnnxOps& pointwise_ops();  // read_pointwise.cpp
 const OnnxOps& layout_ops();     // read_layout.cpp
+const OnnxOps& text_ops();       // read_texts.cpp
 
 }  // namespace reprise

@@ -86,6 +86,10 @@ constexpr Pointwise kPointwise[] = {
     {"Equal", 2, [](const std::vector<double>& v) { return v[0] == v[1] ? 1.0 : 0.0; }, true},
     {"Less", 2, [](const std::vector<double>& v) { return v[0] < v[1] ? 1.0 : 0.0; }, true},
     {"Greater", 2, [](const std::vector<double>& v) { return v[0] > v[1] ? 1.0 : 0.0; }, true},
+    {"LessOrEqual", 2, [](const std::vector<double>& v) { return v[0] <= v[1] ? 1.0 : 0.0; }, true},
+    {"GreaterOrEqual", 2, [](const std::vector<double>& v) { return v[0] >= v[1] ? 1.0 : 0.0; }, true},
+    {"IsNaN", 1, [](const std::vector<double>& v) { return v[0] != v[0] ? 1.0 : 0.0; }, true},
+    {"Xor", 2, [](const std::vector<double>& v) { return (v[0] != 0) != (v[1] != 0) ? 1.0 : 0.0; }, true},
     {"And", 2, [](const std::vector<double>& v) { return v[0] != 0 && v[1] != 0 ? 1.0 : 0.0; }, true},
     {"Or", 2, [](const std::vector<double>& v) { return v[0] != 0 || v[1] != 0 ? 1.0 : 0.0; }, true},
     {"Not", 1, [](const std::vector<double>& v) { return v[0] == 0 ? 1.0 : 0.0; }, true},
@@ -192,6 +196,125 @@ Result ranged(const Inputs& in) {
   return result;
 }
 
+Result clipped(NodeReader& reader, const Inputs& in) {
+  if (in.empty() || in[0] == nullptr) return std::nullopt;
+  double limits[2] = {reader.number("min", -INFINITY), reader.number("max", INFINITY)};
+  for (size_t n = 1; n < in.size() && n < 3; ++n) {
+    if (in[n] != nullptr && in[n]->numbers.size() == 1) limits[n - 1] = in[n]->numbers[0];
+  }
+  KnownNumbers result = *in[0];
+  for (double& number : result.numbers) number = std::min(std::max(number, limits[0]), limits[1]);
+  return result;
+}
+
+Result transposed(NodeReader& reader, const KnownNumbers& x) {
+  const size_t rank = x.shape.size();
+  std::vector<int64_t> order = reader.integers("perm", {});
+  for (size_t n = order.size(); n < rank; ++n) order.push_back(static_cast<int64_t>(rank - 1 - n));
+  std::vector<int64_t> strides(rank, 1), shape;
+  for (size_t d = rank; d-- > 1;) strides[d - 1] = strides[d] * x.shape[d];
+  for (const int64_t axis : order) {
+    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return std::nullopt;
+    shape.push_back(x.shape[static_cast<size_t>(axis)]);
+  }
+  if (order.size() != rank || elements_of(shape) != elements_of(x.shape)) return std::nullopt;
+  KnownNumbers result = {shape, {}, x.is_integer};
+  for (int64_t at = 0, n = elements_of(shape); at < n; ++at) {
+    int64_t rest = at, place = 0;
+    for (size_t d = rank; d-- > 0;) {
+      place += rest % shape[d] * strides[static_cast<size_t>(order[d])];
+      rest /= shape[d];
+    }
+    result.numbers.push_back(x.numbers[static_cast<size_t>(place)]);
+  }
+  return result;
+}
+
+// y[..., i, ...] = x[..., places[..., i, ...], ...] along the axis.
+Result gathered_singly(NodeReader& reader, const Inputs& in) {
+  const KnownNumbers &x = *in[0], &places = *in[1];
+  const Along of_x(x.shape, counted(reader.integer("axis", 0), x.shape.size())), along(places.shape, counted(reader.integer("axis", 0), places.shape.size()));
+  const bool fits = of_x.is_valid && along.is_valid && x.shape.size() == places.shape.size() && along.outer == of_x.outer && along.inner == of_x.inner;
+  if (!fits) return std::nullopt;
+  KnownNumbers result = {places.shape, {}, x.is_integer};
+  for (int64_t at = 0, n = elements_of(places.shape); at < n; ++at) {
+    int64_t place = static_cast<int64_t>(places.numbers[static_cast<size_t>(at)]);
+    place += place < 0 ? of_x.size : 0;
+    if (place < 0 || place >= of_x.size) return std::nullopt;
+    const int64_t inner = at % along.inner, outer = at / (along.inner * along.size);
+    result.numbers.push_back(x.numbers[static_cast<size_t>((outer * of_x.size + place) * of_x.inner + inner)]);
+  }
+  return result;
+}
+
+// The last axis of the places is a place in x, of its first axes.
+Result gathered_by_places(NodeReader& reader, const Inputs& in) {
+  const KnownNumbers &x = *in[0], &places = *in[1];
+  if (reader.integer("batch_dims", 0) != 0 || places.shape.empty()) return std::nullopt;
+  const size_t digits = static_cast<size_t>(places.shape.back());
+  if (digits == 0 || digits > x.shape.size()) return std::nullopt;
+  KnownNumbers result = {{places.shape.begin(), places.shape.end() - 1}, {}, x.is_integer};
+  result.shape.insert(result.shape.end(), x.shape.begin() + static_cast<long>(digits), x.shape.end());
+  if (elements_of(result.shape) < 0) return std::nullopt;
+  const int64_t run = elements_of({x.shape.begin() + static_cast<long>(digits), x.shape.end()});
+  for (size_t at = 0; at + digits <= places.numbers.size(); at += digits) {
+    int64_t place = 0;
+    for (size_t d = 0; d < digits; ++d) {
+      int64_t digit = static_cast<int64_t>(places.numbers[at + d]);
+      digit += digit < 0 ? x.shape[d] : 0;
+      if (digit < 0 || digit >= x.shape[d]) return std::nullopt;
+      place = place * x.shape[d] + digit;
+    }
+    for (int64_t i = 0; i < run; ++i) result.numbers.push_back(x.numbers[static_cast<size_t>(place * run + i)]);
+  }
+  return result;
+}
+
+Result summed_up(NodeReader& reader, const Inputs& in) {
+  const Along along(in[0]->shape, in[1]->numbers.size() == 1 ? counted(static_cast<int64_t>(in[1]->numbers[0]), in[0]->shape.size()) : -1);
+  if (!along.is_valid || reader.integer("exclusive", 0) != 0 || reader.integer("reverse", 0) != 0) return std::nullopt;
+  KnownNumbers result = *in[0];
+  for (size_t at = 0; at < result.numbers.size(); ++at) {
+    const int64_t inner = static_cast<int64_t>(at) / along.inner % along.size;
+    if (inner > 0) result.numbers[at] += result.numbers[at - static_cast<size_t>(along.inner)];
+  }
+  return result;
+}
+
+Result reduced(NodeReader& reader, const Inputs& in) {
+  const std::string op = reader.node().op.substr(6);
+  const auto join = [&op](double a, double b) {
+    return op == "Prod" ? a * b : op == "Max" ? std::max(a, b) : op == "Min" ? std::min(a, b) : a + b;
+  };
+  std::vector<int64_t> axes = reader.integers("axes", {});
+  if (in.size() > 1) axes = in[1]->integers();
+  const bool keeps = reader.integer("keepdims", 1) != 0;
+  const bool is_known = op == "Sum" || op == "Mean" || op == "Prod" || op == "Max" || op == "Min";
+  const bool stays = reader.integer("noop_with_empty_axes", 0) != 0 && axes.empty();
+  if (!is_known || stays) return std::nullopt;
+  const size_t rank = in[0]->shape.size();
+  std::vector<bool> goes(rank, axes.empty());
+  for (const int64_t each : axes) {
+    const int64_t axis = counted(each, rank);
+    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return std::nullopt;
+    goes[static_cast<size_t>(axis)] = true;
+  }
+  std::vector<int64_t> kept = in[0]->shape, shape;
+  for (size_t d = 0; d < rank; ++d) {
+    if (goes[d]) kept[d] = 1;
+    if (!goes[d] || keeps) shape.push_back(kept[d]);
+  }
+  KnownNumbers result = {shape, std::vector<double>(static_cast<size_t>(elements_of(kept))), in[0]->is_integer};
+  std::vector<int64_t> counts(result.numbers.size());
+  for (int64_t at = 0, n = elements_of(in[0]->shape); at < n; ++at) {
+    const auto place = static_cast<size_t>(broadcast_place(kept, in[0]->shape, at));
+    const double number = in[0]->numbers[static_cast<size_t>(at)];
+    result.numbers[place] = counts[place]++ == 0 ? number : join(result.numbers[place], number);
+  }
+  for (size_t i = 0; op == "Mean" && i < counts.size(); ++i) result.numbers[i] /= static_cast<double>(counts[i]);
+  return result;
+}
+
 Result cast(NodeReader& reader, const KnownNumbers& x) {
   const int64_t to = reader.integer("to", 0);
   KnownNumbers result = x;
@@ -228,11 +351,13 @@ SliceRange slice_range(int64_t start, int64_t end, int64_t step, int64_t size) {
   return {first, std::max<int64_t>(0, (first - last - step - 1) / -step), step};
 }
 
-std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const KnownNumbers*>& in) {
+namespace {
+std::optional<KnownNumbers> computed_alone(NodeReader& reader, const std::vector<const KnownNumbers*>& in) {
   const std::string& op = reader.node().op;
   const size_t count = in.size();
   const bool has_all = std::none_of(in.begin(), in.end(), [](const KnownNumbers* x) { return x == nullptr; });
   if (op == "Slice") return sliced(in);
+  if (op == "Clip") return clipped(reader, in);
   if (!has_all || count == 0) return std::nullopt;
   for (const Pointwise& each : kPointwise) {
     if (op != each.op || count != each.inputs) continue;
@@ -244,7 +369,19 @@ std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const
   if (op == "Expand" && count == 2) return expanded(in);
   if (op == "Range" && count == 3) return ranged(in);
   if (op == "Cast" && count == 1) return cast(reader, *in[0]);
+  if (op == "Transpose" && count == 1) return transposed(reader, *in[0]);
+  if (op == "GatherElements" && count == 2) return gathered_singly(reader, in);
+  if (op == "GatherND" && count == 2) return gathered_by_places(reader, in);
+  if (op == "CumSum" && count == 2) return summed_up(reader, in);
+  if (op.starts_with("Reduce")) return reduced(reader, in);
   return std::nullopt;
+}
+}  // namespace
+
+std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const KnownNumbers*>& in) {
+  std::optional<KnownNumbers> result = computed_alone(reader, in);
+  if (result) result->of_texts = std::any_of(in.begin(), in.end(), [](const KnownNumbers* x) { return x != nullptr && x->of_texts; });
+  return result;
 }
 
 }  // namespace reprise

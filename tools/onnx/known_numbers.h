@@ -14,11 +14,12 @@ struct KnownNumbers {
   std::vector<int64_t> shape;
   std::vector<double> numbers;  // row-major; integers below 2^53
   bool is_integer = false;
+  bool of_texts = false;  // true of made-up texts alone (text_probe.h): it depends on the mask of padding
 
   std::vector<int64_t> integers() const;  // those beyond 2^53, with which exporters say "to the end", are that
   bool is_whole() const;                  // false: only the shape is known
 };
-constexpr uint64_t kMostKnown = 65536;  // a longer list is no arithmetic of shapes
+constexpr uint64_t kMostKnown = uint64_t{1} << 22;  // a longer list is neither arithmetic of shapes nor a mask
 
 KnownNumbers known_integers(const std::vector<int64_t>& numbers);
 

@@ -29,7 +29,7 @@ struct ImportedTensor {
 };
 
 struct ImportedNet {
-  nlohmann::json graph;  // "image" and "nodes" (tools/models/net.h)
+  nlohmann::json graph;  // "image" or "text", and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
   std::vector<std::string> frozen;       // parameters that were constants of the model: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such

@@ -15,11 +15,13 @@ namespace reprise {
 //   layer norm   x -> mean -> centred -> square -> variance -> (+ epsilon) -> deviation -> normed -> scaled -> layer_norm
 //   gelu         x -> erf -> 1 + erf -> gelu
 //   attention    q, k -> scores -> weights -> attention
+//   masked mean  x -> x times the mask of padding -> its sum -> global_pool
 //   drop path    uniform -> kept -> kept / probability -> x times it
 enum class ImportForm {
   kUnknown,   // of a node that was refused
   kConstant,  // numbers of the model
   kTensor,    // `factor` times what a node of the net writes
+  kTokens,    // of the texts
   kMean,
   kCentred,
   kSquare,
@@ -31,6 +33,9 @@ enum class ImportForm {
   kErfTerm,  // erf(factor x); `times` (1 + erf)
   kScores,
   kWeights,  // factor q k^T; its softmax
+  kIsNan,    // whether the softmax is no number
+  kMasked,
+  kMaskedSum,  // factor x, where it is of a text's tokens; the sum of these
   kIsLarge,  // whether x is above 20, where softplus is the identity
   kUniform,
   kKept,  // random numbers; which samples are kept, each with probability `kept`, times factor
@@ -46,15 +51,18 @@ struct ImportValue {
   std::shared_ptr<const KnownNumbers> known;  // where they were
   bool is_parameter = false;                  // named in the model's list, and of more than one number
   bool repeats = false;                       // along the batch, as Expand makes it
+  int64_t first_row = -1;                     // of a table: rows of `tensor`, from this on, as many as the view says; -1: all of it
   // Layers in the making.
   double epsilon = 0;
   uint32_t groups = 0;
   std::vector<int> group_axis;  // the factors that tell one group from another
   double dropout = 0;           // of an attention's weights
   double kept = 1, times = 1;
+  bool masked = false, causal = false;  // of an attention's scores and weights: what they are shut to (Sight)
+  bool keeps_axis = false;              // of a masked sum
   // Whether its shape is the view's; of what is within a chain the view is x's, or q's.
   bool has_own_shape() const {
-    return form == ImportForm::kTensor || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled;
+    return form == ImportForm::kTensor || form == ImportForm::kTokens || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled;
   }
 
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights

@@ -271,7 +271,7 @@ void read_split(Importer& net, NodeReader& reader) {
 // One place of an axis, or some that follow each other.
 void read_gather(Importer& net, NodeReader& reader) {
   const ImportValue table = net.value(reader, 0);
-  if (table.form == ImportForm::kConstant) return reader.refuse("reads rows of a table, which is available of tokens alone (yet)");
+  if (table.form == ImportForm::kConstant) return read_rows_of_table(net, reader, table);
   const auto x = net.whole(reader, table);
   const auto places = net.known(reader, 1);
   if (!x || !places) return;

@@ -95,11 +95,12 @@ void read_greater(Importer& net, NodeReader& reader) {
 void read_where(Importer& net, NodeReader& reader) {
   const ImportValue is_large = net.value(reader, 0), x = net.value(reader, 1), softplus = net.value(reader, 2);
   if (is_large.form == ImportForm::kUnknown || x.form == ImportForm::kUnknown || softplus.form == ImportForm::kUnknown) return;
+  if (is_filled_scores(net, reader)) return;
   const json* node = softplus.form == ImportForm::kTensor ? net.node_called(softplus.view.node) : nullptr;
   const bool is_of_x = is_large.form == ImportForm::kIsLarge && is_same_value(is_large.view, x.view) && softplus.view.is_laid_as(x.view);
   const bool is_softplus = node != nullptr && is_of_x && x.factor == 1 && softplus.factor == 1 && node->at("op") == "softplus" &&
                            node->at("inputs")[0] == x.view.node;
-  if (!is_softplus) return reader.refuse("is available within a softplus alone");
+  if (!is_softplus) return reader.refuse("is available within a softplus and on the scores of an attention alone");
   net.pass(reader, softplus);
 }
 
@@ -468,7 +469,7 @@ void read_mul(Importer& net, NodeReader& reader) {
   }
   if (either(a, b, [&](const ImportValue& x, const ImportValue& y) {
         return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) || is_norm_weight(net, reader, x, y) ||
-               is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y);
+               is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y) || is_masked_value(net, reader, x, y);
       })) {
     return;
   }
@@ -477,7 +478,7 @@ void read_mul(Importer& net, NodeReader& reader) {
 
 void read_div(Importer& net, NodeReader& reader) {
   const auto [a, b, are_known] = two_of(net, reader);
-  if (!are_known || is_scaled_by_number(net, reader, a, b, true)) return;
+  if (!are_known || is_scaled_by_number(net, reader, a, b, true) || is_masked_mean(net, reader, a, b)) return;
   if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && is_same_value(a.view, b.view)) {
     ImportValue normed = b;
     normed.form = ImportForm::kNormed;
@@ -509,7 +510,8 @@ void read_add(Importer& net, NodeReader& reader) {
     finish_norm(net, reader, x, y);
     return true;
   };
-  if (either(a, b, is_form_and_number) || either(a, b, is_norm_bias)) return;
+  const auto is_sight = [&](const ImportValue& x, const ImportValue& y) { return is_sight_of_scores(net, reader, x, y); };
+  if (either(a, b, is_form_and_number) || either(a, b, is_norm_bias) || either(a, b, is_sight)) return;
   if (a.form == ImportForm::kTensor && b.form == ImportForm::kConstant && becomes_bias(net, reader, a, 0, b)) return;
   if (b.form == ImportForm::kTensor && a.form == ImportForm::kConstant && becomes_bias(net, reader, b, 1, a)) return;
   read_any_two(net, reader, "add", a, b);

@@ -117,7 +117,7 @@ std::string packed_by(Importer& net, const Heads& q, const Heads& k, const Heads
 }
 
 void append_attention(Importer& net, NodeReader& reader, const TensorView& q_view, const TensorView& k_view, const TensorView& v_view,
-                      double scale, double dropout, bool causal) {
+                      double scale, double dropout, const Sight& sight) {
   const auto q = heads_of(net, reader, q_view), k = heads_of(net, reader, k_view), v = heads_of(net, reader, v_view);
   if (!q || !k || !v || reader.failed()) return;
   if (q->length != k->length || k->length != v->length)
@@ -125,7 +125,8 @@ void append_attention(Importer& net, NodeReader& reader, const TensorView& q_vie
                          "; available is attention of a sequence to itself");
   if (k->heads != v->heads || q->heads % k->heads != 0 || q->width != k->width || k->width != v->width)
     return reader.refuse("its heads are of different widths or numbers");
-  json node = {{"op", "attention"}, {"heads", q->heads}, {"causal", causal}};
+  json node = {{"op", "attention"}, {"heads", q->heads}, {"causal", sight.causal}};
+  if (sight.masked) node["masked"] = true;
   if (k->heads != q->heads) node["kv_heads"] = k->heads;
   if (std::abs(scale * std::sqrt(static_cast<double>(q->width)) - 1) > 1e-6) node["scale"] = scale;
   if (dropout > 0) node["dropout"] = dropout;
@@ -171,7 +172,7 @@ void read_matmul(Importer& net, NodeReader& reader) {
   }
   if (a.form == ImportForm::kWeights) {
     const auto v = net.whole(reader, b);
-    if (v) append_attention(net, reader, a.view, a.other->view, *v, a.factor, a.dropout, false);
+    if (v) append_attention(net, reader, a.view, a.other->view, *v, a.factor, a.dropout, {a.masked, a.causal});
     return;
   }
   reader.refuse(std::string("multiplies ") + form_text(a.form) + " by " + form_text(b.form) + ", which is not available (yet)");
@@ -191,10 +192,16 @@ void read_softmax(Importer& net, NodeReader& reader) {
 void read_attention(Importer& net, NodeReader& reader) {
   std::optional<TensorView> parts[3];
   for (size_t n = 0; n < 3; ++n) parts[n] = net.tensor(reader, n);
-  for (size_t n = 3; n < reader.node().inputs.size(); ++n) {
-    if (reader.has_input(n)) reader.refuse("a mask and earlier keys and values are not available (yet)");
+  for (size_t n = 4; n < reader.node().inputs.size(); ++n) {
+    if (reader.has_input(n)) reader.refuse("earlier keys and values are not available (yet)");
   }
-  const bool causal = reader.integer("is_causal", 0) != 0;
+  Sight sight = {.masked = false, .causal = reader.integer("is_causal", 0) != 0};
+  if (reader.has_input(3)) {
+    const auto mask = net.known_of(net.value(reader, 3));
+    const auto seen = mask ? sight_of(net.texts(), *mask, mask->is_integer) : std::nullopt;
+    if (!seen) reader.refuse("has a mask that is neither of padding nor of what stands behind, which is not available (yet)");
+    sight = {seen && seen->masked, sight.causal || (seen && seen->causal)};
+  }
   const int64_t heads = reader.integer("q_num_heads", 0), kv_heads = reader.integer("kv_num_heads", heads);
   double scale = reader.number("scale", 0);
   reader.require_number("softcap", 0);
@@ -211,7 +218,7 @@ void read_attention(Importer& net, NodeReader& reader) {
     parts[n] = split->transposed({0, 2, 1, 3});
   }
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, parts[0]->axis_size(parts[0]->axes.size() - 1))));
-  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale, 0, causal);
+  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale, 0, sight);
   if (!is_flat || reader.failed()) return;
   const ImportValue* written = net.find(reader.node().outputs.at(0));
   const std::vector<int64_t> shape = written->view.shape();

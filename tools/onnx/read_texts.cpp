@@ -1,0 +1,288 @@
+// What a net of texts reads: the rows of its tables, and the mask of padding where it meets the net (text_probe.h).
+#include <algorithm>
+#include <cmath>
+
+#include "tools/formats/json_text.h"
+#include "tools/onnx/importer.h"
+
+namespace reprise {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kShut = -1e4;  // of a score to which so much is added, the exponential is 0
+
+// Numbers broadcast to four dimensions, those in front 1 where there are fewer.
+class Grid {
+ public:
+  explicit Grid(const KnownNumbers& known) : known_(known), is_valid_(known.shape.size() <= 4 && known.is_whole()) {
+    int64_t stride = 1;
+    for (size_t back = 1; back <= 4 && is_valid_; ++back) {
+      const int64_t size = back <= known.shape.size() ? known.shape[known.shape.size() - back] : 1;
+      sizes_[4 - back] = size;
+      strides_[4 - back] = size == 1 ? 0 : stride;
+      stride *= size;
+    }
+  }
+  // Whether it can be broadcast to these sizes.
+  bool suits(const std::array<int64_t, 4>& sizes) const {
+    bool suits = is_valid_;
+    for (size_t d = 0; d < 4; ++d) suits = suits && (sizes_[d] == 1 || sizes_[d] == sizes[d]);
+    return suits;
+  }
+  int64_t size(size_t d) const { return sizes_[d]; }
+  double at(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    return known_.numbers[static_cast<size_t>(a * strides_[0] + b * strides_[1] + c * strides_[2] + d * strides_[3])];
+  }
+
+ private:
+  const KnownNumbers& known_;
+  bool is_valid_;
+  std::array<int64_t, 4> sizes_ = {}, strides_ = {};
+};
+
+// ---- rows of tables ----
+
+// The rows that a text's positions name, one each, whatever the text; for padding any. Nothing where texts differ.
+std::optional<std::vector<int64_t>> rows_of_positions(const TextProbe& texts, const KnownNumbers& rows) {
+  const Grid grid(rows);
+  if (!grid.suits({1, 1, texts.texts, texts.length})) return std::nullopt;
+  std::vector<int64_t> result;
+  for (int64_t t = 0; t < texts.length; ++t) {
+    for (int64_t n = 0; n < texts.texts; ++n) {
+      if (rows.of_texts && !texts.is_text(n, t)) continue;
+      const int64_t row = static_cast<int64_t>(grid.at(0, 0, grid.size(2) == 1 ? 0 : n, grid.size(3) == 1 ? 0 : t));
+      if (result.size() <= static_cast<size_t>(t)) result.push_back(row);
+      if (result.back() != row) return std::nullopt;
+    }
+  }
+  return result;
+}
+
+// Rows that are known: one, or as many as follow each other. They stay the table's own, which is trained as a whole.
+void read_known_rows(Importer& net, NodeReader& reader, const ImportValue& table, const KnownNumbers& places) {
+  const auto rows = rows_of_positions(net.texts(), places);
+  const std::vector<int64_t> shape = table.view.shape();
+  if (!rows || rows->empty() || shape.size() != 2 || places.shape.empty()) {
+    return reader.refuse("reads rows of a table in another order than that of a text's positions, which is not available (yet)");
+  }
+  const bool is_one = std::all_of(rows->begin(), rows->end(), [&](int64_t row) { return row == rows->front(); });
+  for (size_t t = 0; t < rows->size() && !is_one; ++t) {
+    if ((*rows)[t] != rows->front() + static_cast<int64_t>(t))
+      return reader.refuse("reads rows of a table that neither are one nor follow each other, which is not available (yet)");
+  }
+  const int64_t count = is_one ? 1 : net.texts().length;
+  if (rows->front() < 0 || rows->front() + count > shape[0]) {
+    return reader.refuse("reads " + std::to_string(count) + " rows from " + std::to_string(rows->front()) + " on of a table of " + std::to_string(shape[0]) +
+                         "; --input says of how many tokens a text is");
+  }
+  ImportValue taken = constant_value({{count, shape[1]}, {}, false});
+  taken.known = nullptr;
+  taken.tensor = table.tensor;
+  taken.is_parameter = table.is_parameter;
+  taken.first_row = rows->front();
+  taken.view.axes.insert(taken.view.axes.begin(), places.shape.size() - 1, {});
+  net.pass(reader, taken);
+}
+
+void read_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table, const TensorView& tokens) {
+  const std::vector<int64_t> shape = table.view.shape();
+  if (shape.size() != 2 || table.tensor == nullptr) return reader.refuse("its table is " + json(shape).dump() + "; must be a parameter, [V,C]");
+  const std::string name = net.name_of(reader.node(), table.tensor);
+  net.add_weight(name + ".weight", table);
+  const std::vector<int64_t> written = {net.batch(), net.texts().length, shape[1]};
+  if (tokens.shape() != std::vector<int64_t>{written[0], written[1]}) return reader.refuse("reads tokens as " + json(tokens.shape()).dump() + "; must be [N,T]");
+  net.set_tensor(reader, net.append({{"op", "embedding"}, {"rows", shape[0]}, {"features", shape[1]}}, name, {kNetTokens},
+                                    TensorView::of(name, written, {0, 1, 2}, written)));
+}
+
+// ---- the mask ----
+
+KnownNumbers flipped(const KnownNumbers& flags) {
+  KnownNumbers result = flags;
+  for (double& number : result.numbers) number = number == 0 ? 1 : 0;
+  return result;
+}
+
+bool is_shut_everywhere(const Importer& net, const ImportValue& value) {
+  const auto known = net.known_of(value);
+  return known && !known->numbers.empty() && std::all_of(known->numbers.begin(), known->numbers.end(), [](double n) { return n <= kShut; });
+}
+
+bool see_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const std::optional<Sight>& sight) {
+  if (!sight || scores.view.axes.size() != 4) {
+    reader.refuse("changes the scores of an attention otherwise than by padding or by what stands behind, which is not available (yet)");
+    return true;
+  }
+  ImportValue seen = scores;
+  seen.masked = seen.masked || sight->masked;
+  seen.causal = seen.causal || sight->causal;
+  net.pass(reader, seen);
+  return true;
+}
+
+// What a text's own tokens are to it, and padding: of [texts, length, anything] 1 and 0.
+bool is_text_mask(const TextProbe& texts, const KnownNumbers& mask, int64_t columns) {
+  const Grid grid(mask);
+  if (!mask.of_texts || !grid.suits({1, texts.texts, texts.length, columns})) return false;
+  for (int64_t n = 0; n < texts.texts; ++n) {
+    for (int64_t t = 0; t < texts.length; ++t) {
+      for (int64_t c = 0; c < grid.size(3); ++c) {
+        if (grid.at(0, n, t, c) != (texts.is_text(n, t) ? 1 : 0)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// How many tokens each text has: of [texts, ...].
+bool are_lengths(const TextProbe& texts, const KnownNumbers& counts) {
+  if (!counts.of_texts || counts.shape.empty() || counts.shape[0] != texts.texts) return false;
+  const size_t each = counts.numbers.size() / static_cast<size_t>(texts.texts);
+  for (size_t i = 0; i < counts.numbers.size(); ++i) {
+    if (counts.numbers[i] != static_cast<double>(texts.length_of(static_cast<int64_t>(i / each)))) return false;
+  }
+  return true;
+}
+
+// Whether a token is the one behind a text's end: padding is known by it.
+void read_equal(Importer& net, NodeReader& reader) {
+  const ImportValue a = net.value(reader, 0), b = net.value(reader, 1);
+  if (a.form == ImportForm::kUnknown || b.form == ImportForm::kUnknown) return;
+  const ImportValue& tokens = a.form == ImportForm::kTokens ? a : b;
+  const auto pad = net.known_scalar(a.form == ImportForm::kTokens ? b : a);
+  if (tokens.form != ImportForm::kTokens || !pad) return reader.refuse("is available of tokens and the padding's");
+  if (!net.set_pad(static_cast<int64_t>(*pad))) return reader.refuse("compares tokens with " + json(*pad).dump() + ", and others with another");
+  KnownNumbers is_pad = flipped(text_mask(net.texts()));
+  const auto shape = tokens.view.shape();
+  is_pad.shape = shape;
+  net.pass(reader, constant_value(std::move(is_pad)));
+}
+
+// Where a row of scores is shut everywhere, its softmax is no number, and some exporters put 0 there.
+void read_is_nan(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown) return;
+  if (x.form != ImportForm::kWeights) return reader.refuse("is available within an attention alone");
+  x.form = ImportForm::kIsNan;
+  net.pass(reader, x);
+}
+
+void read_sum(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  std::vector<int64_t> axes = reader.integers("axes", {});
+  if (reader.has_input(1)) {
+    if (const auto given = net.known(reader, 1)) axes = given->integers();
+  }
+  const bool keeps = reader.integer("keepdims", 1) != 0;
+  reader.require_integer("noop_with_empty_axes", 0);
+  if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  const bool is_over_tokens = x.form == ImportForm::kMasked && axes.size() == 1 && (axes[0] == 1 || axes[0] == -2);
+  if (!is_over_tokens) return reader.refuse("is available of a text's tokens alone, as part of their mean");
+  x.form = ImportForm::kMaskedSum;
+  x.keeps_axis = keeps;
+  net.pass(reader, x);
+}
+
+}  // namespace
+
+KnownNumbers text_mask(const TextProbe& texts) {
+  KnownNumbers mask = {{texts.texts, texts.length}, {}, true, true};
+  for (int64_t n = 0; n < texts.texts; ++n) {
+    for (int64_t t = 0; t < texts.length; ++t) mask.numbers.push_back(texts.is_text(n, t) ? 1 : 0);
+  }
+  return mask;
+}
+
+std::optional<Sight> sight_of(const TextProbe& texts, const KnownNumbers& mask, bool are_flags) {
+  const Grid grid(mask);
+  if (!grid.suits({texts.texts, grid.size(1), texts.length, texts.length})) return std::nullopt;
+  bool sees_all = true, sees_before = true, sees_padding = true, shuts_padding = true;
+  for (int64_t n = 0; n < texts.texts; ++n) {
+    const int64_t length = mask.of_texts ? texts.length_of(n) : texts.length;
+    for (int64_t h = 0; h < grid.size(1); ++h) {
+      for (int64_t q = 0; q < length; ++q) {
+        for (int64_t k = 0; k < texts.length; ++k) {
+          const double number = grid.at(n, h, q, k);
+          const bool is_open = are_flags ? number != 0 : number == 0;
+          if (!is_open && !are_flags && !(number <= kShut)) return std::nullopt;
+          if (k < length) {
+            sees_all = sees_all && is_open;
+            sees_before = sees_before && is_open == (k <= q);
+          } else {
+            sees_padding = sees_padding && is_open;
+            shuts_padding = shuts_padding && !is_open;
+          }
+        }
+      }
+    }
+  }
+  if (!sees_all) return sees_before && shuts_padding ? std::optional(Sight{.masked = false, .causal = true}) : std::nullopt;
+  if (!mask.of_texts) return Sight{};
+  if (!shuts_padding) return sees_padding ? std::optional(Sight{}) : std::nullopt;
+  return Sight{.masked = true, .causal = false};
+}
+
+bool is_sight_of_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const ImportValue& mask) {
+  if (scores.form != ImportForm::kScores || mask.form != ImportForm::kConstant) return false;
+  const auto known = net.known_of(mask);
+  return see_scores(net, reader, scores, known ? sight_of(net.texts(), *known, false) : std::nullopt);
+}
+
+bool is_filled_scores(Importer& net, NodeReader& reader) {
+  const ImportValue condition = net.value(reader, 0), a = net.value(reader, 1), b = net.value(reader, 2);
+  if (condition.form == ImportForm::kIsNan && b.form == ImportForm::kWeights) {
+    const auto zero = net.known_of(a);
+    if (!zero || !std::all_of(zero->numbers.begin(), zero->numbers.end(), [](double n) { return n == 0; })) return false;
+    return net.pass(reader, b), true;
+  }
+  const auto flags = net.known_of(condition);
+  if (!flags) return false;
+  if (a.form == ImportForm::kScores && is_shut_everywhere(net, b)) return see_scores(net, reader, a, sight_of(net.texts(), *flags, true));
+  if (b.form == ImportForm::kScores && is_shut_everywhere(net, a)) return see_scores(net, reader, b, sight_of(net.texts(), flipped(*flags), true));
+  return false;
+}
+
+bool is_masked_value(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& mask) {
+  const auto known = x.form == ImportForm::kTensor && x.view.axes.size() == 3 ? net.known_of(mask) : std::nullopt;
+  if (!known || !is_text_mask(net.texts(), *known, x.view.axis_size(2))) return false;
+  ImportValue masked = x;
+  masked.form = ImportForm::kMasked;
+  net.pass(reader, masked);
+  return true;
+}
+
+bool is_masked_mean(Importer& net, NodeReader& reader, const ImportValue& sum, const ImportValue& counts) {
+  const auto known = sum.form == ImportForm::kMaskedSum ? net.known_of(counts) : std::nullopt;
+  if (!known || !are_lengths(net.texts(), *known)) return false;
+  ImportValue value = sum;
+  value.form = ImportForm::kTensor;
+  const auto whole = net.whole(reader, value);
+  const auto ordered = whole ? net.in_order(reader, *whole, whole->ids()) : std::nullopt;
+  if (!ordered) return true;
+  const int64_t columns = ordered->axis_size(2);
+  const TensorView rows = net.written_as(*ordered, {net.batch(), net.texts().length, columns});
+  const std::vector<int64_t> written = {net.batch(), columns};
+  TensorView mean = TensorView::of(rows.node, written, {0, 1}, written);
+  if (sum.keeps_axis) mean.axes.insert(mean.axes.begin() + 1, std::vector<int>());
+  net.set_tensor(reader, net.append({{"op", "global_pool"}, {"masked", true}}, net.name_of(reader.node()), {rows.node}, mean));
+  return true;
+}
+
+void read_rows_of_table(Importer& net, NodeReader& reader, const ImportValue& table) {
+  const ImportValue places = net.value(reader, 1);
+  const int64_t axis = reader.integer("axis", 0);
+  if (places.form == ImportForm::kUnknown || reader.failed()) return;
+  if (net.texts().texts == 0 || axis != 0) return reader.refuse("reads rows of a table, which is available of the tokens of texts alone");
+  if (places.form == ImportForm::kTokens) return read_rows_of_tokens(net, reader, table, places.view);
+  const auto known = net.known_of(places);
+  if (!known) return reader.refuse("input 1 must be tokens, or known before the net runs");
+  read_known_rows(net, reader, table, *known);
+}
+
+const OnnxOps& text_ops() {
+  static const OnnxOps ops = {{"Equal", read_equal}, {"IsNaN", read_is_nan}, {"ReduceSum", read_sum}};
+  return ops;
+}
+
+}  // namespace reprise
