@@ -70,10 +70,11 @@ class RowProof : public Walk {
     return fault == Fault::kNone || fail(fault, live_.newcomer());
   }
 
-  // The source of a move row that dies with it: its destination, born there, may overlap it (memmove semantics).
+  // The source of a move row that was there before and dies with it: its destination, born there, may overlap it (memmove semantics).
   constexpr uint32_t moved_slot() const {
     if (refs_[0] >= slot_count_ || refs_[1] >= slot_count_) return kNoSlot;
-    return slots_[refs_[0]].first_row == row_ && slots_[refs_[1]].end_row == row_ + 1 ? refs_[1] : kNoSlot;
+    const Slot &to = slots_[refs_[0]], &from = slots_[refs_[1]];
+    return to.first_row == row_ && from.first_row < row_ && from.end_row == row_ + 1 ? refs_[1] : kNoSlot;
   }
 
   constexpr bool check_disk_births() {

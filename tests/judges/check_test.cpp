@@ -838,6 +838,21 @@ OwnedPlan moving_rows_plan() {
   return b.finish();
 }
 
+// The input is born in the row that reshapes it: nothing takes its place before it has one.
+TEST(Check, AnInputThatItsFirstRowReshapes) {
+  PlanBuilder b;
+  b.begin(ProgramId::kMicroFirst);
+  const Ref x = b.input({2, 6}), rows = b.slot({2, 3, 2}), y = b.slot({6, 2});
+  b.row(Op::kReshape, Pass::kForward, {rows, x});
+  b.row(Op::kReshape, Pass::kForward, {y, rows});
+  b.end();
+  OwnedPlan plan = b.finish();
+  EXPECT_SAFE(plan);
+  std::swap(plan.programs[0].slots[rows].tensor.offset, plan.programs[0].slots[y].tensor.offset);
+  ASSERT_EQ(plan.programs[0].slots[rows].tensor.offset, plan.programs[0].slots[x].tensor.offset);
+  EXPECT_EQ(judge(plan).fault, Fault::kOverlap) << shown(judge(plan));
+}
+
 TEST(Check, ShapeContractsOfWhatOnlyMoves) {
   EXPECT_SAFE(moving_rows_plan());
   const auto refused = [](Fault fault, const char* what, auto change) {
