@@ -361,8 +361,14 @@ void read_resize(Importer& net, NodeReader& reader) {
   } else {
     const auto scales = net.known(reader, 2);
     if (!scales) return;
-    for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n)
-      shape[n] = static_cast<int64_t>(std::floor(static_cast<double>(shape[n]) * scales->numbers[n]));
+    for (size_t n = 0; n < shape.size() && n < scales->numbers.size(); ++n) {
+      if (scales->numbers[n] == 1) continue;
+      const double size = static_cast<double>(shape[n]) * scales->numbers[n], whole = std::floor(size * (1 + 1e-6));
+      // Places are taken by the scale as it is given, which is that of the sizes where they are whole.
+      if (mode != "nearest" && std::abs(size - whole) > 1e-4 * size)
+        return reader.refuse("scales " + std::to_string(shape[n]) + " places by " + std::to_string(scales->numbers[n]) + "; available are scales that leave none in part");
+      shape[n] = static_cast<int64_t>(whole);
+    }
   }
   if (shape.size() != 4 || shape[0] != x->shape()[0] || shape[1] != x->shape()[1] || shape[2] < 1 || shape[3] < 1 || shape[2] > kMostSide ||
       shape[3] > kMostSide)
@@ -371,6 +377,9 @@ void read_resize(Importer& net, NodeReader& reader) {
   if (mode == "nearest" && places == "asymmetric" && rounding == "floor") kind = "nearest";
   if (mode == "linear" && (places == "half_pixel" || places == "pytorch_half_pixel")) kind = "bilinear";
   if (mode == "linear" && places == "align_corners") kind = "bilinear_aligned";
+  // Of one place PyTorch takes the middle, and ONNX the first.
+  const bool takes_first = places == "pytorch_half_pixel" && ((shape[2] == 1 && x->shape()[2] > 1) || (shape[3] == 1 && x->shape()[3] > 1));
+  if (takes_first) return reader.refuse("to a side of 1 with \"" + places + "\" is not available; with \"half_pixel\" it is");
   if (kind.empty())
     return reader.refuse("mode is \"" + mode + "\" with \"" + places + "\" and \"" + rounding +
                          "\"; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
