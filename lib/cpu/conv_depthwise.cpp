@@ -67,6 +67,7 @@ struct Gather {
 
   int64_t in_pixel() const { return int64_t{C} * in_each; }
   uint64_t out_pixel() const { return uint64_t{C} * out_each; }
+  int64_t tap_floats() const { return int64_t{C} * in_each * out_each; }  // weights of one tap
 };
 
 // A row of places: where it writes, and the place of what tap (0, 0) of its first place reads, which may lie outside.
@@ -75,7 +76,24 @@ struct GatherRow {
   Stored* out;
   int64_t in;
   Range taps;
+  int64_t ahead;  // the first place of the rows that the next row of places reads first
 };
+
+constexpr int64_t kCacheLine = 64;
+
+// Fetches what lies where this tile would be in the rows ahead. Taps look back at rows that are in a cache; only what is new comes from memory, in
+// pieces too short for a processor to see an order in them.
+template <int kElements, int kPixels, typename Stored>
+REPRISE_INLINE void fetch_ahead(const Gather<Stored>& g, const GatherRow<Stored>& row, uint32_t b, uint32_t c) {
+  const int64_t columns = kPixels * g.columns.walk.stride;
+  const Stored* first = g.in + (row.ahead + b * g.columns.walk.stride * g.in_pixel() + int64_t{c} * g.in_each);
+  for (int64_t r = 0; r < g.rows.walk.stride; ++r) {
+    for (int64_t i = 0; i < columns; ++i) {
+      const Stored* line = first + (r * static_cast<int64_t>(g.in_row) + i * g.in_pixel());
+      REPRISE_UNROLLED for (int64_t e = 0; e < kElements; e += kCacheLine / static_cast<int64_t>(sizeof(Stored))) __builtin_prefetch(line + e, 0, 2);
+    }
+  }
+}
 
 // Channels [c, c + kVectors * kLanes) of places [b, b + kPixels), output j of each channel, from taps `across` of each row of taps. More than one
 // lane only where a pixel's next element is the next channel's.
@@ -89,19 +107,22 @@ REPRISE_INLINE void gather_tile(const Gather<Stored>& g, const GatherRow<Stored>
     if (g.bias != nullptr) read_vector<kLanes>(start, g.bias + uint64_t{c} * g.out_each + j + v * kLanes);
     REPRISE_UNROLLED for (int i = 0; i < kPixels; ++i) sum[i][v] = start;
   }
+  fetch_ahead<kVectors * kLanes, kPixels>(g, row, b, c);
+  const int64_t x_down = g.rows.walk.step * static_cast<int64_t>(g.in_row), x_across = g.columns.walk.step * in_pixel;
+  const int64_t w_across = int64_t{g.columns.tap_step} * g.tap_floats(), w_down = int64_t{g.rows.tap_step} * g.kernel_w * g.tap_floats();
+  const int64_t first_tap = (int64_t{g.rows.tap} * g.kernel_w + g.columns.tap) * g.tap_floats() + row.taps.first * w_down + across.first * w_across;
   for (uint32_t k = 0; k < g.in_each; ++k) {
-    for (uint32_t t = row.taps.first; t < row.taps.end; ++t) {
-      const int64_t line = row.in + int64_t{t} * g.rows.walk.step * static_cast<int64_t>(g.in_row) + b * next + int64_t{c} * g.in_each + k;
-      const uint32_t tap = (g.rows.tap + g.rows.tap_step * t) * g.kernel_w + g.columns.tap;
-      for (uint32_t u = across.first; u < across.end; ++u) {
-        const Stored* x = g.in + (line + int64_t{u} * g.columns.walk.step * in_pixel);
-        const float* w = g.weights + (uint64_t{tap + g.columns.tap_step * u} * (g.in_each * g.out_each) + j + k) * g.C + c;
+    int64_t x_line = row.in + row.taps.first * x_down + across.first * x_across + b * next + int64_t{c} * g.in_each + k;
+    int64_t w_line = first_tap + int64_t{j + k} * g.C + c;
+    for (uint32_t t = row.taps.first; t < row.taps.end; ++t, x_line += x_down, w_line += w_down) {
+      int64_t x = x_line, w = w_line;
+      for (uint32_t u = across.first; u < across.end; ++u, x += x_across, w += w_across) {
         REPRISE_UNROLLED for (int v = 0; v < kVectors; ++v) {
           Vector weight;
-          read_vector<kLanes>(weight, w + v * kLanes);
+          read_vector<kLanes>(weight, g.weights + w + v * kLanes);
           REPRISE_UNROLLED for (int i = 0; i < kPixels; ++i) {
             Vector value;
-            read_vector<kLanes>(value, x + i * next + v * kLanes);
+            read_vector<kLanes>(value, g.in + (x + i * next + v * kLanes));
             sum[i][v] += value * weight;
           }
         }
@@ -123,21 +144,27 @@ REPRISE_INLINE void gather_tile(const Gather<Stored>& g, const GatherRow<Stored>
   }
 }
 
-// All channels of kPixels places.
+// Sums at a time: a processor begins two each cycle, of which each takes four. Of few places more channels are summed together.
+constexpr int kSums = 8;
+
+// Channels [c, end) as far as kVectors vectors at a time go, then by half as many; returns the first that is left.
+template <int kLanes, int kVectors, int kPixels, typename Stored>
+REPRISE_INLINE uint32_t gather_channels(const Gather<Stored>& g, const GatherRow<Stored>& row, const Range& across, uint32_t b, uint32_t c, uint32_t end) {
+  for (; c + kVectors * kLanes <= end; c += kVectors * kLanes) gather_tile<kLanes, kVectors, kPixels>(g, row, across, b, c, 0);
+  if constexpr (kVectors > 1) return gather_channels<kLanes, kVectors / 2, kPixels>(g, row, across, b, c, end);
+  return c;
+}
+
+// These channels of kPixels places.
 template <int kLanes, int kPixels, typename Stored>
-REPRISE_INLINE void gather_pixels(const Gather<Stored>& g, const GatherRow<Stored>& row, const Range& across, uint32_t b) {
-  uint32_t c = 0;
+REPRISE_INLINE void gather_pixels(const Gather<Stored>& g, const GatherRow<Stored>& row, const Range& across, uint32_t b, const Range& channels) {
+  uint32_t c = channels.first;
   if (g.in_each == 1 && g.out_each == 1) {
-    for (; c + 2 * kLanes <= g.C; c += 2 * kLanes) gather_tile<kLanes, 2, kPixels>(g, row, across, b, c, 0);
-    for (; c + kLanes <= g.C; c += kLanes) gather_tile<kLanes, 1, kPixels>(g, row, across, b, c, 0);
-    if constexpr (kLanes > 8) {
-      for (; c + 8 <= g.C; c += 8) gather_tile<8, 1, kPixels>(g, row, across, b, c, 0);
-    }
-    if constexpr (kLanes > 4) {
-      for (; c + 4 <= g.C; c += 4) gather_tile<4, 1, kPixels>(g, row, across, b, c, 0);
-    }
+    c = gather_channels<kLanes, kSums / kPixels, kPixels>(g, row, across, b, c, channels.end);
+    if constexpr (kLanes > 8) c = gather_channels<8, 1, kPixels>(g, row, across, b, c, channels.end);
+    if constexpr (kLanes > 4) c = gather_channels<4, 1, kPixels>(g, row, across, b, c, channels.end);
   }
-  for (; c < g.C; ++c) {
+  for (; c < channels.end; ++c) {
     for (uint32_t j = 0; j < g.out_each; ++j) gather_tile<1, 1, kPixels>(g, row, across, b, c, j);
   }
 }
@@ -145,21 +172,25 @@ REPRISE_INLINE void gather_pixels(const Gather<Stored>& g, const GatherRow<Store
 // Row place a of image n.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void gather_row_body(const Gather<Stored>& g, uint32_t n, uint32_t a) {
-  constexpr uint32_t kPixels = 4;
   const Range whole = places_inside(g.columns.walk, g.columns.size);
   const TapWalk &rows = g.rows.walk, &columns = g.columns.walk;
+  const int64_t first = int64_t{a} * rows.stride + rows.offset, last = first + int64_t{rows.taps - 1} * rows.step;
   const GatherRow<Stored> row = {
       .out = g.out + n * g.out_image + (g.rows.first + uint64_t{a} * g.rows.apart) * g.out_row + g.columns.first * g.out_pixel(),
-      .in = static_cast<int64_t>(n * g.in_image) + (int64_t{a} * rows.stride + rows.offset) * static_cast<int64_t>(g.in_row) +
-            columns.offset * g.in_pixel(),
-      .taps = taps_inside(rows, a, g.rows.size)};
-  for (uint32_t b = 0; b < columns.places;) {
-    if (b >= whole.first && b + kPixels <= whole.end) {
-      gather_pixels<kLanes, kPixels>(g, row, {0, columns.taps}, b);
-      b += kPixels;
-    } else {
-      gather_pixels<kLanes, 1>(g, row, taps_inside(columns, b, g.columns.size), b);
-      ++b;
+      .in = static_cast<int64_t>(n * g.in_image) + first * static_cast<int64_t>(g.in_row) + columns.offset * g.in_pixel(),
+      .taps = taps_inside(rows, a, g.rows.size),
+      .ahead = static_cast<int64_t>(n * g.in_image) + ((rows.step > 0 ? last : first) + 1) * static_cast<int64_t>(g.in_row)};
+  constexpr uint32_t kTogether = kSums * kLanes;  // channels, whose weights and pixels the first cache keeps from one place to the next
+  for (uint32_t c = 0; c < g.C; c += kTogether) {
+    const Range channels = {c, static_cast<uint32_t>(smaller(c + kTogether, g.C))};
+    for (uint32_t b = 0; b < columns.places;) {
+      if (b >= whole.first && b + 4 <= whole.end) {
+        gather_pixels<kLanes, 4>(g, row, {0, columns.taps}, b, channels);
+        b += 4;
+      } else {
+        gather_pixels<kLanes, 1>(g, row, taps_inside(columns, b, g.columns.size), b, channels);
+        ++b;
+      }
     }
   }
 }
@@ -191,53 +222,97 @@ struct TapSums {
   Range whole;  // outputs of a row that have all their taps
 };
 
-// kTaps sums over `count` neighbouring outputs, from what the first tap of the first one reads on: added to sums[tap][j][C].
-template <int kLanes, int kTaps, typename Stored>
-REPRISE_INLINE void add_taps(float* sums, const TapSums<Stored>& s, const Stored* x, const Stored* dy, uint32_t count) {
-  using Vector = typename VectorOf<kLanes>::type;
-  const int64_t next = int64_t{s.columns.stride} * s.C, step = int64_t{s.columns.step} * s.C;
-  const uint64_t next_dy = uint64_t{s.C} * s.each, next_sum = next_dy;
-  Vector sum[kTaps] = {};
-  for (uint32_t q = 0; q < count; ++q, x += next, dy += next_dy) {
-    Vector gradient;
-    read_vector<kLanes>(gradient, dy);
-    REPRISE_UNROLLED for (int i = 0; i < kTaps; ++i) {
-      Vector value;
-      read_vector<kLanes>(value, x + i * step);
-      sum[i] += value * gradient;
-    }
-  }
+// Some neighbouring outputs of one row.
+struct OutputRun {
+  uint32_t first, count;
+  uint64_t dy;  // places of the first one's, and of what its tap (0, 0) reads, which may lie outside
+  int64_t x;
+  int64_t ahead;      // the place below the last row that tap (0, 0)'s window reads
+  Range down, whole;  // whole: those of the run, from 0, that have all their taps across
+};
+
+// Taps [u, u + kTaps) of rows [t, t + kRows) of taps, for output j of channels [c, c + kLanes).
+struct TapBlock {
+  uint32_t t, u, c, j;
+};
+
+// Output q of the run, for those of the block's taps that are in `taps`.
+template <int kLanes, int kRows, int kTaps, typename Stored>
+REPRISE_INLINE void add_output(typename VectorOf<kLanes>::type (&sum)[kRows][kTaps], const TapSums<Stored>& s, const Stored* dy, const Stored* x,
+                               const Range& taps, uint32_t u) {
+  const int64_t across = int64_t{s.columns.step} * s.C, down = int64_t{s.rows.step} * s.W * s.C;
+  typename VectorOf<kLanes>::type gradient;
+  read_vector<kLanes>(gradient, dy);
   REPRISE_UNROLLED for (int i = 0; i < kTaps; ++i) {
-    Vector before;
-    read_vector<kLanes>(before, sums + static_cast<uint64_t>(i) * next_sum);
-    write_vector<kLanes>(sums + static_cast<uint64_t>(i) * next_sum, before + sum[i]);
+    if (u + static_cast<uint32_t>(i) < taps.first || u + static_cast<uint32_t>(i) >= taps.end) continue;
+    REPRISE_UNROLLED for (int r = 0; r < kRows; ++r) {
+      typename VectorOf<kLanes>::type value;
+      read_vector<kLanes>(value, x + (r * down + i * across));
+      sum[r][i] += value * gradient;
+    }
   }
 }
 
-// Some outputs of one row that have the same taps.
-struct OutputRun {
-  uint64_t dy;  // places of the first one's, and of what its tap (0, 0) reads
-  int64_t x;
-  uint32_t count;
-  Range down, across;
-};
+// The block's sums over the outputs of the run, added to sums[tap][j][C].
+template <int kLanes, int kRows, int kTaps, typename Stored>
+REPRISE_INLINE void add_block(float* sums, const TapSums<Stored>& s, const OutputRun& run, const TapBlock& at) {
+  using Vector = typename VectorOf<kLanes>::type;
+  const int64_t next = int64_t{s.columns.stride} * s.C, line = int64_t{s.C} * s.each;
+  const int64_t first = (run.x + int64_t{at.t} * s.rows.step * s.W + int64_t{at.u} * s.columns.step) * s.C + at.c;
+  const Stored* dy = s.dy + run.dy * static_cast<uint64_t>(line) + uint64_t{at.c} * s.each + at.j;
+  Vector sum[kRows][kTaps] = {};
+  for (uint32_t q = 0; q < run.count; ++q) {
+    if (q >= run.whole.first && q < run.whole.end) {
+      add_output<kLanes, kRows, kTaps>(sum, s, dy + q * line, s.x + (first + q * next), {0, s.columns.taps}, at.u);
+    } else {
+      add_output<kLanes, kRows, kTaps>(sum, s, dy + q * line, s.x + (first + q * next), taps_inside(s.columns, run.first + q, s.W), at.u);
+    }
+  }
+  REPRISE_UNROLLED for (int r = 0; r < kRows; ++r) {
+    REPRISE_UNROLLED for (int i = 0; i < kTaps; ++i) {
+      float* to = sums + ((uint64_t{at.t} + r) * s.kernel_w + at.u + i) * static_cast<uint64_t>(line) + uint64_t{at.j} * s.C + at.c;
+      Vector before;
+      read_vector<kLanes>(before, to);
+      write_vector<kLanes>(to, before + sum[r][i]);
+    }
+  }
+}
 
-// Output j of channels [c, c + kLanes).
-template <int kLanes, typename Stored>
-REPRISE_INLINE void add_run(float* sums, const TapSums<Stored>& s, const OutputRun& run, uint32_t c, uint32_t j) {
+// kTaps taps of all rows, kRows rows at a time: so many sums that one need not wait for another, and so few that they stay in registers.
+template <int kLanes, int kRows, int kTaps, typename Stored>
+REPRISE_INLINE void add_taps(float* sums, const TapSums<Stored>& s, const OutputRun& run, TapBlock at) {
+  at.t = run.down.first;
+  if constexpr (kRows > 1) {
+    for (; at.t + kRows <= run.down.end; at.t += kRows) add_block<kLanes, kRows, kTaps>(sums, s, run, at);
+  }
+  for (; at.t < run.down.end; ++at.t) add_block<kLanes, 1, kTaps>(sums, s, run, at);
+}
+
+// Fetches what the same channels of the next row's run read first.
+template <typename Stored>
+REPRISE_INLINE void fetch_next_run(const TapSums<Stored>& s, const OutputRun& run, uint32_t c) {
   const uint64_t line = uint64_t{s.C} * s.each;
-  const Stored* dy = s.dy + run.dy + uint64_t{c} * s.each + j;
-  for (uint32_t t = run.down.first; t < run.down.end; ++t) {
-    for (uint32_t u = run.across.first, left = run.across.end - u; left > 0; left = run.across.end - u) {
-      const Stored* x = s.x + (run.x + (int64_t{t} * s.rows.step * s.W + int64_t{u} * s.columns.step) * s.C + c);
-      float* to = sums + (uint64_t{t} * s.kernel_w + u) * line + uint64_t{j} * s.C + c;
-      if (left >= 5) {
-        add_taps<kLanes, 5>(to, s, x, dy, run.count), u += 5;
-      } else if (left >= 3) {
-        add_taps<kLanes, 3>(to, s, x, dy, run.count), u += 3;
-      } else {
-        add_taps<kLanes, 1>(to, s, x, dy, run.count), u += 1;
-      }
+  const Stored* dy = s.dy + ((run.dy + s.columns.places) * line + uint64_t{c} * s.each);
+  for (uint32_t q = 0; q < run.count; ++q) __builtin_prefetch(dy + q * line, 0, 2);
+  for (int64_t r = 0; r < s.rows.stride; ++r) {
+    for (int64_t i = 0; i < int64_t{run.count} * s.columns.stride; ++i) __builtin_prefetch(s.x + ((run.ahead + r * s.W + i) * s.C + c), 0, 2);
+  }
+}
+
+// Output j of channels [c, c + kLanes), kRows of three taps together.
+template <int kLanes, int kRows, typename Stored>
+REPRISE_INLINE void add_run(float* sums, const TapSums<Stored>& s, const OutputRun& run, uint32_t c, uint32_t j) {
+  fetch_next_run(s, run, c);
+  for (uint32_t u = 0, left = s.columns.taps; left > 0; left = s.columns.taps - u) {
+    const TapBlock at = {0, u, c, j};
+    if (left >= 7) {
+      add_taps<kLanes, 1, 7>(sums, s, run, at), u += 7;
+    } else if (left >= 5) {
+      add_taps<kLanes, (kRows > 1 ? 2 : 1), 5>(sums, s, run, at), u += 5;
+    } else if (left >= 3) {
+      add_taps<kLanes, kRows, 3>(sums, s, run, at), u += 3;
+    } else {
+      add_taps<kLanes, 1, 1>(sums, s, run, at), u += 1;
     }
   }
 }
@@ -246,16 +321,16 @@ template <int kLanes, typename Stored>
 REPRISE_INLINE void add_channels(float* sums, const TapSums<Stored>& s, const OutputRun& run) {
   uint32_t c = 0;
   if (s.each == 1) {
-    for (; c + kLanes <= s.C; c += kLanes) add_run<kLanes>(sums, s, run, c, 0);
+    for (; c + kLanes <= s.C; c += kLanes) add_run<kLanes, 3>(sums, s, run, c, 0);
     if constexpr (kLanes > 8) {
-      for (; c + 8 <= s.C; c += 8) add_run<8>(sums, s, run, c, 0);
+      for (; c + 8 <= s.C; c += 8) add_run<8, 1>(sums, s, run, c, 0);
     }
     if constexpr (kLanes > 4) {
-      for (; c + 4 <= s.C; c += 4) add_run<4>(sums, s, run, c, 0);
+      for (; c + 4 <= s.C; c += 4) add_run<4, 1>(sums, s, run, c, 0);
     }
   }
   for (; c < s.C; ++c) {
-    for (uint32_t j = 0; j < s.each; ++j) add_run<1>(sums, s, run, c, j);
+    for (uint32_t j = 0; j < s.each; ++j) add_run<1, 1>(sums, s, run, c, j);
   }
 }
 
@@ -265,16 +340,15 @@ REPRISE_INLINE void add_row_body(float* sums, const TapSums<Stored>& s, uint32_t
   constexpr uint32_t kTogether = 16;
   const TapWalk &rows = s.rows, &columns = s.columns;
   const int64_t first_row = int64_t{n} * s.H + int64_t{p} * rows.stride + rows.offset;
-  for (uint32_t q = 0; q < columns.places;) {
-    const bool is_whole = q >= s.whole.first && q < s.whole.end;
-    const OutputRun run = {
-        .dy = ((uint64_t{n} * rows.places + p) * columns.places + q) * s.C * s.each,
-        .x = (first_row * s.W + int64_t{q} * columns.stride + columns.offset) * s.C,
-        .count = is_whole ? static_cast<uint32_t>(smaller(kTogether, s.whole.end - q)) : 1,
-        .down = taps_inside(rows, p, s.H),
-        .across = is_whole ? Range{0, columns.taps} : taps_inside(columns, q, s.W)};
-    add_channels<kLanes>(sums, s, run);
-    q += run.count;
+  for (uint32_t q = 0; q < columns.places; q += kTogether) {
+    const auto within = [&](uint32_t place) { return place < q ? 0 : place - q; };
+    add_channels<kLanes>(sums, s, {.first = q,
+                                   .count = static_cast<uint32_t>(smaller(kTogether, columns.places - q)),
+                                   .dy = (uint64_t{n} * rows.places + p) * columns.places + q,
+                                   .x = first_row * s.W + int64_t{q} * columns.stride + columns.offset,
+                                   .ahead = (first_row + int64_t{rows.taps - 1} * rows.step + 1) * s.W + int64_t{q} * columns.stride,
+                                   .down = taps_inside(rows, p, s.H),
+                                   .whole = {within(s.whole.first), within(s.whole.end)}});
   }
 }
 REPRISE_STORAGE_LEVELS(add_row, add_row_body<kLanes>, (float* sums, const TapSums<Stored>& s, uint32_t n, uint32_t p), (sums, s, n, p))
