@@ -22,6 +22,7 @@ import time
 import peer_nets
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / os.environ.get("BUILD", "build")
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
 
 
@@ -71,15 +72,24 @@ def torch_child(name, memory_format, threads):
   if memory_format == "compiled":
     net = torch.compile(net)
 
+  def loss():
+    logits = net(inputs)
+    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
+  report_steps(optimizer, loss, WORKLOADS[name][1], before)
+
+
+def report_steps(optimizer, loss, count, before):
+  """Takes steps, the first of which is not counted; `before`: KiB that the process had before there was a net."""
+  import torch
+
   def step():
     start = time.perf_counter()
     optimizer.zero_grad(set_to_none=True)
-    logits = net(inputs)
-    functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets).backward()
+    loss().backward()
     optimizer.step()
     return time.perf_counter() - start
   step()
-  seconds = [step() for _ in range(WORKLOADS[name][1])]
+  seconds = [step() for _ in range(count)]
   after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   print(json.dumps({"seconds": seconds, "bytes": (after - before) * 1024, "version": torch.__version__}))
 
@@ -102,26 +112,30 @@ def torch_turn(name, memory_format, threads):
 
 # ---- Reprise --------------------------------------------------------------------------------------------------------------------
 
-class Ours:
-  """One compiled plan of a recipe, within a budget where there is one."""
+def build_program(recipe, folder):
+  """The program of a recipe that is written into the folder."""
+  path = folder / f"{recipe['name']}.json"
+  path.write_text(json.dumps(recipe))
+  built = subprocess.run(["make", "-s", "build", f"RECIPE={path}"], cwd=ROOT, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
+  if built.returncode != 0:
+    sys.exit(built.stderr)
+  return BUILD / recipe["name"] / "train"
 
-  def __init__(self, name, folder, budget=None):
-    self.name, self.folder = name, folder
-    recipe = recipe_of(name)
+
+class Ours:
+  """One compiled plan of a recipe, within a budget where there is one; a turn of it is so many steps and a first one."""
+
+  def __init__(self, recipe, folder, steps, budget=None):
     if budget is not None:
-      recipe["name"] += f"-{budget}"
-      recipe["budget"] = budget
-    self.program = ROOT / "build" / recipe["name"] / "train"
+      recipe = {**recipe, "name": f"{recipe['name']}-{budget}", "budget": budget}
+    self.steps, self.folder = steps, folder
+    self.program = build_program(recipe, folder)
     self.recipe = folder / f"{recipe['name']}.json"
-    self.recipe.write_text(json.dumps(recipe))
-    built = subprocess.run(["make", "-s", "build", f"RECIPE={self.recipe}"], cwd=ROOT, env={**os.environ, "MAKEFLAGS": ""}, capture_output=True, text=True)
-    if built.returncode != 0:
-      sys.exit(built.stderr)
     self.manifest = json.loads((self.program.parent / "manifest.json").read_text())
 
   def turn(self, threads):
     """Stopped by a signal once it has its steps: a run that ends by itself evaluates."""
-    log, wanted = self.folder / "log.jsonl", WORKLOADS[self.name][1] + 1
+    log, wanted = self.folder / "log.jsonl", self.steps + 1
     with subprocess.Popen([self.program, "--log", log, "--threads", str(threads), "--quiet"], cwd=ROOT, stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True) as run:
       steps = []
@@ -138,9 +152,27 @@ class Ours:
 
 def smallest_above(whole, budget):
   """The budget, or the smallest one where it is too small."""
-  fit = subprocess.run([ROOT / "build" / "reprise", "fit", whole.recipe, "--json", "--budget", str(budget)], cwd=ROOT, capture_output=True, text=True)
+  fit = subprocess.run([BUILD / "reprise", "fit", whole.recipe, "--json", "--budget", str(budget)], cwd=ROOT, capture_output=True, text=True)
   answer = json.loads(fit.stdout)
   return budget if answer["fits"] else answer["smallest_budget"]
+
+
+class Turns:
+  """What runs in turns have taken, by label."""
+
+  def __init__(self):
+    self.seconds, self.memory = {}, {}
+
+  def add(self, label, result):
+    self.seconds.setdefault(label, []).extend(result["seconds"])
+    self.memory[label] = max(self.memory.get(label, 0), result["bytes"])
+
+  def median(self, label):
+    return statistics.median(self.seconds[label])
+
+
+def ours(name, folder, budget=None):
+  return Ours(recipe_of(name), folder, WORKLOADS[name][1], budget)
 
 
 def small_plans(name, folder, whole, torch_bytes):
@@ -150,14 +182,14 @@ def small_plans(name, folder, whole, torch_bytes):
   plans = {}
   aim = MEMORY_AIM.get(name, 0.5)
   if everything > aim * torch_bytes:
-    plans[f"ours, within {aim} of torch's memory"] = Ours(name, folder, smallest_above(whole, int(aim * torch_bytes)))
+    plans[f"ours, within {aim} of torch's memory"] = ours(name, folder, smallest_above(whole, int(aim * torch_bytes)))
   budget = smallest_above(whole, lasting + (everything - lasting) // 4)
-  plans[f"ours, {100 * (budget - lasting) / (everything - lasting):.0f}% of the transients"] = Ours(name, folder, budget)
+  plans[f"ours, {100 * (budget - lasting) / (everything - lasting):.0f}% of the transients"] = ours(name, folder, budget)
   return plans
 
 
 def compare(name, threads, rounds, folder, compiles):
-  seconds, memory = {}, {}
+  turns = Turns()
 
   def turn(label, run):
     result = run()
@@ -165,26 +197,24 @@ def compare(name, threads, rounds, folder, compiles):
       print(f"| {name} | {label}: did not compile within {COMPILE_SECONDS} s | | | | | |", flush=True)
       del torch_runs[label]
       return
-    seconds.setdefault(label, []).extend(result["seconds"])
-    memory[label] = max(memory.get(label, 0), result["bytes"])
+    turns.add(label, result)
 
   formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
   formats += ["compiled"] if compiles else []
   torch_runs = {f"torch {form}": lambda form=form: torch_turn(name, form, threads) for form in formats}
-  median = lambda label: statistics.median(seconds[label])
-  eager = lambda: min((label for label in torch_runs if "compiled" not in label), key=median)
-  whole = Ours(name, folder)
+  eager = lambda: min((label for label in torch_runs if "compiled" not in label), key=turns.median)
+  whole = ours(name, folder)
   plans = {}
   for _ in range(rounds):
     for label, run in list(torch_runs.items()):
       turn(label, run)
-    plans = plans or {"ours": whole, **small_plans(name, folder, whole, memory[eager()])}
-    for label, ours in plans.items():
-      turn(label, lambda ours=ours: ours.turn(threads))
-  best = min(map(median, torch_runs))
-  for label in seconds:
-    print(f"| {name} | {label} | {median(label):.3f} | {min(seconds[label]):.3f} | {median(label) / best:.2f} | "
-          f"{memory[label] / 2**20:.0f} | {memory[label] / memory[eager()]:.2f} |", flush=True)
+    plans = plans or {"ours": whole, **small_plans(name, folder, whole, turns.memory[eager()])}
+    for label, plan in plans.items():
+      turn(label, lambda plan=plan: plan.turn(threads))
+  best = min(map(turns.median, torch_runs))
+  for label, seconds in turns.seconds.items():
+    print(f"| {name} | {label} | {turns.median(label):.3f} | {min(seconds):.3f} | {turns.median(label) / best:.2f} | "
+          f"{turns.memory[label] / 2**20:.0f} | {turns.memory[label] / turns.memory[eager()]:.2f} |", flush=True)
 
 
 def main():

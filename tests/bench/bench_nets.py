@@ -1,0 +1,205 @@
+"""The nets that people bring, with random weights, as PyTorch has them: a table, a batch for each, and their files of torch's exporters.
+
+Here because nets_bench.py imports, trains and times each of them beside PyTorch. A net is a row of NETS; what a row leaves out is a
+classifier of images for 1,000 classes. Needs torch, torchvision, timm, onnx and onnxscript from PyPI.
+"""
+import copy
+import dataclasses
+import typing
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+NOBODY = 255  # a place without a class, in a file of bytes
+
+
+class Conv(nn.Sequential):
+  """Convolution, batch-norm, SiLU."""
+
+  def __init__(self, inputs, outputs, kernel=1, stride=1):
+    super().__init__(nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs, eps=1e-3), nn.SiLU())
+
+
+class Csp(nn.Module):
+  """YOLOv8's C2f: a split, blocks of two convolutions in series, and all of what came by."""
+
+  def __init__(self, inputs, outputs, blocks, adds):
+    super().__init__()
+    self.half, self.adds = outputs // 2, adds
+    self.first, self.last = Conv(inputs, outputs), Conv((2 + blocks) * self.half, outputs)
+    self.blocks = nn.ModuleList([nn.Sequential(Conv(self.half, self.half, 3), Conv(self.half, self.half, 3)) for _ in range(blocks)])
+
+  def forward(self, x):
+    halves = self.first(x).chunk(2, 1)
+    parts = [halves[0], halves[1]]
+    for block in self.blocks:
+      parts.append(parts[-1] + block(parts[-1]) if self.adds else block(parts[-1]))
+    return self.last(torch.cat(parts, 1))
+
+
+class Sppf(nn.Module):
+  """Three max pools in series beside what they read."""
+
+  def __init__(self, channels):
+    super().__init__()
+    self.first, self.last = Conv(channels, channels // 2), Conv(2 * channels, channels)
+
+  def forward(self, x):
+    parts = [self.first(x)]
+    for _ in range(3):
+      parts.append(functional.max_pool2d(parts[-1], 5, 1, 2))
+    return self.last(torch.cat(parts, 1))
+
+
+class Yolo(nn.Module):
+  """YOLOv8n's backbone and neck by its published table of layers; its three maps end in one linear layer, so that there is a loss."""
+
+  def __init__(self, classes=1000):
+    super().__init__()
+    self.to3 = nn.Sequential(Conv(3, 16, 3, 2), Conv(16, 32, 3, 2), Csp(32, 32, 1, True), Conv(32, 64, 3, 2), Csp(64, 64, 2, True))
+    self.to4 = nn.Sequential(Conv(64, 128, 3, 2), Csp(128, 128, 2, True))
+    self.to5 = nn.Sequential(Conv(128, 256, 3, 2), Csp(256, 256, 1, True), Sppf(256))
+    self.up4, self.up3 = Csp(384, 128, 1, False), Csp(192, 64, 1, False)
+    self.down4, self.out4, self.down5, self.out5 = Conv(64, 64, 3, 2), Csp(192, 128, 1, False), Conv(128, 128, 3, 2), Csp(384, 256, 1, False)
+    self.head = nn.Linear(64 + 128 + 256, classes)
+
+  def forward(self, x):
+    c3 = self.to3(x)
+    c4 = self.to4(c3)
+    c5 = self.to5(c4)
+    u4 = self.up4(torch.cat([functional.interpolate(c5, scale_factor=2.0, mode="nearest"), c4], 1))
+    p3 = self.up3(torch.cat([functional.interpolate(u4, scale_factor=2.0, mode="nearest"), c3], 1))
+    p4 = self.out4(torch.cat([self.down4(p3), u4], 1))
+    p5 = self.out5(torch.cat([self.down5(p4), c5], 1))
+    return self.head(torch.cat([p.mean((2, 3)) for p in (p3, p4, p5)], 1))
+
+
+class Twice(nn.Sequential):
+  """Two convolutions of 3 x 3, each with batch-norm and ReLU."""
+
+  def __init__(self, inputs, outputs):
+    layers = []
+    for channels in (inputs, outputs):
+      layers += [nn.Conv2d(channels, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
+    super().__init__(*layers)
+
+
+class Unet(nn.Module):
+  """Ronneberger et al.'s, of four levels, padded, with transposed convolutions: a class for each place."""
+
+  def __init__(self, width=32, classes=21):
+    super().__init__()
+    widths = [width << level for level in range(5)]
+    self.down = nn.ModuleList([Twice(a, b) for a, b in zip([3] + widths, widths)])
+    self.widen = nn.ModuleList([nn.ConvTranspose2d(2 * w, w, 2, 2) for w in reversed(widths[:4])])
+    self.up = nn.ModuleList([Twice(2 * w, w) for w in reversed(widths[:4])])
+    self.head = nn.Conv2d(width, classes, 1)
+
+  def forward(self, x):
+    kept = [self.down[0](x)]
+    for layer in self.down[1:]:
+      kept.append(layer(functional.max_pool2d(kept[-1], 2)))
+    x = kept.pop()
+    for widen, up in zip(self.widen, self.up):
+      x = up(torch.cat([kept.pop(), widen(x)], 1))
+    return self.head(x)
+
+
+def vision(name):
+  def make():
+    import torchvision
+    return getattr(torchvision.models, name)()
+  return make
+
+
+def timm_net(name, **options):
+  def make():
+    import timm
+    return timm.create_model(name, num_classes=1000, **options)
+  return make
+
+
+def images(classes=1000, size=224):
+  return lambda batch: (torch.randn(batch, 3, size, size), torch.randint(0, classes, (batch,)))
+
+
+def maps(classes, size=224):
+  def draw(batch):
+    labels = torch.randint(0, classes, (batch, size, size), dtype=torch.uint8)
+    labels[torch.rand(labels.shape) < 0.1] = NOBODY
+    return torch.randn(batch, 3, size, size), labels
+  return draw
+
+
+@dataclasses.dataclass
+class Net:
+  title: str
+  make: typing.Callable
+  batch: int = 16  # of the steps that are timed
+  draw: typing.Callable = images()  # of a batch: what the net reads, and labels
+  loss: str = ""  # reprise import's --loss, where it is not a classifier's
+
+
+NETS = {
+    "mobilenet_v2": Net("MobileNetV2", vision("mobilenet_v2")),
+    "mobilenet_v3": Net("MobileNetV3-L", vision("mobilenet_v3_large")),
+    "efficientnet": Net("EfficientNet-B0", vision("efficientnet_b0")),
+    "convnext": Net("ConvNeXt-T", vision("convnext_tiny"), 8),
+    "vit": Net("ViT-S/16", timm_net("vit_small_patch16_224"), 8),
+    "dinov2": Net("DINOv2-S/14", timm_net("vit_small_patch14_dinov2", img_size=224), 8),
+    "unet": Net("U-Net, 4 levels of 32", Unet, 8, maps(21), "class"),
+    "resnet50": Net("ResNet-50", vision("resnet50")),
+    "yolov8n": Net("YOLOv8n, backbone and neck", Yolo),
+}
+EXPORTERS = ("old.onnx", "new.onnx", "pt2")  # torch.onnx.export with dynamo=False and True, and torch.export.save
+
+
+def make_net(name):
+  """In training, without what is drawn at random; no two vectors alike, and batch-norms whose running statistics are of a batch."""
+  torch.manual_seed(1)
+  net = NETS[name].make().train()
+  for module in net.modules():
+    for key in ("p", "drop_prob"):  # of dropout and stochastic depth
+      if isinstance(getattr(module, key, None), float):
+        setattr(module, key, 0.0)
+  with torch.no_grad():
+    for key, parameter in net.named_parameters():
+      if parameter.dim() == 1 and key.endswith("bias"):
+        parameter.normal_(0, 0.1)
+      elif parameter.dim() == 1 or parameter.shape[0] == parameter.numel():
+        parameter.uniform_(0.5, 1.5)
+    norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
+    for norm in norms:
+      norm.momentum = 1.0
+    net(NETS[name].draw(4)[0])
+    for norm in norms:
+      norm.momentum = 0.1
+  return net
+
+
+def has_batch_norm(net):
+  return any(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+
+
+def folded(net):
+  """The net that the newer exporter writes: batch-norms are folded into the convolutions before them."""
+  from torch.fx.experimental.optimization import fuse
+  return fuse(copy.deepcopy(net).eval()).requires_grad_(True)
+
+
+def export(net, x, path, exporter):
+  net = copy.deepcopy(net).train()  # running statistics move
+  if exporter == "old.onnx":
+    torch.onnx.export(net, (x,), path, dynamo=False, input_names=["x"], opset_version=17, do_constant_folding=False,
+                      training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {0: "batch"}})
+  elif exporter == "new.onnx":
+    torch.onnx.export(net, (x,), path, dynamo=True, external_data=False, input_names=["x"], opset_version=18,
+                      dynamic_shapes=({0: torch.export.Dim("batch")},))
+  else:
+    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=4096)},)), path)
+
+
+def loss_of(net, x, labels):
+  labels = labels.long()
+  return functional.cross_entropy(net(x), labels, ignore_index=NOBODY if labels.dim() > 1 else -100)
