@@ -535,7 +535,8 @@ bool Importer::compute(NodeReader& reader) {
   std::vector<std::optional<KnownNumbers>> numbers;
   for (const std::string& input : reader.node().inputs) {
     const auto found = input.empty() ? values_.end() : values_.find(input);
-    numbers.push_back(found == values_.end() ? std::nullopt : known_of(found->second));
+    const bool is_rows = found != values_.end() && found->second.known && found->second.known->is_rows();
+    numbers.push_back(found == values_.end() ? std::nullopt : is_rows ? std::optional(*found->second.known) : known_of(found->second));
     if (!input.empty() && !numbers.back()) return false;
   }
   std::vector<const KnownNumbers*> inputs;

@@ -62,6 +62,38 @@ Result pointwise(const Inputs& inputs, bool is_integer, const std::function<doub
   return result;
 }
 
+// Row n of each: of rows that one, of the others all that they are.
+Inputs rows_at(const Inputs& inputs, int64_t n, std::vector<KnownNumbers>& room) {
+  Inputs row;
+  room.clear();
+  room.reserve(inputs.size());
+  for (const KnownNumbers* input : inputs) {
+    room.push_back(*input);
+    if (input->is_rows()) {
+      room.back().shape[0] = 1;
+      for (double& number : room.back().numbers) number += static_cast<double>(n) * input->each_row;
+    }
+    row.push_back(&room.back());
+  }
+  return row;
+}
+
+// The same of rows, where what a sum, a difference or a product makes of them are rows again. It is of second degree in the row at most, so that
+// the first, the second and the last row say whether it is of the first.
+Result pointwise_of_rows(const Inputs& inputs, int64_t rows, bool is_integer, const std::function<double(const std::vector<double>&)>& f) {
+  std::vector<KnownNumbers> room;
+  Result first = pointwise(rows_at(inputs, 0, room), is_integer, f);
+  const Result second = pointwise(rows_at(inputs, 1, room), is_integer, f), last = pointwise(rows_at(inputs, rows - 1, room), is_integer, f);
+  if (!first || !second || !last || first->shape.empty() || first->shape[0] != 1 || first->numbers.empty()) return std::nullopt;
+  first->each_row = second->numbers[0] - first->numbers[0];
+  for (size_t i = 0; i < first->numbers.size(); ++i) {
+    if (second->numbers[i] != first->numbers[i] + first->each_row) return std::nullopt;
+    if (last->numbers[i] != first->numbers[i] + static_cast<double>(rows - 1) * first->each_row) return std::nullopt;
+  }
+  first->shape[0] = rows;
+  return first->is_rows() ? first : std::nullopt;
+}
+
 struct Pointwise {
   const char* op;
   size_t inputs;
@@ -190,7 +222,8 @@ Result ranged(const Inputs& in) {
   if (in[0]->numbers.empty() || in[1]->numbers.empty() || in[2]->numbers.empty()) return std::nullopt;
   const double start = in[0]->numbers.at(0), limit = in[1]->numbers.at(0), delta = in[2]->numbers.at(0);
   const double count = std::ceil((limit - start) / delta);
-  if (!(count >= 0) || count > static_cast<double>(kMostKnown)) return std::nullopt;
+  if (!(count >= 0) || count > static_cast<double>(kMostRows)) return std::nullopt;
+  if (count > static_cast<double>(kMostKnown)) return KnownNumbers{{static_cast<int64_t>(count)}, {start}, in[0]->is_integer, delta};
   KnownNumbers result = {{static_cast<int64_t>(count)}, {}, in[0]->is_integer};
   for (int64_t i = 0; i < result.shape[0]; ++i) result.numbers.push_back(start + static_cast<double>(i) * delta);
   return result;
@@ -337,6 +370,11 @@ std::vector<int64_t> KnownNumbers::integers() const {
 
 bool KnownNumbers::is_whole() const { return elements_of(shape) == static_cast<int64_t>(numbers.size()); }
 
+bool KnownNumbers::is_rows() const {
+  if (shape.empty() || numbers.empty() || is_whole()) return false;
+  return elements_of({shape.begin() + 1, shape.end()}) == static_cast<int64_t>(numbers.size());
+}
+
 KnownNumbers known_integers(const std::vector<int64_t>& numbers) {
   return {{static_cast<int64_t>(numbers.size())}, {numbers.begin(), numbers.end()}, true};
 }
@@ -356,14 +394,18 @@ std::optional<KnownNumbers> computed_alone(NodeReader& reader, const std::vector
   const std::string& op = reader.node().op;
   const size_t count = in.size();
   const bool has_all = std::none_of(in.begin(), in.end(), [](const KnownNumbers* x) { return x == nullptr; });
-  if (op == "Slice") return sliced(in);
-  if (op == "Clip") return clipped(reader, in);
+  const auto rows = std::find_if(in.begin(), in.end(), [](const KnownNumbers* x) { return x != nullptr && x->is_rows(); });
+  if (rows == in.end() && op == "Slice") return sliced(in);
+  if (rows == in.end() && op == "Clip") return clipped(reader, in);
   if (!has_all || count == 0) return std::nullopt;
   for (const Pointwise& each : kPointwise) {
     if (op != each.op || count != each.inputs) continue;
     if (op == "Mod") reader.integer("fmod", 0);
-    return pointwise(in, each.is_integer || in.back()->is_integer, each.f);
+    const bool is_integer = each.is_integer || in.back()->is_integer;
+    if (rows == in.end()) return pointwise(in, is_integer, each.f);
+    return op == "Add" || op == "Sub" || op == "Mul" ? pointwise_of_rows(in, (*rows)->shape[0], is_integer, each.f) : std::nullopt;
   }
+  if (rows != in.end()) return std::nullopt;
   if (op == "Gather" && count == 2) return gathered(reader, in);
   if (op == "Concat") return concatenated(reader, in);
   if (op == "Expand" && count == 2) return expanded(in);

@@ -15,11 +15,14 @@ struct KnownNumbers {
   std::vector<double> numbers;  // row-major; integers below 2^53
   bool is_integer = false;
   bool of_texts = false;  // true of made-up texts alone (text_probe.h): it depends on the mask of padding
+  double each_row = 0;  // of rows: how much more the numbers of a place along the first axis are than those of the place before
 
   std::vector<int64_t> integers() const;  // those beyond 2^53, with which exporters say "to the end", are that
-  bool is_whole() const;                  // false: only the shape is known
+  bool is_whole() const;                  // false: only the shape is known, or the rows
+  bool is_rows() const;                   // a list as long as the batch, of which `numbers` are those of the first place
 };
-constexpr uint64_t kMostKnown = uint64_t{1} << 22;  // a longer list is neither arithmetic of shapes nor a mask
+constexpr uint64_t kMostKnown = 1000000;  // a longer list is neither arithmetic of shapes nor a mask; one as long as an open batch is longer
+constexpr uint64_t kMostRows = uint64_t{1} << 30;
 
 KnownNumbers known_integers(const std::vector<int64_t>& numbers);
 

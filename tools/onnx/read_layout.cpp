@@ -269,8 +269,21 @@ void read_split(Importer& net, NodeReader& reader) {
 }
 
 // One place of an axis, or some that follow each other.
+// Whether these are the places of a list of so many, one after the other: torch's exporter writes so what it takes for another stride.
+bool is_every_place(const KnownNumbers& places, int64_t size) {
+  if (product(places.shape) != size || !(places.is_whole() || places.is_rows())) return false;
+  for (size_t n = 0; n < places.numbers.size(); ++n) {
+    if (places.numbers[n] != static_cast<double>(n)) return false;
+  }
+  return places.is_whole() || places.each_row == static_cast<double>(places.numbers.size());
+}
+
 void read_gather(Importer& net, NodeReader& reader) {
-  const ImportValue table = net.value(reader, 0);
+  const ImportValue table = net.value(reader, 0), every = net.value(reader, 1);
+  if (table.form == ImportForm::kTensor && every.known && table.view.axes.size() == 1 && is_every_place(*every.known, product(table.view.shape()))) {
+    reader.integer("axis", 0);
+    return read_as(net, reader, table, every.known->shape);
+  }
   if (table.form == ImportForm::kConstant) return read_rows_of_table(net, reader, table);
   const auto x = net.whole(reader, table);
   const auto places = net.known(reader, 1);
