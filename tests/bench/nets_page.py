@@ -95,9 +95,9 @@ def write(path, results):
   if "depthwise" in results:
     found = results["depthwise"]["layers"]
     lines += ["## Depthwise convolutions", "",
-              f"Bytes that must move, each tensor once, a second, in per cent of the machine's triad ({found['triad'] / 1e9:.1f} GB/s), batch 16, from memory and not",
-              "from a cache; `build/tests/bench/depthwise_bench`. The aim is 80. A written line is read first, which neither counts: what writes as much as it",
-              "reads can reach 89, because the triad reads twice what it writes.", ""]
+              f"Bytes that must move, each tensor once, a second, in per cent of the machine's triad ({found['triad'] / 1e9:.1f} GB/s), batch 16, from memory",
+              "and not from a cache; `build/tests/bench/depthwise_bench`. The aim is 80. A written line is read first, which neither counts: what",
+              "writes as much as it reads can reach 89, because the triad reads twice what it writes.", ""]
     lines += table(["layer", "forward", "data gradient", "weight gradient"], depthwise_rows(found))
   if "task" in results:
     import nets_task
