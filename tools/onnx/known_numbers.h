@@ -14,8 +14,8 @@ struct KnownNumbers {
   std::vector<int64_t> shape;
   std::vector<double> numbers;  // row-major; integers below 2^53
   bool is_integer = false;
-  bool of_texts = false;  // true of made-up texts alone (text_probe.h): it depends on the mask of padding
   double each_row = 0;  // of rows: how much more the numbers of a place along the first axis are than those of the place before
+  bool of_texts = false;  // true of made-up texts alone (text_probe.h): it depends on the mask of padding
 
   std::vector<int64_t> integers() const;  // those beyond 2^53, with which exporters say "to the end", are that
   bool is_whole() const;                  // false: only the shape is known, or the rows

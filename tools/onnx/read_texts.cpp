@@ -187,7 +187,7 @@ void read_sum(Importer& net, NodeReader& reader) {
 }  // namespace
 
 KnownNumbers text_mask(const TextProbe& texts) {
-  KnownNumbers mask = {{texts.texts, texts.length}, {}, true, true};
+  KnownNumbers mask = {.shape = {texts.texts, texts.length}, .numbers = {}, .is_integer = true, .of_texts = true};
   for (int64_t n = 0; n < texts.texts; ++n) {
     for (int64_t t = 0; t < texts.length; ++t) mask.numbers.push_back(texts.is_text(n, t) ? 1 : 0);
   }
