@@ -95,11 +95,21 @@ Status cuda_learned_forward(const KernelContext& context, const LearnedForwardAr
 template <typename Stored>
 Status cuda_learned_backward(const KernelContext& context, const LearnedBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cuda_learned_rows_forward(const KernelContext& context, const LearnedRowsForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_learned_rows_backward(const KernelContext& context, const LearnedRowsBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cuda_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_softmax_forward(const KernelContext& context, const SoftmaxForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_softmax_backward(const KernelContext& context, const SoftmaxBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_product_forward(const KernelContext& context, const ProductArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -210,11 +220,16 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<BroadcastAddBackward, Stored, cuda_broadcast_sum<Stored>>();
   table.set<LearnedForward, Stored, cuda_learned_forward<Stored>>();
   table.set<LearnedBackward, Stored, cuda_learned_backward<Stored>>();
+  table.set<LearnedRowsForward, Stored, cuda_learned_rows_forward<Stored>>();
+  table.set<LearnedRowsBackward, Stored, cuda_learned_rows_backward<Stored>>();
   table.set<ColumnsForward, Stored, cuda_take_box<Stored>>();
   table.set<ColumnsBackward, Stored, cuda_put_box<Stored>>();
   table.set<PadForward, Stored, cuda_put_box<Stored>>();
   table.set<PadBackward, Stored, cuda_take_box<Stored>>();
   table.set<ConcatForward, Stored, cuda_concat_forward<Stored>>();
+  table.set<SoftmaxForward, Stored, cuda_softmax_forward<Stored>>();
+  table.set<SoftmaxBackward, Stored, cuda_softmax_backward<Stored>>();
+  table.set<ProductForward, Stored, cuda_product_forward<Stored>>();
   table.set<ResizeForward, Stored, cuda_resize_forward<Stored>>();
   table.set<ResizeBackward, Stored, cuda_resize_backward<Stored>>();
   table.set<TransposeForward, Stored, cuda_transpose<Stored>>();

@@ -103,7 +103,10 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(ReshapeKernels{});
   rules.have(TransposeKernels{});
   rules.have(ResizeKernels{});
+  rules.have(SoftmaxKernels{});
+  rules.have(ProductKernels{});
   rules.have(LearnedKernels{});
+  rules.have(LearnedRowsKernels{});
   rules.have(DropoutKernels{});
   rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});

@@ -46,6 +46,31 @@ struct ColumnsSource {
   }
 };
 
+// x[matrix][index][depth]: from one matrix to the next there are all rows but one between depths that follow each other.
+template <typename Stored>
+struct MatrixRowsSource {
+  static constexpr bool kAlongDepth = true, kNeedsRegisters = true;
+  const Stored* x;
+  uint64_t count, stride;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const {
+    const uint64_t first = blockIdx.y * (count - 1) * stride + depth;
+    Pack<4> pack;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 4; ++i) pack.at[i] = index + i < count ? float{x[first + (index + i) * stride]} : 0.0f;
+    return pack;
+  }
+};
+
+// x[matrix][depth][index], as the second operand: beside a first one that is read by rows, two blocks would not have registers enough.
+template <typename Stored>
+struct MatrixDepthsSource {
+  static constexpr bool kAlongDepth = false, kNeedsRegisters = true;
+  ColumnsSource<Stored> source;
+
+  __device__ Pack<4> read(uint64_t index, uint64_t depth) const { return source.read(index, depth); }
+};
+
 // Two sources of the same indices, one behind the other along the depth: the first is `depth` deep.
 template <typename First, typename Second>
 struct JoinedSource {

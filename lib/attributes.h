@@ -238,6 +238,18 @@ struct TransposeAttribute {
   }
 };
 
+// Which factors of a product of matrices lie turned: what would be the columns is the rows.
+struct ProductAttribute {
+  static constexpr const char* kName = "Product";
+  uint32_t turned_a, turned_b;
+  constexpr bool operator==(const ProductAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("turned_a", turned_a), visit("turned_b", turned_b);
+  }
+  constexpr bool makes_sense() const { return turned_a <= 1 && turned_b <= 1; }
+};
+
 // How images get another height and width (lib/ops/resize.h). By the nearest pixel, place p of a side takes the pixel at p in / out, rounded down;
 // else it lies between pixels, with pixels as squares (PyTorch's align_corners false) or as points whose corners stay (align_corners true).
 enum class ResizeKind : uint32_t { kNearest, kBilinear, kBilinearCorners };
@@ -436,7 +448,7 @@ struct TypeList {
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
                                 EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute,
-                                TargetLossAttribute, ClassLossAttribute>;
+                                TargetLossAttribute, ClassLossAttribute, ProductAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

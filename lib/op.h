@@ -23,8 +23,10 @@
 #include "lib/ops/optimizer.h"
 #include "lib/ops/pool.h"
 #include "lib/ops/preference.h"
+#include "lib/ops/product.h"
 #include "lib/ops/resize.h"
 #include "lib/ops/rope.h"
+#include "lib/ops/softmax.h"
 #include "lib/ops/target_loss.h"
 #include "lib/ops/transfer.h"
 #include "lib/ops/transpose.h"
@@ -50,7 +52,8 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
                                  PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
-                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels>::List;
+                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels,
+                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -20,6 +20,7 @@ enum class Op : uint8_t {
   kPad, kConcat, kReshape, kTranspose, kResize,
   kAvgPool, kConvTranspose, kLearned,
   kTargetLoss, kClassLoss,
+  kSoftmax, kProduct, kLearnedRows,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

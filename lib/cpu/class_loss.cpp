@@ -16,28 +16,6 @@ constexpr double kDiceSmoothing = 1e-5;
 
 // ---- one row: logits x[C] ----
 
-// NaN counts for nothing here; its exponential makes the sum NaN.
-template <typename Stored>
-REPRISE_INLINE float largest_of(const Stored* x, uint32_t C) {
-  float lanes[kSumLanes];
-  for (uint32_t k = 0; k < kSumLanes; ++k) lanes[k] = -__builtin_inff();
-  uint32_t c = 0;
-  for (; c + kSumLanes <= C; c += kSumLanes) {
-    for (uint32_t k = 0; k < kSumLanes; ++k) {
-      const float z = x[c + k];
-      lanes[k] = z > lanes[k] ? z : lanes[k];
-    }
-  }
-  for (uint32_t k = 0; c + k < C; ++k) {
-    const float z = x[c + k];
-    lanes[k] = z > lanes[k] ? z : lanes[k];
-  }
-  for (uint32_t width = kSumLanes / 2; width > 0; width /= 2) {
-    for (uint32_t k = 0; k < width; ++k) lanes[k] = lanes[k + width] > lanes[k] ? lanes[k + width] : lanes[k];
-  }
-  return lanes[0];
-}
-
 // Sums over the classes, of e = e^(x - largest), e slopes and weights (x - largest); without slopes and weights these are 0 and 1.
 struct RowSums {
   float largest, e, of_slopes, of_weights;

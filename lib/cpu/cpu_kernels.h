@@ -72,11 +72,21 @@ Status cpu_learned_forward(const KernelContext& context, const LearnedForwardArg
 template <typename Stored>
 Status cpu_learned_backward(const KernelContext& context, const LearnedBackwardArgsOf<Stored>& args);
 template <typename Stored>
+Status cpu_learned_rows_forward(const KernelContext& context, const LearnedRowsForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_learned_rows_backward(const KernelContext& context, const LearnedRowsBackwardArgsOf<Stored>& args);
+template <typename Stored>
 Status cpu_take_box(const KernelContext& context, const TakeBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_put_box(const KernelContext& context, const PutBoxArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_transpose(const KernelContext& context, const TransposeArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_softmax_forward(const KernelContext& context, const SoftmaxForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_softmax_backward(const KernelContext& context, const SoftmaxBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_product_forward(const KernelContext& context, const ProductArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_resize_forward(const KernelContext& context, const ResizeForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -210,11 +220,16 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<BroadcastAddBackward, Stored, cpu_broadcast_sum<Stored>>();
   table.template set<LearnedForward, Stored, cpu_learned_forward<Stored>>();
   table.template set<LearnedBackward, Stored, cpu_learned_backward<Stored>>();
+  table.template set<LearnedRowsForward, Stored, cpu_learned_rows_forward<Stored>>();
+  table.template set<LearnedRowsBackward, Stored, cpu_learned_rows_backward<Stored>>();
   table.template set<ColumnsForward, Stored, cpu_take_box<Stored>>();
   table.template set<ColumnsBackward, Stored, cpu_put_box<Stored>>();
   table.template set<PadForward, Stored, cpu_put_box<Stored>>();
   table.template set<PadBackward, Stored, cpu_take_box<Stored>>();
   table.template set<ConcatForward, Stored, cpu_concat_forward<Stored>>();
+  table.template set<SoftmaxForward, Stored, cpu_softmax_forward<Stored>>();
+  table.template set<SoftmaxBackward, Stored, cpu_softmax_backward<Stored>>();
+  table.template set<ProductForward, Stored, cpu_product_forward<Stored>>();
   table.template set<ResizeForward, Stored, cpu_resize_forward<Stored>>();
   table.template set<ResizeBackward, Stored, cpu_resize_backward<Stored>>();
   table.template set<TransposeForward, Stored, cpu_transpose<Stored>>();

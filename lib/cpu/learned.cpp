@@ -1,6 +1,9 @@
 // A parameter as an activation, and its gradient. Here because parameters are f32 whatever activations are.
+#include <cstring>
+
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/data_fault.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/vector_level.h"
 
@@ -28,6 +31,18 @@ Status write_all(const KernelContext& context, To* to, const From* from, bool ac
   return ok_status();
 }
 
+// The first row that w has not is a fault.
+bool rows_are_right(const KernelContext& context, const float* rows, uint64_t R, uint32_t V) {
+  for (uint64_t r = 0; r < R; ++r) {
+    if (named_row(rows[r], V) < V) continue;
+    note_fault(context, DataFault::kToken, r);
+    return false;
+  }
+  return true;
+}
+
+constexpr uint64_t kOwnedColumns = 64;  // of dw, by one task
+
 }  // namespace
 
 template <typename Stored>
@@ -40,6 +55,36 @@ Status cpu_learned_backward(const KernelContext& context, const LearnedBackwardA
   return write_all(context, args.dw, args.dy, args.accumulate_dw, args.n);
 }
 
+template <typename Stored>
+Status cpu_learned_rows_forward(const KernelContext& context, const LearnedRowsForwardArgsOf<Stored>& args) {
+  const uint64_t C = args.C;
+  if (!rows_are_right(context, args.rows, args.R, args.V)) {
+    std::memset(args.y, 0, args.R * C * sizeof(Stored));
+    return ok_status();
+  }
+  for_each_piece(*context.workers, split_rows(args.R, C), [&](uint64_t begin, uint64_t end) {
+    for (uint64_t r = begin; r < end; ++r) write_block(cpu_machine(context).level, args.y + r * C, args.w + named_row(args.rows[r], args.V) * C, false, C);
+  });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_learned_rows_backward(const KernelContext& context, const LearnedRowsBackwardArgsOf<Stored>& args) {
+  const uint64_t C = args.C;
+  const bool right = rows_are_right(context, args.rows, args.R, args.V);
+  if (!args.accumulate_dw) std::memset(args.dw, 0, args.V * C * sizeof(float));
+  if (!right) return ok_status();
+  for_each_piece(*context.workers, {C, kOwnedColumns}, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t r = 0; r < args.R; ++r) {
+      float* sum = args.dw + named_row(args.rows[r], args.V) * C + begin;
+      write_block(cpu_machine(context).level, sum, args.dy + r * C + begin, true, end - begin);
+    }
+  });
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_learned_rows_forward, LearnedRowsForwardArgs)
+REPRISE_INSTANTIATE(cpu_learned_rows_backward, LearnedRowsBackwardArgs)
 REPRISE_INSTANTIATE(cpu_learned_forward, LearnedForwardArgs)
 REPRISE_INSTANTIATE(cpu_learned_backward, LearnedBackwardArgs)
 

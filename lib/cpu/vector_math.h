@@ -103,6 +103,28 @@ REPRISE_INLINE float sum_lanes(const float* lanes) {
   return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
+// The largest of a row, by these lanes. NaN counts for nothing here; its exponential makes a sum NaN.
+template <typename Stored>
+REPRISE_INLINE float largest_of(const Stored* x, uint32_t C) {
+  float lanes[kSumLanes];
+  for (uint32_t k = 0; k < kSumLanes; ++k) lanes[k] = -__builtin_inff();
+  uint32_t c = 0;
+  for (; c + kSumLanes <= C; c += kSumLanes) {
+    for (uint32_t k = 0; k < kSumLanes; ++k) {
+      const float z = x[c + k];
+      lanes[k] = z > lanes[k] ? z : lanes[k];
+    }
+  }
+  for (uint32_t k = 0; c + k < C; ++k) {
+    const float z = x[c + k];
+    lanes[k] = z > lanes[k] ? z : lanes[k];
+  }
+  for (uint32_t width = kSumLanes / 2; width > 0; width /= 2) {
+    for (uint32_t k = 0; k < width; ++k) lanes[k] = lanes[k + width] > lanes[k] ? lanes[k + width] : lanes[k];
+  }
+  return lanes[0];
+}
+
 // The sum of a[i] b[i] by these lanes.
 template <typename A, typename B>
 REPRISE_INLINE float sum_of_products(const A* a, const B* b, uint32_t count) {

@@ -55,7 +55,7 @@ constexpr uint32_t box_begin(const ColumnsAttribute& a, uint32_t dimensions_behi
 
 constexpr Fault box_fault(const ShapedCall& c, const Tensor& part, const Tensor& whole) {
   const ColumnsAttribute& a = c.attribute<ColumnsAttribute>();
-  if (part.rank != whole.rank) return Fault::kShape;
+  if (part.rank != whole.rank || (whole.rank > 1 && part.shape[0] != whole.shape[0])) return Fault::kShape;
   for (uint32_t behind = 0; behind < kMaxRank; ++behind) {
     const uint32_t begin = box_begin(a, behind);
     if (behind >= whole.rank) {

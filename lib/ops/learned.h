@@ -1,4 +1,5 @@
-// A parameter as an activation: learned positions, a class token, a layer's scale. A leaf: the one op that reads no activation.
+// A parameter as an activation: learned positions, a class token, a layer's scale; or rows of it that the plan names, as a bias for each distance
+// between two places has them. Leaves: the ops that read no activation.
 #pragma once
 
 #include "lib/row_call.h"
@@ -19,6 +20,29 @@ struct LearnedBackwardArgsOf {
   uint64_t n;
   bool accumulate_dw;
 };
+
+// y[r,:] = w[rows[r],:]. A row that w has not is a fault (DataFault::kToken).
+template <typename Stored>
+struct LearnedRowsForwardArgsOf {
+  Stored* y;          // [R,C]
+  const float* w;     // [V,C]
+  const float* rows;  // [R], whole numbers of the plan's
+  uint64_t R;
+  uint32_t V, C;
+};
+// Rows are added in their order, whatever the number of workers.
+template <typename Stored>
+struct LearnedRowsBackwardArgsOf {
+  float* dw;          // [V,C]
+  const float* rows;  // [R]
+  const Stored* dy;   // [R,C]
+  uint64_t R;
+  uint32_t V, C;
+  bool accumulate_dw;
+};
+
+// The row that a number of the plan's names; V where w has none such.
+constexpr uint32_t named_row(float number, uint32_t V) { return number >= 0 && number < static_cast<float>(V) ? static_cast<uint32_t>(number) : V; }
 
 struct LearnedForward {
   enum : uint32_t { kY, kW, kArity };
@@ -46,6 +70,40 @@ struct LearnedBackward {
   }
 };
 
+namespace contract {
+constexpr Fault learned_rows_fault(const ShapedCall& c, const Tensor& y, uint32_t w, uint32_t rows) {
+  return shape::require(y.rank == 2 && shape::is_matrix(c, w, c[w].shape[0], y.shape[1]) && shape::is_vector(c, rows, y.shape[0]));
+}
+}  // namespace contract
+
+struct LearnedRowsForward {
+  enum : uint32_t { kY, kW, kRows, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::learned_rows_fault(c, c[kY], kW, kRows); }
+  static constexpr const char* kSynopsis = "y = w[rows]";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLearnedRows, .pass = Pass::kForward, .name = "learned_rows.forward",
+      .arguments = {contract::act_out("y[R,C]"), contract::in("w[V,C]"), contract::in("rows[R]")}, .shape_fault = fault};
+  template <typename Stored>
+  static LearnedRowsForwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.y = c.pointer<Stored>(kY), .w = c.f32(kW), .rows = c.f32(kRows), .R = c[kRows].elements(), .V = c.dimension(kW, 0), .C = c.last(kW)};
+  }
+};
+
+struct LearnedRowsBackward {
+  enum : uint32_t { kDw, kRows, kDy, kArity };
+  static constexpr Fault fault(const ShapedCall& c) { return contract::learned_rows_fault(c, c[kDy], kDw, kRows); }
+  static constexpr const char* kSynopsis = "dw[rows] = sum of dy";
+  static constexpr KernelInfo kInfo = {
+      .op = Op::kLearnedRows, .pass = Pass::kBackward, .name = "learned_rows.backward",
+      .arguments = {contract::sum("dw[V,C]"), contract::in("rows[R]"), contract::act_in("dy[R,C]")}, .shape_fault = fault};
+  template <typename Stored>
+  static LearnedRowsBackwardArgsOf<Stored> arguments(const RowCall& c) {
+    return {.dw = c.f32(kDw), .rows = c.f32(kRows), .dy = c.pointer<Stored>(kDy), .R = c[kRows].elements(), .V = c.dimension(kDw, 0),
+            .C = c.last(kDw), .accumulate_dw = c.adds(kDw)};
+  }
+};
+
+using LearnedRowsKernels = TypeList<LearnedRowsForward, LearnedRowsBackward>;
 using LearnedKernels = TypeList<LearnedForward, LearnedBackward>;
 
 }  // namespace reprise

@@ -866,7 +866,7 @@ TEST(Check, ShapeContractsOfWhatOnlyMoves) {
   refused(Fault::kAttribute, "a box past the columns", [&](OwnedPlan& p) { box(p, 0).second_last = 3; });
   refused(Fault::kAttribute, "a box past the rows", [&](OwnedPlan& p) { box(p, 0).third_last = 2; });
   refused(Fault::kAttribute, "a box that wraps", [&](OwnedPlan& p) { box(p, 0).first = 0xffffffffu; });
-  refused(Fault::kAttribute, "a box of more samples than there are", [&](OwnedPlan& p) { slot(p, 0).shape[0] = 1; });
+  refused(Fault::kShape, "a box of more samples than there are", [&](OwnedPlan& p) { slot(p, 0).shape[0] = 1; });
   refused(Fault::kShape, "a box of another rank", [&](OwnedPlan& p) { slot(p, 0) = {slot(p, 0).offset, slot(p, 0).bytes, DType::kF32, 3, {2, 24, 5, 1}}; });
   refused(Fault::kAttribute, "zeros that are too few", [&](OwnedPlan& p) { box(p, 1).third_last = 3; });
   refused(Fault::kShape, "parts that are longer than what they make", [&](OwnedPlan& p) { slot(p, 3).shape[1] = 7; });

@@ -257,9 +257,15 @@ class Derivation {
         return hand_on(n.inputs[1], dy);
       case Op::kLearned:
         return contribute_weight(n.parameters[0], application(n, Pass::kBackward, {dy}), 0);
+      case Op::kLearnedRows:
+        return contribute_weight(n.parameters[0], application(n, Pass::kBackward, {value(n.parameters[1]), dy}), 0);
       case Op::kMultiply:  // d(ab) = b da + a db
         contribute(n.inputs[1], application(n, Pass::kBackwardWeight, {dy, value(x)}), 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.inputs[1])}), 0);
+      case Op::kSoftmax:
+        return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
+      case Op::kProduct:
+        return product(n, dy);
       case Op::kBroadcastAdd:
         hand_on(x, dy);
         return contribute(n.inputs[1], application(n, Pass::kBackward, {dy}), 0);
@@ -303,6 +309,19 @@ class Derivation {
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(n.inputs[0], call, 0);
+  }
+
+  // c = a b: da = dc b^t and db = a^t dc; of a factor that is turned, the same turned.
+  void product(const Node& n, Term dc) {
+    const ProductAttribute& how = graph_.attributes.of<ProductAttribute>()[n.attribute];
+    const Term a = value(n.inputs[0]), b = value(n.inputs[1]);
+    const auto times = [](Term first, bool first_turned, Term second, bool second_turned) {
+      const ProductAttribute turned{first_turned ? 1u : 0u, second_turned ? 1u : 0u};
+      return Application{Op::kProduct, Pass::kForward, attribute_words(kKernelIndex<ProductForward>, turned), {first, second}};
+    };
+    const bool a_turned = how.turned_a != 0, b_turned = how.turned_b != 0;
+    contribute(n.inputs[1], b_turned ? times(dc, true, a, a_turned) : times(a, !a_turned, dc, false), 0);
+    contribute(n.inputs[0], a_turned ? times(b, b_turned, dc, true) : times(dc, false, b, !b_turned), 0);
   }
 
   // Along the one dimension that the parts do not share with y each gets what of dy has its place.

@@ -283,6 +283,8 @@ class SemanticMutantMaker {
     change("another scale of an embedding", of({Op::kEmbedding}), [](EmbeddingAttribute& a) { a.scale *= 2; });
     change("other columns", of({Op::kColumns, Op::kPad}), [](ColumnsAttribute& a) { a.first = a.first == 0 ? 1 : a.first - 1; });
     change("another order of dimensions", of({Op::kTranspose}), [](TransposeAttribute& a) { std::swap(a.axis_1, a.axis_2); });
+    change("another factor of a product turned", of({Op::kProduct}), [](ProductAttribute& a) { a.turned_b ^= 1u; });
+    change("the first factor of a product turned", of({Op::kProduct}), [](ProductAttribute& a) { a.turned_a ^= 1u; });
     change("another way to resize", of({Op::kResize}), [](ResizeAttribute& a) { a.kind = a.kind == 0 ? 1 : 0; });
     change("another cap of the logits", of({Op::kLossHead}), [](CapAttribute& a) { a.softcap = a.softcap * 2 + 1; });
     change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });

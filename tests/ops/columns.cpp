@@ -63,7 +63,6 @@ void add_cases(CaseTable& table) {
                                                          {67, 96, 64, 32}, {3, 2000, 9, 1025}, {700, 24, 8, 8}, {2, 48, 0, 48}};
   for (const auto& [M, K, first, C] : columns) add_box(table, {M, K}, {M, C}, {first});
   add_box(table, {9}, {4}, {5});
-  add_box(table, {20, 48}, {12, 48}, {0, 3});            // rows of a table
   add_box(table, {3, 5, 7}, {3, 1, 7}, {0, 0});          // a class token
   add_box(table, {3, 5, 8}, {3, 4, 8}, {0, 1});          // what follows it
   add_box(table, {2, 4, 6}, {2, 3, 2}, {3, 1});

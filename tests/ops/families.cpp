@@ -8,14 +8,15 @@ namespace reprise::test {
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kClassLossFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
     kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily,
-    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kResizeFamily, kRopeFamily, kTargetLossFamily, kTransposeFamily, kUnaryFamily;
+    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kProductFamily, kResizeFamily, kRopeFamily, kSoftmaxFamily, kTargetLossFamily,
+    kTransposeFamily, kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
     &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
     &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
-    &kTransposeFamily, &kResizeFamily, &kLearnedFamily, &kTargetLossFamily, &kClassLossFamily,
+    &kTransposeFamily, &kResizeFamily, &kLearnedFamily, &kTargetLossFamily, &kClassLossFamily, &kSoftmaxFamily, &kProductFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

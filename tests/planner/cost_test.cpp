@@ -296,6 +296,20 @@ TEST(Cost, ARepeatedFactorIsReadOnce) {
   expect_cost(one_call<Leaf>({{Leaf::kY, b}, {Leaf::kW, b}}), 0, 4 * 2 * few);
 }
 
+TEST(Cost, AProductCountsTwoFlopsForEachPairHoweverItsFactorsLie) {
+  const uint32_t B = 6, M = 5, N = 4, K = 7;
+  using A = ProductForward;
+  const double flops = 2.0 * B * M * N * K, bytes = 4 * B * (M * N + M * K + K * N);
+  expect_cost(one_call<A>({{A::kC, {2, 3, M, N}}, {A::kA, {2, 3, M, K}}, {A::kB, {2, 3, K, N}}}).attribute(ProductAttribute{0, 0}), flops, bytes);
+  expect_cost(one_call<A>({{A::kC, {B, M, N}}, {A::kA, {B, K, M}}, {A::kB, {B, N, K}}}).attribute(ProductAttribute{1, 1}), flops, bytes);
+  expect_cost(one_call<A>({{A::kC, {B, M, N}}, {A::kA, {B, M, K}}, {A::kB, {B, K, N}}}).attribute(ProductAttribute{0, 0}).accumulate(1), flops,
+              bytes + 4 * B * M * N);
+  using Softmax = SoftmaxBackward;
+  expect_cost(one_call<Softmax>({{Softmax::kDx, {B, M}}, {Softmax::kY, {B, M}}, {Softmax::kDy, {B, M}}}), 0, 4 * 3 * B * M);
+  using Rows = LearnedRowsForward;
+  expect_cost(one_call<Rows>({{Rows::kY, {B, M}}, {Rows::kW, {B, M}}, {Rows::kRows, {B}}}), 0, 4 * (2 * B * M + B));
+}
+
 TEST(Cost, ColumnsReadWhatTheyWrite) {
   const uint32_t M = 10, K = 12, C = 5;
   using A = ColumnsForward;

@@ -214,6 +214,14 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {1, 0, 2}); }, {"t (transpose): has the order [1,0,2]; must begin with 0"}},
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1, 1}); }, {"t (transpose): has the order [0,1,1]", "each of the 3 dimensions of x once"}},
       {[](Values& v) { v.graph.transpose(v.sequence, "t", {0, 1}); }, {"t (transpose): has the order [0,1]", "each of the 3 dimensions of x once"}},
+      {[](Values& v) { v.graph.softmax(v.tokens, "s"); }, {"s (softmax): x is tokens [2,3] of i32; must be of f32"}},
+      {[](Values& v) { v.graph.product(v.sequence, v.sequence, "p"); }, {"p (product): b is sequence [2,3,12] of f32; must be [2,12,12]"}},
+      {[](Values& v) { v.graph.product(v.sequence, v.rows, "p", {0, 1}); }, {"p (product): b is rows"}},
+      {[](Values& v) { v.graph.product(v.sequence, v.sequence, "p", {0, 2}); }, {"p (product): is given", "turned_b 2"}},
+      {[](Values& v) { v.graph.learned_rows("r", {4}, {0}, InitKind::kConstant, 1); }, {"r (learned_rows): is [4]; must be [rows,columns]"}},
+      {[](Values& v) { v.graph.learned_rows("r", {4, 2}, {}, InitKind::kConstant, 1); }, {"r (learned_rows): names no row"}},
+      {[](Values& v) { v.graph.learned_rows("r", {4, 2}, {0, 4}, InitKind::kConstant, 1); }, {"r (learned_rows): names row 4", "of 4"}},
+      {[](Values& v) { v.graph.learned_rows("r", {4, 2}, {0.5f}, InitKind::kConstant, 1); }, {"r (learned_rows): names row 0.5", "of 4"}},
       {[](Values& v) { v.graph.resize(v.sequence, "z", 4, 4, ResizeKind::kNearest); }, {"z (resize): x is sequence [2,3,12] of f32; must be images"}},
       {[](Values& v) { v.graph.resize(v.image, "z", 0, 4, ResizeKind::kNearest); }, {"z (resize): makes 0 x 4 of 8 x 8; each must be 1 to 1048576"}},
       {[](Values& v) { v.graph.resize(v.image, "z", 4, 4, static_cast<ResizeKind>(3)); }, {"z (resize): is given kind 3", "ResizeAttribute"}},
@@ -343,7 +351,7 @@ class RandomNode {
     }
     const RopeAttribute rope = {below(4), below(4), below(6), 0, 10000};
     const std::string name = "node";
-    switch (below(30)) {
+    switch (below(33)) {
       case 0: graph_.conv(any(), name, below(4), window, below(2) == 0); break;
       case 1: graph_.batch_norm(any(), name); break;
       case 2: graph_.relu(any(), name); break;
@@ -382,6 +390,9 @@ class RandomNode {
       case 26: graph_.multiply(any(), any(), name); break;
       case 27: graph_.drop_path(any(), name, 0.5f); break;
       case 28: graph_.add(any(), graph_.learned(name, {below(4) + 1}, InitKind::kConstant, 1), name); break;
+      case 29: graph_.softmax(any(), name); break;
+      case 30: graph_.product(any(), any(), name, {below(3), below(2)}); break;
+      case 31: graph_.add(any(), graph_.learned_rows(name, {below(4) + 1, below(4) + 1}, {0, static_cast<float>(below(3))}, InitKind::kConstant, 1), name); break;
       default: graph_.loss_head(any(), name, any(), below(2) == 0 ? kNoValue : any()); break;
     }
   }
@@ -419,7 +430,7 @@ TEST(Graph, WhatItTakesItsKernelsTake) {
     ++taken[graph.nodes.back().op];
     if (HasFailure()) return;
   }
-  EXPECT_EQ(taken.size(), 28u) << "every op's rules must let something pass";
+  EXPECT_EQ(taken.size(), 30u) << "every op's rules must let something pass";
 }
 
 // ---- group-norm in a network ----

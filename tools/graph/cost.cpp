@@ -46,6 +46,11 @@ double matrix_flops(const KernelCall& call, const AttributeTables& attributes) {
       const double adapter = call.pass == Pass::kForward ? elements(a[5]) : 0;
       return 2 * (elements(w) + adapter) * static_cast<double>(x->leading_elements());
     }
+    case Op::kProduct: {
+      using A = ProductForward;
+      const contract::ProductSizes s = contract::product_sizes(*a[A::kC], *a[A::kA], attributes.of<ProductAttribute>()[call.attribute]);
+      return 2.0 * static_cast<double>(s.B) * s.M * s.N * s.K;
+    }
     case Op::kDora: return call.pass == Pass::kStatistics ? 2 * elements(a[DoraNorms::kW]) * (static_cast<double>(a[DoraNorms::kA]->shape[0]) + 1) : 0;
     case Op::kAttention: return attention_flops(call, call.pass == Pass::kForward ? 2 : 5, attributes);
     case Op::kLossHead: {

@@ -64,9 +64,9 @@ class NodeRules {
                                                               ", or its last dimensions, each as there or 1");
   }
   // A dimension that is not that of the samples.
-  void require_axis(uint32_t axis, const Shape& shape, size_t samples = 1) const {
-    require(axis >= samples && axis < shape.size(), "works along dimension " + std::to_string(axis) + "; must be " + std::to_string(samples) + " to " +
-                                                        std::to_string(shape.size() - 1) + (samples == 0 ? "" : " (dimension 0 counts samples)"));
+  void require_axis(uint32_t axis, const Shape& shape) const {
+    require(axis > 0 && axis < shape.size(), "works along dimension " + std::to_string(axis) + "; must be 1 to " + std::to_string(shape.size() - 1) +
+                                                 " (dimension 0 counts samples)");
   }
   // An absent one is right.
   void require_table(ValueId v, const std::string& what, const Shape& right) const {
@@ -331,6 +331,35 @@ ValueId Graph::again(ValueId v, const std::string& name) {
   return slice(v, name, Shape(whole.size(), 0), whole);
 }
 
+ValueId Graph::softmax(ValueId x, const std::string& name) {
+  const Tensor in = NodeRules(*this, Op::kSoftmax, name).rows(x, "x");
+  const ValueId y = add_value(name, ValueKind::kActivation, shape_of(in));
+  node(Op::kSoftmax, name, {x}).outputs = {y};
+  return y;
+}
+
+ValueId Graph::product(ValueId a, ValueId b, const std::string& name, ProductAttribute how) {
+  const NodeRules rules(*this, Op::kProduct, name);
+  const char* const kForm = "matrices, [...,M,N]";
+  const Shape first = shape_of(rules.activation(a, "a", 2, kMaxRank, kForm)), second = shape_of(rules.activation(b, "b", 2, kMaxRank, kForm));
+  rules.require_sense(how);
+  const auto side = [](const Shape& shape, bool last) { return shape[shape.size() - (last ? 1 : 2)]; };
+  const uint32_t K = side(first, how.turned_a == 0), N = side(second, how.turned_b == 0);
+  Shape right(first.begin(), first.end() - 2);
+  right.push_back(how.turned_b == 0 ? K : N);
+  right.push_back(how.turned_b == 0 ? N : K);
+  rules.require_shape(b, "b", right);
+  if (a == b) b = again(b, name + ".again");
+  Shape shape(first.begin(), first.end() - 2);
+  shape.push_back(side(first, how.turned_a != 0));
+  shape.push_back(N);
+  const ValueId c = add_value(name, ValueKind::kActivation, shape);
+  Node& n = node(Op::kProduct, name, {a, b});
+  n.attribute = attributes.intern(how);
+  n.outputs = {c};
+  return c;
+}
+
 ValueId Graph::learned(const std::string& name, const Shape& shape, InitKind init, float scale) {
   const NodeRules rules(*this, Op::kLearned, name);
   rules.require(!shape.empty(), "has no dimension; must have one at least");
@@ -341,6 +370,23 @@ ValueId Graph::learned(const std::string& name, const Shape& shape, InitKind ini
   leaf.op = Op::kLearned;
   leaf.name = name;
   leaf.parameters = {w};
+  leaves_[y] = leaf;
+  return y;
+}
+
+ValueId Graph::learned_rows(const std::string& name, const Shape& shape, std::vector<float> rows, InitKind init, float scale) {
+  const NodeRules rules(*this, Op::kLearnedRows, name);
+  rules.require(shape.size() == 2, "is " + shape_text(shape) + "; must be [rows,columns]");
+  rules.require(!rows.empty(), "names no row; must name one at least");
+  for (const float row : rows) {
+    rules.require(named_row(row, shape[0]) < shape[0] && row == std::floor(row), "names row " + std::to_string(row) + " of " + std::to_string(shape[0]));
+  }
+  const ValueId w = parameter(name, shape, init, scale);
+  const ValueId y = add_value(name, ValueKind::kActivation, {static_cast<uint32_t>(rows.size()), shape[1]});
+  Node leaf;
+  leaf.op = Op::kLearnedRows;
+  leaf.name = name;
+  leaf.parameters = {w, table(name + ".rows", std::move(rows))};
   leaves_[y] = leaf;
   return y;
 }
@@ -566,10 +612,9 @@ ValueId Graph::slice(ValueId x, const std::string& name, const Shape& first, con
   const Shape whole = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
   rules.require(first.size() == whole.size() && counts.size() == whole.size(),
                 "begins at " + shape_text(first) + " and takes " + shape_text(counts) + "; must have a number for each dimension of x, " + shape_text(whole));
-  const size_t samples = dimensions_of_samples(x);
-  rules.require(samples == 0 || (first[0] == 0 && counts[0] == whole[0]), "takes " + std::to_string(counts[0]) + " samples from " + std::to_string(first[0]) +
+  rules.require(first[0] == 0 && counts[0] == whole[0], "takes " + std::to_string(counts[0]) + " samples from " + std::to_string(first[0]) +
                                                             " on; must take all " + std::to_string(whole[0]) + ", dimension 0 of x");
-  for (size_t d = samples; d < whole.size(); ++d) {
+  for (size_t d = 1; d < whole.size(); ++d) {
     rules.require(counts[d] > 0 && uint64_t{first[d]} + counts[d] <= whole[d], "takes " + std::to_string(counts[d]) + " places from " +
                                                                                   std::to_string(first[d]) + " on along dimension " + std::to_string(d) +
                                                                                   "; x has " + std::to_string(whole[d]));
@@ -584,7 +629,7 @@ ValueId Graph::slice(ValueId x, const std::string& name, const Shape& first, con
 ValueId Graph::slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count) {
   const NodeRules rules(*this, Op::kColumns, name);
   Shape counts = shape_of(rules.activation(x, "x", 2, kMaxRank, "samples of at least one dimension, [N,...]"));
-  rules.require_axis(axis, counts, dimensions_of_samples(x));
+  rules.require_axis(axis, counts);
   Shape begin(counts.size(), 0);
   begin[axis] = first, counts[axis] = count;
   return slice(x, name, begin, counts);

@@ -187,9 +187,15 @@ class Graph {
   // Of equal shapes, or of one that is broadcast to the other: each of its dimensions, from the last one on, is the other's or 1.
   ValueId add(ValueId a, ValueId b, const std::string& name);
   ValueId multiply(ValueId a, ValueId b, const std::string& name);
+  // Over the last dimension.
+  ValueId softmax(ValueId x, const std::string& name);
+  // Matrix by matrix, of as many leading dimensions, equal in both: a [...,M,K] and b [...,K,N]; where one is turned, its last two are exchanged.
+  ValueId product(ValueId a, ValueId b, const std::string& name, ProductAttribute how = {});
   // A parameter of that very name as an activation: learned positions, a class token, a layer's scale. Its node stands directly before the node that
   // reads it, and each reader has one of its own, so that it crosses no cut wherever it is made.
   ValueId learned(const std::string& name, const Shape& shape, InitKind init, float scale);
+  // [rows,C]: the rows of a parameter [V,C] of that name, in this order and as often as they are named. A leaf as learned() is.
+  ValueId learned_rows(const std::string& name, const Shape& shape, std::vector<float> rows, InitKind init, float scale);
   ValueId max_pool(ValueId x, const std::string& name, WindowAttribute window);
   ValueId avg_pool(ValueId x, const std::string& name, WindowAttribute window);
   // The mean of each image [N,H,W,C], or of each sequence [N,T,C]: [N,C]. document_start: the graph's, of which it is the first document's mean,
@@ -216,8 +222,7 @@ class Graph {
   ValueId geglu(ValueId gate, ValueId up, const std::string& name);  // in the tanh form
   // `count` columns of each row, from the first on.
   ValueId columns(ValueId x, const std::string& name, uint32_t first, uint32_t count);
-  // The box of x that begins at `first` and has `counts` places, of each dimension one; of the first dimension, which counts samples, all. A
-  // parameter (learned) has no samples: of its rows some may be taken.
+  // The box of x that begins at `first` and has `counts` places, of each dimension one; of the first dimension, which counts samples, all.
   ValueId slice(ValueId x, const std::string& name, const Shape& first, const Shape& counts);
   // `count` places along one dimension, which is not that of the samples, from the first on.
   ValueId slice(ValueId x, const std::string& name, uint32_t axis, uint32_t first, uint32_t count);
@@ -260,7 +265,6 @@ class Graph {
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
-  size_t dimensions_of_samples(ValueId x) const { return leaves_.count(x) > 0 ? 0 : 1; }
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
   ValueId again(ValueId v, const std::string& name);  // a copy: a row names no value twice

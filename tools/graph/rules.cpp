@@ -105,6 +105,11 @@ Call concat_call(const Node& n) {
                   {A::kG, part(6)}, {A::kH, part(7)}});
 }
 
+Call product_call(ValueId c, ValueId a, ValueId b, uint32_t attribute) {
+  using A = ProductForward;
+  return call<A>({{A::kC, c}, {A::kA, a}, {A::kB, b}}, attribute);
+}
+
 Call copy_call(ValueId y, ValueId x) { return call<CopyForward>({{CopyForward::kY, y}, {CopyForward::kX, x}}); }
 
 }  // namespace
@@ -129,6 +134,10 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kUnary: return {unary_call<UnaryForward>(n)};
     case Op::kAvgPool: return {unary_call<AvgPoolForward>(n)};
     case Op::kLearned: return {call<LearnedForward>({{LearnedForward::kY, out[0]}, {LearnedForward::kW, p[0]}})};
+    case Op::kLearnedRows: {
+      using A = LearnedRowsForward;
+      return {call<A>({{A::kY, out[0]}, {A::kW, p[0]}, {A::kRows, p[1]}})};
+    }
     case Op::kGlobalPool: {
       using A = GlobalPoolForward;
       return {call<A>({{A::kY, out[0]}, {A::kX, in[0]}, {A::kDocumentStart, document_start(n)}})};
@@ -143,6 +152,8 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     case Op::kResize: return {unary_call<ResizeForward>(n)};
     case Op::kAdd: return {call<AddForward>({{AddForward::kY, out[0]}, {AddForward::kA, in[0]}, {AddForward::kB, in[1]}})};
     case Op::kMultiply: return {broadcast_call<MultiplyForward>(n)};
+    case Op::kSoftmax: return {unary_call<SoftmaxForward>(n)};
+    case Op::kProduct: return {product_call(out[0], in[0], in[1], n.attribute)};
     case Op::kBroadcastAdd: return {broadcast_call<BroadcastAddForward>(n)};
     case Op::kMaxPool: {
       using A = MaxPoolForward;
@@ -496,7 +507,18 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
       if (weight_gradient(n.parameters[0], weight, A::kDw) != kNoValue) calls_.push_back(weight);
       return;
     }
+    case Op::kLearnedRows: {
+      using A = LearnedRowsBackward;
+      Call weight = call<A>({{A::kDw, kNoValue}, {A::kRows, n.parameters[1]}, {A::kDy, dy}});
+      if (weight_gradient(n.parameters[0], weight, A::kDw) != kNoValue) calls_.push_back(weight);
+      return;
+    }
     case Op::kMultiply: return multiply(n, dy);
+    case Op::kProduct: return product(n, dy);
+    case Op::kSoftmax: {
+      using A = SoftmaxBackward;
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kY, n.outputs[0]}, {A::kDy, dy}}), A::kDx, false);
+    }
     case Op::kBroadcastAdd: {
       using A = BroadcastAddBackward;
       pass_on(x, dy);
@@ -569,6 +591,17 @@ void BackwardBuilder::multiply(const Node& n, ValueId dy) {
   if (needs_gradient_[b]) write(b, call<W>({{W::kDb, kNoValue}, {W::kDy, dy}, {W::kA, a}}), W::kDb, true);
   using D = MultiplyBackwardData;
   if (needs_gradient_[a]) write(a, call<D>({{D::kDa, kNoValue}, {D::kDy, dy}, {D::kB, b}}), D::kDa, false);
+}
+
+// dA = dC B^T and dB = A^T dC, each written as its factor lies.
+void BackwardBuilder::product(const Node& n, ValueId dc) {
+  const ValueId a = n.inputs[0], b = n.inputs[1];
+  const ProductAttribute how = graph_.attributes.of<ProductAttribute>()[n.attribute];
+  const auto write_product = [&](ValueId to, ValueId first, ValueId second, ProductAttribute turned) {
+    if (needs_gradient_[to]) write(to, product_call(kNoValue, first, second, graph_.attributes.intern(turned)), ProductForward::kC, true);
+  };
+  how.turned_b != 0 ? write_product(b, dc, a, {1, how.turned_a}) : write_product(b, a, dc, {1 - how.turned_a, 0});
+  how.turned_a != 0 ? write_product(a, b, dc, {how.turned_b, 1}) : write_product(a, dc, b, {0, 1 - how.turned_b});
 }
 
 // The convolution whose gradient of data the node is: of dy.

@@ -60,6 +60,7 @@ class BackwardBuilder {
   void differentiate(const Node& node, ValueId dy);
   void convolution(const Node& node, ValueId dy);
   void multiply(const Node& node, ValueId dy);
+  void product(const Node& node, ValueId dc);
   void transposed_convolution(const Node& node, ValueId dy);
   void bias_gradient(ValueId parameter, ValueId dy);
   void linear(const Node& node, ValueId dy);

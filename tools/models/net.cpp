@@ -208,6 +208,15 @@ ValueId append_embedding(Graph& graph, const NetNode& node, const Inputs& in) {
   return graph.embedding(in[0], node.name, table, kNoValue);
 }
 
+// [V,C] by rows: [R,C], or turned, [C,R]; then read by other dimensions.
+ValueId append_learned_rows(Graph& graph, const NetNode& node, const Inputs&) {
+  const std::vector<double>& rows = node.numbers.at("rows");
+  ValueId y = graph.learned_rows(node.name, counts_of(node, "shape"), {rows.begin(), rows.end()}, InitKind::kNormal, 0.02f);
+  const uint32_t R = static_cast<uint32_t>(rows.size()), C = graph.tensor(y).shape[1];
+  if (flag_of(node, "turned")) y = graph.transpose(graph.reshape(y, node.name + ".one", {1, R, C}), node.name + ".turned", {0, 2, 1});
+  return graph.reshape(y, node.name + ".as", counts_of(node, "as"));
+}
+
 constexpr const char* kHead = "loss_head";
 
 std::vector<NetOp> make_net_ops() {
@@ -228,6 +237,9 @@ std::vector<NetOp> make_net_ops() {
       {"gelu", kOne, {flag_key("tanh", false)}, [](G& g, const N& n, const Inputs& in) { return g.gelu(in[0], n.name, flag_of(n, "tanh")); }},
       {"add", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.add(in[0], in[1], n.name); }},
       {"multiply", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.multiply(in[0], in[1], n.name); }},
+      {"softmax", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.softmax(in[0], n.name); }},
+      {"product", kTwo, {flag_key("turned_a", false), flag_key("turned_b", false)},
+       [](G& g, const N& n, const Inputs& in) { return g.product(in[0], in[1], n.name, {flag_of(n, "turned_a") ? 1u : 0u, flag_of(n, "turned_b") ? 1u : 0u}); }},
       {"max_pool", kOne, {kernel, stride, pad, dilation}, [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
       {"avg_pool", kOne, {kernel, stride, pad, dilation, flag_key("counts_pad", false)}, append_avg_pool},
       {"global_pool", kOne, {flag_key("masked", false)}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name, starts_for(g, n)); }},
@@ -236,6 +248,8 @@ std::vector<NetOp> make_net_ops() {
       {"drop_path", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
       {"learned", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
        [](G& g, const N& n, const Inputs&) { return g.learned(n.name, counts_of(n, "shape"), InitKind::kNormal, kLearnedDeviation); }},
+      {"learned_rows", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {2}), list_key("rows", 0, kMostCount), flag_key("turned", false),
+                               count_key("as", 1, kMostCount, std::nullopt, {1, 2, 3, 4})}, append_learned_rows},
       {"pad", kOne, {count_key("before", 0, kMostCount, 0, {1, 2, 3}), count_key("behind", 0, kMostCount, 0, {1, 2, 3})}, append_pad},
       {"resize_nearest", kOne, {size}, append_resize<ResizeKind::kNearest>},
       {"resize_bilinear", kOne, {size}, append_resize<ResizeKind::kBilinear>},
@@ -243,7 +257,7 @@ std::vector<NetOp> make_net_ops() {
       {"reshape", kOne, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3})},
        [](G& g, const N& n, const Inputs& in) { return g.reshape(in[0], n.name, with_samples(g, in[0], counts_of(n, "shape"))); }},
       {"transpose", kOne, {count_key("order", 1, 3, std::nullopt, {1, 2, 3})}, append_transpose},
-      {"slice", kOne, {count_key("axis", 0, 3), count_key("first", 0, kMostCount), count},
+      {"slice", kOne, {axis, count_key("first", 0, kMostCount), count},
        [](G& g, const N& n, const Inputs& in) { return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count")); }},
       {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
       {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), flag_key("masked", false), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
