@@ -219,7 +219,7 @@ TEST_F(MadeFile, MayEndInAnythingWithALoss) {
   map.nodes = node("Conv", {"x", "c.weight"}, "r") + node("Conv", {"r", "last.weight"}, "y");
   map.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) + bytes(5, tensor("last.weight", {3, 4, 1, 1}));
   map.output = value(12, "y", {-1, 3, 6, 6});
-  expect_refused(map, {"must be what a linear layer", "--loss"});
+  expect_refused(map, {"output \"y\": is [N,3,6,6]; must be a classifier's logits, [N,K]", "--loss"});
   EXPECT_TRUE(refused(map, {.classes = 0, .inputs = {}, .loss = "class_loss"}).empty());
   EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"conv", "class_loss"}));
   ModelDescription model = describe_model(read_recipe(recipe).model);
@@ -331,10 +331,14 @@ TEST_F(MadeFile, ReadsPackedHeads) {
 }
 
 // What stands in the middle of a chain has another shape than what it is made of.
-TEST_F(MadeFile, RefusesTheShapeOfScores) {
+TEST_F(MadeFile, KnowsTheShapeOfScores) {
   Parts parts;
-  parts.nodes = node("Transpose", {"x"}, "t", integers("perm", {0, 1, 3, 2})) + node("MatMul", {"x", "t"}, "s") + node("Shape", {"s"}, "n") + node("Reshape", {"x", "n"}, "f") + kHead;
-  expect_refused(parts, {"\"n_node\" (Shape): asks for the shape of the scores of an attention"});
+  parts.nodes = node("Reshape", {"x", "low"}, "l") + node("Transpose", {"l"}, "t", integers("perm", {0, 1, 3, 2})) + node("MatMul", {"l", "t"}, "s") +
+                node("Shape", {"s"}, "n") + node("Reshape", {"s", "n"}, "m") + node("ReduceMean", {"m"}, "f", integers("axes", {1, 2}) + integer("keepdims", 0)) + kHead;
+  parts.constants += bytes(5, number(1, 4) + number(2, 7) + bytes(8, "low") + number(7, 0) + number(7, 1) + number(7, 4) + number(7, 9));
+  EXPECT_EQ(refused(parts), std::vector<std::string>());
+  const json product = nodes_of(graph_at(folder_.file("net.json")), "product").at(0);
+  EXPECT_EQ(product.at("turned_b"), true);
 }
 
 TEST_F(MadeFile, RefusesASignalsWeightForImages) {
@@ -383,7 +387,7 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.input = value(11, "x", {-1, 36}); }), {"\"x\"", "[N,C,H,W]"});
   expect_refused(with([](Parts& p) { p.input += value(11, "z", {-1, 1, 6, 6}); }), {"2 inputs"});
   expect_refused(with([](Parts& p) { p.output += value(12, "r", {-1, 4, 6, 6}); }), {"2 outputs"});
-  expect_refused(with([](Parts& p) { p.output = value(12, "r", {-1, 4, 6, 6}); }), {"output \"r\"", "a linear layer"});
+  expect_refused(with([](Parts& p) { p.output = value(12, "r", {-1, 4, 6, 6}); }), {"output \"r\": is [N,4,6,6]", "a classifier's logits"});
   expect_refused(with([](Parts& p) { p.output = value(12, "q", {-1}); }), {"output \"q\"", "no node writes it"});
   expect_refused(with([](Parts& p) { p.nodes = node("Relu", {"b"}, "a") + node("Relu", {"a"}, "b") + node("Gemm", {"b", "fc.weight"}, "y"); }), {"\"a_node\"", "nothing before it writes"});
   expect_refused(with([](Parts& p) { p.nodes = node("Conv", {"x", "w"}, "a") + node("Gemm", {"a", "fc.weight"}, "y"); }), {"reads \"w\", which nothing before it writes"});

@@ -285,6 +285,75 @@ class Yolo(nn.Module):
     return self.head(torch.cat([n3.mean((2, 3)), c5.mean((2, 3))], 1))
 
 
+class WindowBlock(nn.Module):
+  """Attention within windows (Liu et al. 2021), which may be shifted, with a learned number for each distance between two places."""
+
+  def __init__(self, width, heads, side, window, shift):
+    super().__init__()
+    self.heads, self.side, self.window, self.shift = heads, side, window, shift
+    self.norm, self.qkv, self.last = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+    self.bias = nn.Parameter(torch.zeros((2 * window - 1)**2, heads))
+    places = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij")).flatten(1)
+    apart = places[:, :, None] - places[:, None, :] + window - 1
+    self.register_buffer("distances", apart[0] * (2 * window - 1) + apart[1])
+    part = torch.zeros(side, side)
+    for axis in (0, 1):  # which of what lies in one window was neighbours before the shift
+      wrapped = torch.arange(side) >= side - shift
+      part = part + (wrapped.float() * (axis + 1)).unsqueeze(1 - axis)
+    part = self.cut(part.reshape(1, side, side, 1), 1).squeeze(2)
+    self.register_buffer("strangers", (part[:, :, None] != part[:, None, :]).long().unsqueeze(1))
+
+  def cut(self, x, width):
+    n, w = self.side // self.window, self.window
+    return x.reshape(-1, n, w, n, w, width).permute(0, 1, 3, 2, 4, 5).reshape(-1, w * w, width)
+
+  def forward(self, x):  # [N,H,W,C]
+    n, w, width = self.side // self.window, self.window, x.shape[3]
+    y = torch.roll(self.norm(x), (-self.shift, -self.shift), (1, 2)) if self.shift else self.norm(x)
+    q, k, v = self.qkv(self.cut(y, width)).reshape(-1, w * w, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+    scores = (q * (width // self.heads)**-0.5) @ k.transpose(-2, -1)
+    scores = scores + self.bias[self.distances.reshape(-1)].reshape(w * w, w * w, -1).permute(2, 0, 1)
+    if self.shift:
+      scores = (scores.reshape(-1, n * n, self.heads, w * w, w * w) - 8 * self.strangers.float()).reshape(-1, self.heads, w * w, w * w)
+    y = (scores.softmax(-1) @ v).transpose(1, 2).reshape(-1, w * w, width)
+    y = y.reshape(-1, n, n, w, w, width).permute(0, 1, 3, 2, 4, 5).reshape(-1, self.side, self.side, width)
+    y = torch.roll(y, (self.shift, self.shift), (1, 2)) if self.shift else y
+    return x + self.last(y)
+
+
+class Windows(nn.Module):
+
+  def __init__(self, width=12):
+    super().__init__()
+    self.stem = nn.Conv2d(3, width, 2, 2)
+    self.blocks, self.head = nn.Sequential(WindowBlock(width, 3, 8, 4, 0), WindowBlock(width, 3, 8, 4, 2)), nn.Linear(width, kClasses)
+
+  def forward(self, x):
+    return self.head(self.blocks(self.stem(x).permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+class Crossed(nn.Module):
+  """Attention to other places than its own: fewer (Wang et al. 2021), heads that are mixed (Touvron et al. 2021), and channels to channels."""
+
+  def __init__(self, width=12, heads=2):
+    super().__init__()
+    self.heads = heads
+    self.stem, self.fewer = nn.Conv2d(3, width, 4, 4), nn.Conv2d(width, width, 2, 2)
+    self.q, self.kv, self.mix = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(heads, heads)
+    self.channels, self.pool, self.head = nn.Linear(width, 3 * width), nn.Linear(width, 1), nn.Linear(width, kClasses)
+
+  def forward(self, x):
+    y = self.stem(F.pad(x, (1, 2, 2, 1)))
+    q = self.q(y.flatten(2).transpose(1, 2)).unflatten(2, (self.heads, -1)).transpose(1, 2)
+    kv = self.kv(self.fewer(y).flatten(2).transpose(1, 2)).unflatten(2, (2, self.heads, -1))
+    k, v = kv.permute(2, 0, 3, 1, 4)
+    weights = self.mix(torch.einsum("bhid,bhjd->bhij", q, k).permute(0, 2, 3, 1)).permute(0, 3, 1, 2).softmax(-1)
+    y = y.flatten(2).transpose(1, 2) + torch.einsum("bhij,bhjd->bihd", weights, v).flatten(2)
+    q, k, v = self.channels(y).chunk(3, -1)
+    y = y + v @ (k.transpose(1, 2) @ q).softmax(-1) + F.scaled_dot_product_attention(q[:, None, :5], k[:, None], v[:, None]).sum(2)
+    return self.head((y * self.pool(y).softmax(1)).sum(1))
+
+
 kTokens, kLength, kLengths = 31, 12, (12, 7, 3)  # of texts: a vocabulary, the length of each, and how much of it is no padding
 kSizes = dict(vocab_size=kTokens, max_position_embeddings=20)
 kBertSizes = dict(kSizes, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
@@ -327,7 +396,8 @@ def roberta():
 
 kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta}
 kNets = {"mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
-         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, **kTextNets}
+         "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
+         "crossed": Crossed, **kTextNets}
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 

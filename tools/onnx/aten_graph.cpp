@@ -232,7 +232,6 @@ void convolution(AtenCall& call) {
 void attend(AtenCall& call) {
   Names inputs = {call.value(call.tensor("query")), call.value(call.tensor("key")), call.value(call.tensor("value"))};
   if (call.has("attn_mask")) inputs.push_back(call.value(call.tensor("attn_mask")));
-  if (call.rank(call.tensor("query")) != 4) call.give_up("of other than four axes");
   call.require("dropout_p", 0, 0);
   call.ignore("enable_gqa");  // the numbers of heads say it
   std::vector<OnnxAttribute> attributes = {integer_attribute("is_causal", call.integer("is_causal", 0))};
@@ -480,15 +479,44 @@ void index(AtenCall& call) {
   Names parts;
   int64_t rank = 0;
   for (const std::string& each : given) rank = std::max(rank, each.empty() ? 0 : call.rank(each));
-  if (given.empty() || std::count(given.begin(), given.end(), "") > 0) return call.give_up("with an axis that is taken whole");
+  const bool is_one = std::count(given.begin(), given.end(), "") + 1 == static_cast<long>(given.size());  // of one axis, the others whole
+  if (given.empty() || (!is_one && std::count(given.begin(), given.end(), "") > 0)) return call.give_up("with an axis that is taken whole");
   for (const std::string& each : given) {
-    if (call.meta(each).type != static_cast<uint32_t>(OnnxType::kInt64)) return call.give_up("of places that are no integers");
+    if (!each.empty() && call.meta(each).type != static_cast<uint32_t>(OnnxType::kInt64)) return call.give_up("of places that are no integers");
+  }
+  if (is_one) {
+    const auto places = std::find_if(given.begin(), given.end(), [](const std::string& each) { return !each.empty(); });
+    const std::string taken = call.add("Gather", {call.value(x), call.value(*places)}, {integer_attribute("axis", places - given.begin())});
+    return call.write_identity(taken);
   }
   std::string all = call.value(given[0]);  // all of them broadcast, as a sum of nothing but the first
   for (size_t n = 1; n < given.size(); ++n) all = call.add("Add", {all, call.value(given[n])});
   const std::string shape = call.add("Shape", {all}), last = call.integers_constant({rank});
   for (const std::string& each : given) parts.push_back(call.add("Unsqueeze", {call.add("Expand", {call.value(each), shape}), last}));
   call.write({call.value(x), call.add("Concat", parts, {integer_attribute("axis", rank)})});
+}
+// What leaves at one end of an axis comes back at the other.
+void roll(AtenCall& call) {
+  const std::string x = call.first();
+  const Integers shifts = call.integers("shifts", {}), dims = call.integers("dims", {});
+  if (dims.empty() || shifts.size() != dims.size()) return call.give_up("of all axes together");
+  std::string rolled = call.value(x);
+  for (size_t n = 0; n < dims.size(); ++n) {
+    const int64_t axis = call.axis(x, dims[n]), size = call.size(x, axis);
+    const int64_t first = size == 0 ? 0 : ((-shifts[n] % size) + size) % size;
+    if (first == 0) continue;
+    const auto part = [&](int64_t from, int64_t to) {
+      return call.add("Slice", {rolled, call.integers_constant({from}), call.integers_constant({to}), call.integers_constant({axis})});
+    };
+    const std::string behind = part(first, size), before = part(0, first);
+    rolled = call.add("Concat", {behind, before}, {integer_attribute("axis", axis)});
+  }
+  call.write_identity(rolled);
+}
+void add_product_of(AtenCall& call) {  // self + tensor1 tensor2
+  call.require("value", 1, 1);
+  const std::string product = call.add("Mul", {call.value(call.tensor("tensor1")), call.value(call.tensor("tensor2"))});
+  call.write({call.value(call.tensor("self")), product});
 }
 void where(AtenCall& call) {
   const std::string mask = call.value(call.tensor("condition"));
@@ -730,6 +758,9 @@ constexpr Translation kTranslations[] = {
     {"sum", reduce, "ReduceSum"},
     {"amax", reduce, "ReduceMax"},
     {"amin", reduce, "ReduceMin"},
+    {"roll", roll, "Identity"},
+    {"addcmul", add_product_of, "Add"},
+    {"reshape_as", reshape, "Reshape", true},
     {"view", reshape, "Reshape", true},
     {"reshape", reshape, "Reshape", true},
     {"_unsafe_view", reshape, "Reshape"},

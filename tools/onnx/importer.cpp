@@ -37,6 +37,39 @@ std::vector<std::vector<int>> runs_of(const TensorView& view, const std::vector<
   return runs;
 }
 
+// A transposition of three blocks after which these runs are fewer: of two that must follow each other, and do not yet, the first ends the first
+// block and the second begins the third, so that with the first two exchanged they are neighbours. Where all runs lie backwards, the last two are
+// exchanged, and go before the others.
+std::vector<int> one_run_nearer(const TensorView& view, const std::vector<std::vector<int>>& runs) {
+  size_t end = view.place(runs[1].front()), begin = view.place(runs[0].front());
+  bool is_backwards = true;
+  for (size_t r = 1; r < runs.size() && is_backwards; ++r) {
+    if (view.place(runs[r].front()) < view.place(runs[r - 1].back())) continue;
+    end = view.place(runs[r - 1].back()) + 1, begin = view.place(runs[r].front());
+    is_backwards = false;
+  }
+  std::vector<int> ids = {TensorView::kBatch};
+  const auto add = [&](size_t first, size_t last) {
+    for (size_t n = first; n < last; ++n) ids.push_back(view.memory[n].id);
+  };
+  if (is_backwards) add(begin, view.memory.size());
+  add(end, begin);
+  add(1, end);
+  if (!is_backwards) add(begin, view.memory.size());
+  return ids;
+}
+
+// How a parameter's numbers are read in this order of factors.
+std::vector<ImportedTensor::Axis> walk_of(const TensorView& view, const std::vector<int>& ids) {
+  std::vector<ImportedTensor::Axis> walk;
+  for (const int id : ids) {
+    int64_t stride = 1;
+    for (size_t n = view.place(id) + 1; n < view.memory.size(); ++n) stride *= view.memory[n].size;
+    walk.push_back({view.size(id), stride});
+  }
+  return walk;
+}
+
 // A name of the model as files of weights have it.
 std::string plain_name(std::string name) {
   std::replace(name.begin(), name.end(), '/', '.');
@@ -62,7 +95,7 @@ ImportValue constant_value(const OnnxTensor& tensor, bool is_listed) {
   ImportValue value;
   value.form = ImportForm::kConstant;
   value.tensor = &tensor;
-  value.is_parameter = is_listed && is_float(tensor) && tensor.elements() > 1;
+  value.is_parameter = is_listed && is_float(tensor) && tensor.is_trained.value_or(tensor.elements() > 1);
   value.view = constant_view({tensor.shape.begin(), tensor.shape.end()});
   return value;
 }
@@ -116,15 +149,60 @@ std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue&
   if (value.form == ImportForm::kUnknown) return std::nullopt;
   if (value.form == ImportForm::kConstant)
     return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
+  if (const auto own = value.form == ImportForm::kTensor ? std::nullopt : settled(reader, value); own && own->form == ImportForm::kTensor) return own->view;
+  if (reader.failed()) return std::nullopt;
   if (value.form != ImportForm::kTensor) {
     return reader.refuse(std::string("reads ") + form_text(value.form) + ", which is available within a layer alone"), std::nullopt;
   }
+  if (!value.expanded.empty()) return reader.refuse("reads what was expanded to " + json(value.expanded).dump() + "; available is that in a product or a sum"), std::nullopt;
   if (value.factor == 1) return value.view;
   const double factor = shortest(value.factor);
   std::string& made = made_[value.view.node + " times " + json(factor).dump()];
   if (!made.empty()) return value.view.by(made);
   made = unique_name(value.view.node + ".scale");
   return append({{"op", "scale"}, {"factor", factor}}, made, {value.view.node}, value.view);
+}
+
+// A key of what was made: the same text for the same numbers.
+std::string Importer::text_of(const TensorView& view) {
+  std::string text = view.node + json(view.axes).dump();
+  for (const Factor& factor : view.memory) text += " " + std::to_string(factor.id) + "x" + std::to_string(factor.size);
+  return text;
+}
+
+std::optional<ImportValue> Importer::settled(NodeReader& reader, const ImportValue& value) {
+  if (value.form != ImportForm::kScores && value.form != ImportForm::kWeights) return value;
+  const std::string key = text_of(value.view) + " by " + text_of(value.other->view) + json({value.factor, value.dropout}).dump() +
+                          (value.form == ImportForm::kWeights ? " softmax" : "");
+  auto found = settled_.find(key);
+  if (found == settled_.end()) {
+    const auto view = append_scores(*this, reader, value);
+    if (!view) return std::nullopt;
+    found = settled_.emplace(key, *view).first;
+  }
+  ImportValue tensor;
+  tensor.form = ImportForm::kTensor;
+  tensor.view = found->second;
+  return tensor;
+}
+
+ImportValue Importer::stored(const OnnxNode& node, const ImportValue& constant) {
+  if (constant.form != ImportForm::kConstant || constant.tensor != nullptr || !constant.known->is_whole() || constant.known->of_texts) return constant;
+  ImportValue& made = stored_[constant.known.get()];
+  if (made.tensor == nullptr) {
+    auto tensor = std::make_shared<OnnxTensor>();
+    tensor->name = plain_name(node.name.empty() ? node.op : node.name) + ".numbers";
+    tensor->shape.assign(constant.known->shape.begin(), constant.known->shape.end());
+    tensor->type = static_cast<uint32_t>(OnnxType::kFloat);
+    tensor->numbers.assign(constant.known->numbers.begin(), constant.known->numbers.end());
+    net_.own.push_back(tensor);
+    made = constant;
+    made.tensor = tensor.get();
+    made.is_parameter = false;
+  }
+  ImportValue result = constant;
+  result.tensor = made.tensor;
+  return result;
 }
 
 std::optional<TensorView> Importer::tensor(NodeReader& reader, size_t n) { return whole(reader, value(reader, n)); }
@@ -271,10 +349,10 @@ std::optional<TensorView> Importer::in_order(NodeReader& reader, const TensorVie
     return reader.refuse("works along the batch, which is not available"), std::nullopt;
   const std::vector<std::vector<int>> runs = runs_of(view, ids);
   if (runs.size() <= 1) return view;
-  if (runs.size() > 3)
-    return reader.refuse("needs its numbers in another order, by a transposition of " + std::to_string(runs.size()) +
-                         " axes; available are three"),
-           std::nullopt;
+  if (runs.size() > 3) {  // a transposition moves three
+    const auto nearer = in_order(reader, view, one_run_nearer(view, runs));
+    return nearer ? in_order(reader, *nearer, ids) : std::nullopt;
+  }
   std::vector<size_t> present(runs.size());  // the runs as they lie now
   for (size_t r = 0; r < runs.size(); ++r) present[r] = r;
   std::sort(present.begin(), present.end(), [&](size_t a, size_t b) { return view.place(runs[a][0]) < view.place(runs[b][0]); });
@@ -340,25 +418,51 @@ std::optional<TensorView> Importer::rows(NodeReader& reader, const TensorView& v
 std::string Importer::learned(const OnnxNode& node, const ImportValue& constant, const std::vector<int>& ids,
                               const std::vector<int64_t>& shape) {
   // Constants within nodes may have one name, or none: which it is, is where it stands.
-  std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump() + std::to_string(constant.first_row);
+  std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
+  if (constant.rows) key += " rows " + json(*constant.rows).dump();
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
   std::string& made = made_[key];
   if (!made.empty()) return made;
+  if (const auto before = learned_.find(constant.tensor); before != learned_.end() && constant.is_parameter) return made = again(constant, before->second, {"", shape, walk_of(constant.view, ids)});
   const std::string name = plain_name(constant.tensor->name.empty() ? node.name : constant.tensor->name);
   made = unique_name(name.empty() ? "constant" : name);
+  learned_[constant.tensor] = {made, shape, walk_of(constant.view, ids)};
   if (!constant.is_parameter) net_.frozen.push_back(made);
-  if (constant.first_row < 0) {
-    add_weight(made, constant, ids, shape);
-    append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
-    return made;
-  }
-  const ImportValue table = constant_value(*constant.tensor, true);
-  const std::string whole = made;
-  add_weight(whole, table);
-  append({{"op", "learned"}, {"shape", table.view.shape()}}, whole, {}, TensorView());
-  made = unique_name(whole + ".rows");
-  append({{"op", "slice"}, {"axis", 0}, {"first", constant.first_row}, {"count", constant.view.axis_size(constant.view.axes.size() - 2)}}, made, {whole}, TensorView());
+  if (constant.rows) return append_rows(constant, made, ids, shape), made;
+  add_weight(made, constant, ids, shape);
+  append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
   return made;
+}
+
+// A parameter that was read before, in another shape: one node holds it, so that all its gradients are added up.
+std::string Importer::again(const ImportValue& constant, const Learned& before, const Learned& now) {
+  const bool is_same = before.walk == now.walk && before.shape.size() > 1 && now.shape.size() > 1 && before.shape[0] == now.shape[0] && !constant.rows;
+  if (!is_same) {
+    refuse("tensor " + json_shown(constant.tensor->name) + ": is read as " + json(before.shape).dump() + " and as " + json(now.shape).dump() +
+           ", which are two layers' (yet)");
+    return before.name;
+  }
+  const std::string name = unique_name(before.name + ".as");
+  append({{"op", "reshape"}, {"shape", std::vector<int64_t>(now.shape.begin() + 1, now.shape.end())}}, name, {before.name}, TensorView());
+  return name;
+}
+
+// Rows of a table: [rows,C] as they lie, or turned.
+void Importer::append_rows(const ImportValue& constant, const std::string& name, const std::vector<int>& ids, const std::vector<int64_t>& shape) {
+  ImportValue table = constant;
+  table.view = constant.table;
+  table.rows = nullptr;
+  add_weight(name, table);
+  const std::vector<int64_t> sides = table.view.shape();
+  std::vector<int> as_it_lies, turned;  // of the view's memory: the rows' factors, then those of the columns
+  size_t rows = constant.view.memory.size();
+  for (int64_t columns = 1; columns < sides[1]; columns *= constant.view.memory[rows].size) --rows;
+  for (const Factor& factor : constant.view.memory) as_it_lies.push_back(factor.id);
+  turned.assign(as_it_lies.begin() + static_cast<long>(rows), as_it_lies.end());
+  turned.insert(turned.end(), as_it_lies.begin(), as_it_lies.begin() + static_cast<long>(rows));
+  const bool is_turned = ids != as_it_lies;
+  if (is_turned && ids != turned) refuse("tensor " + json_shown(constant.tensor->name) + ": its rows are read in an order that is not available");
+  append({{"op", "learned_rows"}, {"shape", sides}, {"rows", *constant.rows}, {"turned", is_turned}, {"as", shape}}, name, {}, TensorView());
 }
 
 void Importer::add_weight(const std::string& name, const ImportValue& parameter) {
@@ -367,13 +471,7 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter)
 
 void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids,
                           const std::vector<int64_t>& shape) {
-  ImportedTensor weight = {name, parameter.tensor, {shape.begin(), shape.end()}, {}};
-  for (const int id : ids) {
-    int64_t stride = 1;
-    for (size_t n = parameter.view.place(id) + 1; n < parameter.view.memory.size(); ++n) stride *= parameter.view.memory[n].size;
-    weight.walk.push_back({parameter.view.size(id), stride});
-  }
-  net_.weights.push_back(std::move(weight));
+  net_.weights.push_back({name, parameter.tensor, {shape.begin(), shape.end()}, walk_of(parameter.view, ids)});
 }
 
 // ---- the model ----
@@ -574,7 +672,7 @@ void Importer::leave_out_unread() {
   std::vector<bool> stays(nodes_.size());
   for (size_t n = nodes_.size(); n-- > 0;) {
     const std::string op = nodes_[n].at("op");
-    stays[n] = op == "loss_head" || op == request_.loss || read.count(nodes_[n].at("name")) > 0;
+    stays[n] = n + 1 == nodes_.size() || op == "loss_head" || read.count(nodes_[n].at("name")) > 0;
     if (!stays[n]) continue;
     for (const json& input : nodes_[n].at("inputs")) read.insert(input.get<std::string>());
   }
@@ -604,11 +702,13 @@ void Importer::finish() {
   if (softmax_axis_ && *softmax_axis_ != 1 && *softmax_axis_ != 1 - static_cast<int64_t>(value->view.axes.size())) {
     return refuse("output " + json_shown(model_.outputs[0].name) + ": is a softmax along axis " + std::to_string(*softmax_axis_) + "; must be along the classes, axis 1");
   }
-  if (!request_.loss.empty()) return append_loss();
+  if (!request_.loss.empty()) return append_loss(request_.loss);
   const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;
-  if (last == nullptr || last->at("op") != "linear" || value->view.written.size() != 2 || value->view.written != value->view.shape()) {
-    return refuse("output " + json_shown(output) + ": must be what a linear layer (Gemm, MatMul) writes, a classifier's logits; of whatever else it is, --loss says by what it is judged");
+  const bool has_logits = value->view.axes.size() == 2 && (value->form != ImportForm::kConstant || value->repeats);
+  if (!has_logits) {
+    return refuse("output " + json_shown(output) + ": is " + json(value->view.shape()).dump() + "; must be a classifier's logits, [N,K]; of whatever else it is, --loss says by what it is judged");
   }
+  if (last == nullptr || last->at("op") != "linear" || value->view.written != value->view.shape()) return append_loss("class_loss");
   become_head(value->view);
   leave_out_unread();
 }
@@ -629,7 +729,7 @@ void Importer::become_head(const TensorView& logits) {
 }
 
 // What the model writes, the numbers of a sample or a map's with the channels last, and its loss behind it.
-void Importer::append_loss() {
+void Importer::append_loss(const std::string& loss) {
   const OnnxNode* last = writer_of(output_);
   if (last == nullptr) return refuse("output " + json_shown(output_) + ": no node writes it");
   NodeReader reader(*last, net_.refused);
@@ -640,10 +740,10 @@ void Importer::append_loss() {
   const bool is_map = shape.size() == 4;
   view = is_map ? images(reader, *view) : rows(reader, *view);
   if (!view) return;
-  if (is_map && shape[2] == 1 && shape[3] == 1) view = written_as(*view, {shape[0], shape[1]});
+  if ((is_map && shape[2] == 1 && shape[3] == 1) || shape.size() == 2) view = written_as(*view, {shape[0], shape[1]});
   find_last_layer(view->node);
   if (request_.classes > 0) renew_last_layer();
-  append({{"op", request_.loss}}, unique_name("loss"), {view->node}, *view);
+  append({{"op", loss}}, unique_name("loss"), {view->node}, *view);
   leave_out_unread();
 }
 
@@ -667,7 +767,14 @@ void Importer::renew_last_layer() {
   std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; });
 }
 
-ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) { return Importer(file, request).import(); }
+ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) {
+  ImportedNet net = Importer(file, request).import();
+  const std::string open = std::to_string(kOpenBatch);
+  for (std::string& line : net.refused) {  // shapes are written as people write them: [N,C,H,W]
+    for (size_t at = line.find(open); at != std::string::npos; at = line.find(open, at)) line.replace(at, open.size(), "N");
+  }
+  return net;
+}
 
 std::vector<float> numbers_of(const OnnxFile& file, const ImportedTensor& weight) {
   const std::vector<float> stored = file.floats(*weight.tensor);

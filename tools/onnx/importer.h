@@ -26,6 +26,7 @@ class Importer {
   std::optional<KnownNumbers> known_of(const ImportValue& value, bool of_parameters = false) const;
   std::optional<double> known_scalar(const ImportValue& value) const;
   std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
+  std::optional<ImportValue> settled(NodeReader& reader, const ImportValue& value);  // of a product or its softmax, what a node writes; else as it is
   const OnnxNode* only_reader_of(const std::string& value) const;      // null where several read it, or it is an output
   const OnnxNode* writer_of(const std::string& value) const;           // null for an input or a constant
   const ImportValue* find(const std::string& name) const;              // of what was read or written before; null for none
@@ -45,6 +46,8 @@ class Importer {
   nlohmann::json* node_called(const std::string& name);
   // The factors in this order in memory, the batch first. Nothing where no transposition of the net does it.
   std::optional<TensorView> in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids);
+  // "add" or "multiply" of a and what is broadcast to it.
+  std::optional<ImportValue> append_two(NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor = 1);
   TensorView written_as(const TensorView& view, const std::vector<int64_t>& shape);
   std::optional<TensorView> images(NodeReader& reader,
                                    const TensorView& view);  // of [N,C,H,W]: written as [N,H,W,C]; of [N,C,L]: as [N,1,L,C]
@@ -55,12 +58,23 @@ class Importer {
   // The numbers of a parameter under a name of the net's: whole axes of the model in the model's order, or factors in an order of its own.
   void add_weight(const std::string& name, const ImportValue& parameter);
   void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
+  ImportValue stored(const OnnxNode& node, const ImportValue& constant);  // numbers that were computed as a tensor, which nobody trains
+  void freeze(const std::string& name) { net_.frozen.push_back(name); }
+  int64_t opset() const { return model_.opsets.count("") > 0 ? model_.opsets.at("") : 0; }
 
   int64_t batch() const { return batch_; }
   const TextProbe& texts() const { return texts_; }
   bool set_pad(int64_t token);  // the token behind a text's end; false where it is another already
 
  private:
+  struct Learned {
+    std::string name;
+    std::vector<int64_t> shape;
+    std::vector<ImportedTensor::Axis> walk;
+  };
+  std::string again(const ImportValue& constant, const Learned& before, const Learned& now);
+  static std::string text_of(const TensorView& view);
+  void append_rows(const ImportValue& constant, const std::string& name, const std::vector<int>& ids, const std::vector<int64_t>& shape);
   bool is_output(const std::string& value) const;
   void refuse(const std::string& reason) { net_.refused.push_back(reason); }
   void read_constants();
@@ -74,7 +88,7 @@ class Importer {
   void read_node(const OnnxNode& node);
   bool compute(NodeReader& reader);
   void become_head(const TensorView& logits);
-  void append_loss();
+  void append_loss(const std::string& loss);
   void find_last_layer(std::string node);
   void renew_last_layer();
   void leave_out_unread();
@@ -89,12 +103,18 @@ class Importer {
   std::map<std::string, ImportValue> values_;
   std::set<std::string> names_ = {kNetImages, kNetTokens};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
+  std::map<std::string, TensorView> settled_;  // products and softmaxes that nobody took for an attention's, by what they were made of
+  std::map<const KnownNumbers*, ImportValue> stored_;
+  std::map<const OnnxTensor*, Learned> learned_;
   int64_t batch_ = 1;
   TextProbe texts_;
   std::optional<int64_t> pad_;
   std::string output_;                  // of the model's values: what the loss reads
   std::optional<int64_t> softmax_axis_;  // of one that the model ends in and the loss has itself
 };
+
+// What the node of a form kScores or kWeights writes (read_rows.cpp).
+std::optional<TensorView> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores);
 
 // One op of ONNX, and who reads it.
 struct OnnxOp {

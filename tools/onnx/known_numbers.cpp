@@ -218,6 +218,25 @@ Result expanded(const Inputs& in) {
   return result;
 }
 
+Result transposed(NodeReader& reader, const KnownNumbers& x) {
+  std::vector<int64_t> every(x.shape.size());
+  std::iota(every.begin(), every.end(), 0);
+  const std::vector<int64_t> order = reader.integers("perm", {every.rbegin(), every.rend()});
+  if (!std::is_permutation(order.begin(), order.end(), every.begin(), every.end())) return std::nullopt;
+  KnownNumbers result = {{}, {}, x.is_integer};
+  std::vector<int64_t> strides;
+  for (const int64_t axis : order) {
+    result.shape.push_back(x.shape[static_cast<size_t>(axis)]);
+    strides.push_back(Along(x.shape, axis).inner);
+  }
+  for (int64_t at = 0, n = elements_of(result.shape); at < n; ++at) {
+    int64_t place = 0, rest = at;
+    for (size_t d = order.size(); d-- > 0; rest /= result.shape[d]) place += rest % result.shape[d] * strides[d];
+    result.numbers.push_back(x.numbers[static_cast<size_t>(place)]);
+  }
+  return result;
+}
+
 Result ranged(const Inputs& in) {
   if (in[0]->numbers.empty() || in[1]->numbers.empty() || in[2]->numbers.empty()) return std::nullopt;
   const double start = in[0]->numbers.at(0), limit = in[1]->numbers.at(0), delta = in[2]->numbers.at(0);
@@ -237,29 +256,6 @@ Result clipped(NodeReader& reader, const Inputs& in) {
   }
   KnownNumbers result = *in[0];
   for (double& number : result.numbers) number = std::min(std::max(number, limits[0]), limits[1]);
-  return result;
-}
-
-Result transposed(NodeReader& reader, const KnownNumbers& x) {
-  const size_t rank = x.shape.size();
-  std::vector<int64_t> order = reader.integers("perm", {});
-  for (size_t n = order.size(); n < rank; ++n) order.push_back(static_cast<int64_t>(rank - 1 - n));
-  std::vector<int64_t> strides(rank, 1), shape;
-  for (size_t d = rank; d-- > 1;) strides[d - 1] = strides[d] * x.shape[d];
-  for (const int64_t axis : order) {
-    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return std::nullopt;
-    shape.push_back(x.shape[static_cast<size_t>(axis)]);
-  }
-  if (order.size() != rank || elements_of(shape) != elements_of(x.shape)) return std::nullopt;
-  KnownNumbers result = {shape, {}, x.is_integer};
-  for (int64_t at = 0, n = elements_of(shape); at < n; ++at) {
-    int64_t rest = at, place = 0;
-    for (size_t d = rank; d-- > 0;) {
-      place += rest % shape[d] * strides[static_cast<size_t>(order[d])];
-      rest /= shape[d];
-    }
-    result.numbers.push_back(x.numbers[static_cast<size_t>(place)]);
-  }
   return result;
 }
 

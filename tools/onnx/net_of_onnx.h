@@ -2,7 +2,9 @@
 // Here so that what is not available is named at once, by node, op and attribute, and never trained wrongly.
 #pragma once
 
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@ struct ImportRequest {
 struct ImportedTensor {
   struct Axis {
     int64_t size, stride;  // in numbers of the model's tensor
+    bool operator==(const Axis&) const = default;
   };
   std::string name;
   const OnnxTensor* tensor;     // of the file's model
@@ -31,11 +34,16 @@ struct ImportedTensor {
 struct ImportedNet {
   nlohmann::json graph;  // "image" or "text", and "nodes" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
+  std::vector<std::shared_ptr<const OnnxTensor>> own;  // tensors of weights that are none of the file's, but numbers that it computes
   std::vector<std::string> frozen;       // parameters that were constants of the model: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole
+
+  bool owns(const OnnxTensor* tensor) const {
+    return std::any_of(own.begin(), own.end(), [tensor](const auto& each) { return each.get() == tensor; });
+  }
 };
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request);

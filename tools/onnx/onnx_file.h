@@ -26,6 +26,7 @@ struct OnnxTensor {
   std::vector<uint64_t> strides;  // or, where it is given, so many numbers apart, and `bytes` from the first to behind the last
   std::vector<int64_t> integers;  // or here, where they are stored as varints, or no file has them
   std::vector<float> numbers;     // or here, where no file has them
+  std::optional<bool> is_trained;  // whether the module has it as a parameter, or as a buffer; where the file says so
   uint64_t elements() const;
 };
 

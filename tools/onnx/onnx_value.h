@@ -32,7 +32,7 @@ enum class ImportForm {
   kErf,
   kErfTerm,  // erf(factor x); `times` (1 + erf)
   kScores,
-  kWeights,  // factor q k^T; its softmax
+  kWeights,  // factor q k^T, and its softmax; whatever is no attention's becomes a product of its own
   kIsNan,    // whether the softmax is no number
   kMasked,
   kMaskedSum,  // factor x, where it is of a text's tokens; the sum of these
@@ -49,9 +49,11 @@ struct ImportValue {
   // Constants.
   const OnnxTensor* tensor = nullptr;         // whose numbers they are; null where they were computed
   std::shared_ptr<const KnownNumbers> known;  // where they were
-  bool is_parameter = false;                  // named in the model's list, and of more than one number
+  bool is_parameter = false;  // named in the model's list, and the module's; where the file does not say whose, of more than one number
   bool repeats = false;                       // along the batch, as Expand makes it
-  int64_t first_row = -1;                     // of a table: rows of `tensor`, from this on, as many as the view says; -1: all of it
+  std::shared_ptr<const std::vector<double>> rows;  // of a table [V,C], which `tensor` is: the view is [rows,C], those that were taken
+  TensorView table;                                 // and this the table's own
+  std::vector<int64_t> expanded;  // of a tensor that Expand made wider: its shape; only a product or a sum with a value of that shape reads it
   // Layers in the making.
   double epsilon = 0;
   uint32_t groups = 0;
@@ -62,7 +64,8 @@ struct ImportValue {
   bool keeps_axis = false;              // of a masked sum
   // Whether its shape is the view's; of what is within a chain the view is x's, or q's.
   bool has_own_shape() const {
-    return form == ImportForm::kTensor || form == ImportForm::kTokens || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled;
+    if (form == ImportForm::kTensor) return expanded.empty();
+    return form == ImportForm::kTokens || form == ImportForm::kConstant || form == ImportForm::kNormed || form == ImportForm::kScaled;
   }
 
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights

@@ -173,7 +173,7 @@ class Pt2Reader {
     for (const json& spec : signature.at("input_specs")) {
       for (const auto& [kind, key] :
            {std::pair("parameter", "parameter_name"), {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}}) {
-        if (spec.contains(kind)) name_tensor(spec.at(kind).at("arg").at("name"), spec.at(kind).at(key));
+        if (spec.contains(kind)) name_tensor(spec.at(kind).at("arg").at("name"), spec.at(kind).at(key), std::string_view(kind) == "parameter");
       }
       if (!spec.contains("user_input")) continue;
       const json& argument = spec.at("user_input").at("arg");
@@ -197,9 +197,10 @@ class Pt2Reader {
     if (found == graph_.values.end()) refuse("value " + json_shown(name) + " has no sizes");
     return found->second;
   }
-  void name_tensor(const std::string& value, const std::string& name) {
-    const bool is_there =
-        std::any_of(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
+  void name_tensor(const std::string& value, const std::string& name, bool is_parameter) {
+    const auto found = std::find_if(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
+    const bool is_there = found != model_.constants.end();
+    if (is_there) found->is_trained = is_parameter;
     const bool is_pickled = std::find(pickled_.begin(), pickled_.end(), name) != pickled_.end();
     if (!is_there)
       refuse("tensor " + json_shown(name) + (is_pickled ? ": is pickled, which is not read" : ": has no numbers in the archive"));

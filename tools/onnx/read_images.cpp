@@ -106,6 +106,20 @@ TensorView slid(const TensorView& x, const Window& window, int64_t channels, Nod
   return TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written);
 }
 
+// What a window slides over where its images are others with zeros around them, which become its own padding.
+std::string images_within(Importer& net, const TensorView& images, Window& window) {
+  constexpr int64_t kMostPad = 255;
+  const json* node = net.node_called(images.node);
+  if (node == nullptr || node->at("op") != "pad") return images.node;
+  const std::vector<int64_t> before = node->at("before"), behind = node->at("behind");
+  const bool is_around = before.size() == 3 && before[2] == 0 && behind[2] == 0;
+  if (!is_around) return images.node;
+  const std::vector<int64_t> all = {window.pad[0] + before[0], window.pad[1] + before[1], window.pad[2] + behind[0], window.pad[3] + behind[1]};
+  if (*std::max_element(all.begin(), all.end()) > kMostPad) return images.node;
+  window.pad = all;
+  return node->at("inputs")[0];
+}
+
 void read_conv(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   const auto weight = net.parameter(reader, 1);
@@ -129,7 +143,9 @@ void read_conv(Importer& net, NodeReader& reader) {
   if (reader.failed() || !images) return;
   const TensorView layout = slid(*images, window, shape[0], reader);
   if (reader.failed()) return;
-  json node = keys_of(window);
+  Window whole = window;
+  const std::string source = images_within(net, *images, whole);
+  json node = keys_of(whole);
   node.update({{"op", "conv"}, {"channels", shape[0]}});
   if (groups > 1) node["groups"] = groups;
   if (bias) node["bias"] = true;
@@ -137,7 +153,7 @@ void read_conv(Importer& net, NodeReader& reader) {
   const bool is_signal = shape.size() == 3;
   net.add_weight(name + ".weight", *weight, weight->view.ids(), is_signal ? std::vector<int64_t>{shape[0], shape[1], 1, shape[2]} : shape);
   if (bias) net.add_weight(name + ".bias", *bias);
-  net.set_tensor(reader, net.append(node, name, {images->node}, layout));
+  net.set_tensor(reader, net.append(node, name, {source}, layout));
 }
 
 void read_conv_transpose(Importer& net, NodeReader& reader) {
@@ -175,6 +191,16 @@ void read_conv_transpose(Importer& net, NodeReader& reader) {
                                     TensorView::of("", {written[0], channels, written[1], written[2]}, {0, 2, 3, 1}, written)));
 }
 
+// Images, signals, or rows [N,C], each of one place.
+std::optional<TensorView> places_of(Importer& net, NodeReader& reader, const TensorView& x) {
+  if (x.axes.size() != 2) return net.images(reader, x);
+  const auto rows = net.rows(reader, x);
+  if (!rows) return std::nullopt;
+  int64_t places = 1;
+  for (size_t d = 1; d + 1 < rows->written.size(); ++d) places *= rows->written[d];
+  return net.written_as(*rows, {net.batch(), places, 1, rows->written.back()});
+}
+
 void read_batch_norm(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   std::optional<ImportValue> parts[4];
@@ -182,7 +208,8 @@ void read_batch_norm(Importer& net, NodeReader& reader) {
   const double epsilon = reader.number("epsilon", 1e-5), kept = reader.number("momentum", 0.9);
   reader.integer("training_mode", 0);
   reader.require_integer("spatial", 1);
-  const auto images = x ? net.images(reader, *x) : std::nullopt;
+  if (reader.find("is_test") != nullptr) reader.integer("is_test", 1);
+  const auto images = x ? places_of(net, reader, *x) : std::nullopt;
   if (reader.failed() || !images) return;
   const std::string name = net.name_of(reader.node(), parts[0]->tensor);
   const char* const kNames[] = {".weight", ".bias", ".running_mean", ".running_var"};
@@ -223,7 +250,7 @@ void read_max_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "
 void read_average_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "avg_pool"); }
 
 // The mean over these axes: of all that is neither the batch nor kept, by channel.
-void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const std::vector<size_t>& axes, bool keeps) {
+void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const std::vector<size_t>& axes, bool keeps, bool is_sum = false) {
   std::vector<int> reduced, kept;
   TensorView layout = x;
   layout.axes.clear();
@@ -255,7 +282,11 @@ void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const s
     if (std::count(reduced.begin(), reduced.end(), id) == 0) layout.memory.push_back({id, x.size(id)});
   }
   layout.written = {net.batch(), channels};
-  net.set_tensor(reader, net.append({{"op", "global_pool"}}, net.name_of(reader.node()), {ordered->node}, layout));
+  ImportValue mean;
+  mean.form = ImportForm::kTensor;
+  mean.view = net.append({{"op", "global_pool"}}, net.name_of(reader.node()), {ordered->node}, layout);
+  if (is_sum) mean.factor = static_cast<double>(places);
+  net.set(reader, mean);
 }
 
 void read_global_pool(Importer& net, NodeReader& reader) {
@@ -267,7 +298,7 @@ void read_global_pool(Importer& net, NodeReader& reader) {
   append_mean(net, reader, *x, axes, true);
 }
 
-void read_mean(Importer& net, NodeReader& reader) {
+void read_reduction(Importer& net, NodeReader& reader, bool is_sum) {
   const ImportValue x = net.value(reader, 0);
   std::vector<int64_t> axes = reader.integers("axes", {});
   if (reader.has_input(1)) {
@@ -275,7 +306,7 @@ void read_mean(Importer& net, NodeReader& reader) {
   }
   const bool keeps = reader.integer("keepdims", 1) != 0;
   reader.require_integer("noop_with_empty_axes", 0);
-  if (reader.failed() || x.form == ImportForm::kUnknown) return;
+  if (reader.failed() || x.form == ImportForm::kUnknown || (is_sum && is_masked_sum(net, reader, x, axes, keeps))) return;
   const size_t rank = x.view.axes.size();
   std::vector<size_t> places;
   for (int64_t axis : axes) {
@@ -286,12 +317,62 @@ void read_mean(Importer& net, NodeReader& reader) {
   }
   if (places.empty()) return reader.refuse("takes a mean over the batch, which is not available");
   const bool is_last = places.size() == 1 && places[0] + 1 == rank && keeps;
-  if (is_last && (x.form == ImportForm::kSquare || (x.form == ImportForm::kTensor && x.factor == 1))) {  // a layer norm's
+  if (is_last && !is_sum && (x.form == ImportForm::kSquare || (x.form == ImportForm::kTensor && x.factor == 1))) {  // a layer norm's
     ImportValue mean = x;
     mean.form = x.form == ImportForm::kSquare ? ImportForm::kVariance : ImportForm::kMean;
     return net.set(reader, mean);
   }
-  if (const auto whole = net.whole(reader, x)) append_mean(net, reader, *whole, places, keeps);
+  if (const auto whole = net.whole(reader, x)) append_mean(net, reader, *whole, places, keeps, is_sum);
+}
+void read_mean(Importer& net, NodeReader& reader) { read_reduction(net, reader, false); }
+void read_sum(Importer& net, NodeReader& reader) { read_reduction(net, reader, true); }
+
+// Zeros around it; before a convolution they become the convolution's own.
+void read_pad(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto pads = net.known(reader, 1);
+  const auto value = reader.has_input(2) ? net.known(reader, 2) : std::nullopt;
+  const auto given = reader.has_input(3) ? net.known(reader, 3) : std::nullopt;
+  reader.require_text("mode", "constant");
+  if (!x || !pads || reader.failed()) return;
+  const size_t rank = x->axes.size();
+  std::vector<int64_t> axes = given ? given->integers() : std::vector<int64_t>(), before(rank), behind(rank);
+  for (size_t axis = 0; !given && axis < rank; ++axis) axes.push_back(static_cast<int64_t>(axis));
+  if (pads->numbers.size() != 2 * axes.size()) return reader.refuse("pads are " + json(pads->integers()).dump() + " of " + std::to_string(rank) + " axes");
+  for (size_t n = 0; n < axes.size(); ++n) {
+    const int64_t axis = axes[n] + (axes[n] < 0 ? static_cast<int64_t>(rank) : 0);
+    if (axis < 0 || axis >= static_cast<int64_t>(rank)) return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank));
+    before[static_cast<size_t>(axis)] = pads->integers()[n];
+    behind[static_cast<size_t>(axis)] = pads->integers()[axes.size() + n];
+  }
+  bool is_empty = true;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    for (const int64_t n : {before[axis], behind[axis]}) {
+      if (n < 0 || n > kMostSide) return reader.refuse("pads are " + json(pads->integers()).dump() + "; available are 0 to 65535");
+      is_empty = is_empty && n == 0;
+    }
+  }
+  if (is_empty) return net.set_tensor(reader, *x);
+  if (value && value->numbers != std::vector<double>{0}) return reader.refuse("pads with what is not 0");
+  if (before[0] != 0 || behind[0] != 0) return reader.refuse("pads the batch, which is not available");
+  if (rank != 4 && rank != 3) return reader.refuse("must read images, [N,C,H,W], or [N,T,C]; reads " + json(x->shape()).dump());
+  // As it lies where each axis is one dimension of it, else as images.
+  const auto laid = rank == 4 ? net.images(reader, *x) : net.rows(reader, *x);
+  if (!laid) return;
+  const std::vector<size_t> order = rank == 4 ? std::vector<size_t>{2, 3, 1} : std::vector<size_t>{1, 2};
+  std::vector<int64_t> at_front, at_back, shape = x->shape(), written = {shape[0]};
+  for (const size_t axis : order) {
+    at_front.push_back(before[axis]), at_back.push_back(behind[axis]);
+    written.push_back(shape[axis] + before[axis] + behind[axis]);
+  }
+  std::vector<int64_t> now = {shape[0]};
+  for (const size_t axis : order) now.push_back(shape[axis]);
+  for (size_t axis = 1; axis < rank; ++axis) shape[axis] += before[axis] + behind[axis];
+  std::vector<size_t> memory = {0};
+  memory.insert(memory.end(), order.begin(), order.end());
+  const TensorView whole = net.written_as(*laid, now);
+  net.set_tensor(reader, net.append({{"op", "pad"}, {"before", at_front}, {"behind", at_back}}, net.name_of(reader.node()), {whole.node},
+                                    TensorView::of("", shape, memory, written)));
 }
 
 // Each group of channels normalised by itself; the weight and the bias stand in the node, or in a product and a sum behind it.
@@ -399,6 +480,8 @@ const OnnxOps& image_ops() {
                               {"AveragePool", read_average_pool},
                               {"GlobalAveragePool", read_global_pool},
                               {"ReduceMean", read_mean},
+                              {"ReduceSum", read_sum},
+                              {"Pad", read_pad},
                               {"InstanceNormalization", read_instance_norm},
                               {"GroupNormalization", read_group_norm},
                               {"Resize", read_resize}};

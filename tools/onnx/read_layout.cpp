@@ -26,7 +26,10 @@ int64_t axis_of(NodeReader& reader, int64_t axis, size_t rank) {
   return -1;
 }
 
-void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& shape) {
+void read_as(Importer& net, NodeReader& reader, const ImportValue& given, const std::vector<int64_t>& shape) {
+  const auto settled = net.settled(reader, given);
+  if (!settled) return;
+  const ImportValue& x = *settled;
   if (!x.has_own_shape()) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another shape");
   ImportValue result = x;
   if (x.known) {
@@ -55,8 +58,14 @@ void read_as(Importer& net, NodeReader& reader, const ImportValue& x, const std:
   net.pass(reader, result);
 }
 
-void read_reshape(Importer& net, NodeReader& reader) {
+// What its first input is, of which the shape is asked.
+ImportValue shaped_value(Importer& net, NodeReader& reader) {
   const ImportValue x = net.value(reader, 0);
+  return net.settled(reader, x).value_or(ImportValue());
+}
+
+void read_reshape(Importer& net, NodeReader& reader) {
+  const ImportValue x = shaped_value(net, reader);
   const auto given = net.known(reader, 1);
   const bool zero_is_zero = reader.integer("allowzero", 0) != 0;
   if (x.form == ImportForm::kUnknown || !given) return;
@@ -76,7 +85,7 @@ void read_reshape(Importer& net, NodeReader& reader) {
 }
 
 void read_flatten(Importer& net, NodeReader& reader) {
-  const ImportValue x = net.value(reader, 0);
+  const ImportValue x = shaped_value(net, reader);
   int64_t axis = reader.integer("axis", 1);
   if (x.form == ImportForm::kUnknown) return;
   const std::vector<int64_t> shape = x.view.shape();
@@ -95,7 +104,7 @@ std::optional<std::vector<int64_t>> axes_of(Importer& net, NodeReader& reader) {
 }
 
 void read_squeeze(Importer& net, NodeReader& reader) {
-  const ImportValue x = net.value(reader, 0);
+  const ImportValue x = shaped_value(net, reader);
   const auto axes = axes_of(net, reader);
   if (x.form == ImportForm::kUnknown || !axes) return;
   const std::vector<int64_t> shape = x.view.shape();
@@ -115,7 +124,7 @@ void read_squeeze(Importer& net, NodeReader& reader) {
 }
 
 void read_unsqueeze(Importer& net, NodeReader& reader) {
-  const ImportValue x = net.value(reader, 0);
+  const ImportValue x = shaped_value(net, reader);
   const auto axes = axes_of(net, reader);
   if (x.form == ImportForm::kUnknown || !axes) return;
   const std::vector<int64_t> shape = x.view.shape();
@@ -132,7 +141,7 @@ void read_unsqueeze(Importer& net, NodeReader& reader) {
 }
 
 void read_transpose(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
+  ImportValue x = shaped_value(net, reader);
   if (x.form == ImportForm::kUnknown) return;
   const size_t rank = x.view.axes.size();
   std::vector<int64_t> order = reader.integers("perm", {});
@@ -268,7 +277,40 @@ void read_split(Importer& net, NodeReader& reader) {
   if (first != size) reader.refuse("splits " + std::to_string(first) + " places of " + std::to_string(size));
 }
 
-// One place of an axis, or some that follow each other.
+// Rows of a parameter that are known before the net runs: a bias for each distance between two places. Along another axis than the first the
+// parameter lies turned.
+void read_rows_of(Importer& net, NodeReader& reader, const ImportValue& table) {
+  if (are_rows_of_tokens(net, reader, table)) return;
+  const auto given = net.known_of(net.value(reader, 1));
+  auto places = given ? places_of_each_text(net.texts(), *given) : std::nullopt;
+  if (!places) places = net.known(reader, 1);
+  if (places && reader.node().op == "GatherND") places->shape.pop_back();
+  const int64_t axis = axis_of(reader, reader.integer("axis", 0), table.view.axes.size());
+  if (!places || axis < 0) return;
+  if (table.tensor == nullptr || table.rows || table.view.axes.size() != 2 || !table.is_parameter)
+    return reader.refuse("reads rows of what is no parameter of two axes");
+  const size_t along = static_cast<size_t>(axis);
+  const int64_t V = table.view.axis_size(along), C = table.view.axis_size(1 - along), R = product(places->shape);
+  auto rows = std::make_shared<std::vector<double>>();
+  for (const int64_t place : places->integers()) rows->push_back(static_cast<double>(place + (place < 0 ? V : 0)));
+  if (rows->empty() || std::any_of(rows->begin(), rows->end(), [V](double row) { return row < 0 || row >= static_cast<double>(V); }))
+    return reader.refuse("takes a place that is none of " + std::to_string(V));
+  ImportValue taken = table;
+  taken.table = along == 0 ? table.view : table.view.transposed({1, 0});
+  taken.rows = rows;
+  taken.view = TensorView();
+  taken.view.axes.resize(2);
+  if (R > 1) taken.view.memory.push_back({1, R}), taken.view.axes[along] = {1};
+  if (C > 1) taken.view.memory.push_back({2, C}), taken.view.axes[1 - along] = {2};
+  std::vector<int64_t> shape = taken.view.shape();
+  shape.erase(shape.begin() + axis);
+  shape.insert(shape.begin() + axis, places->shape.begin(), places->shape.end());
+  const auto view = taken.view.reshaped(shape);
+  if (!view) return reader.refuse("leaves " + json(shape).dump() + ", which does not go on");
+  taken.view = *view;
+  net.set(reader, taken);
+}
+
 // Whether these are the places of a list of so many, one after the other: torch's exporter writes so what it takes for another stride.
 bool is_every_place(const KnownNumbers& places, int64_t size) {
   if (product(places.shape) != size || !(places.is_whole() || places.is_rows())) return false;
@@ -278,13 +320,14 @@ bool is_every_place(const KnownNumbers& places, int64_t size) {
   return places.is_whole() || places.each_row == static_cast<double>(places.numbers.size());
 }
 
+// One place of an axis, or some that follow each other.
 void read_gather(Importer& net, NodeReader& reader) {
   const ImportValue table = net.value(reader, 0), every = net.value(reader, 1);
   if (table.form == ImportForm::kTensor && every.known && table.view.axes.size() == 1 && is_every_place(*every.known, product(table.view.shape()))) {
     reader.integer("axis", 0);
     return read_as(net, reader, table, every.known->shape);
   }
-  if (table.form == ImportForm::kConstant) return read_rows_of_table(net, reader, table);
+  if (table.form == ImportForm::kConstant) return read_rows_of(net, reader, table);
   const auto x = net.whole(reader, table);
   const auto places = net.known(reader, 1);
   if (!x || !places) return;
@@ -308,6 +351,17 @@ void read_gather(Importer& net, NodeReader& reader) {
     part = without;
   }
   net.set_tensor(reader, *part);
+}
+
+// Of one place each: a Gather along the first axis.
+void read_gather_nd(Importer& net, NodeReader& reader) {
+  const ImportValue table = net.value(reader, 0);
+  const auto places = net.known(reader, 1);
+  reader.require_integer("batch_dims", 0);
+  if (table.form == ImportForm::kUnknown || !places || reader.failed()) return;
+  if (table.form != ImportForm::kConstant || places->shape.empty() || places->shape.back() != 1)
+    return reader.refuse("takes places of several axes, or of what is no parameter");
+  read_rows_of(net, reader, table);
 }
 
 // Parts that lie side by side along an axis.
@@ -435,7 +489,7 @@ void read_concat(Importer& net, NodeReader& reader) {
   net.set_tensor(reader, layout_of(of_nodes).by(joined));
 }
 
-// Along the batch: what a class token needs.
+// Along the batch: what a class token needs. Of a value: what is multiplied by it, or added, repeats it anyway.
 void read_expand(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   const auto given = net.known(reader, 1);
@@ -444,6 +498,12 @@ void read_expand(Importer& net, NodeReader& reader) {
   if (own.size() < shape.size()) own.insert(own.begin(), shape.size() - own.size(), 1);
   for (size_t n = 0; n < shape.size(); ++n) shape[n] = shape[n] == -1 || shape[n] == 1 ? own[n] : shape[n];
   if (own == shape && !(x.form == ImportForm::kConstant && net.batch() == 1)) return net.pass(reader, x);
+  bool is_wider = x.form == ImportForm::kTensor && own.size() == shape.size() && x.expanded.empty();
+  for (size_t n = 0; n < shape.size() && is_wider; ++n) is_wider = own[n] == shape[n] || own[n] == 1;
+  if (is_wider) {
+    x.expanded = shape;
+    return net.pass(reader, x);
+  }
   const bool is_batch_alone =
       !shape.empty() && shape[0] == net.batch() && own[0] == 1 && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
   if (x.form != ImportForm::kConstant || !is_batch_alone || x.known)
@@ -457,7 +517,7 @@ void read_expand(Importer& net, NodeReader& reader) {
 // ---- constants ----
 
 void read_shape(Importer& net, NodeReader& reader) {
-  const ImportValue x = net.value(reader, 0);
+  const ImportValue x = shaped_value(net, reader);
   if (x.form == ImportForm::kUnknown) return;
   if (!x.has_own_shape()) return reader.refuse(std::string("asks for the shape of ") + form_text(x.form));
   std::vector<int64_t> shape = x.view.shape();
@@ -514,6 +574,7 @@ const OnnxOps& layout_ops() {
                               {"Slice", read_slice},
                               {"Split", read_split},
                               {"Gather", read_gather},
+                              {"GatherND", read_gather_nd},
                               {"Concat", read_concat},
                               {"Expand", read_expand},
                               {"Shape", read_shape},

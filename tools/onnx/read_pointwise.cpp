@@ -104,16 +104,6 @@ void read_where(Importer& net, NodeReader& reader) {
   net.pass(reader, softplus);
 }
 
-void read_pow(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
-  const auto power = net.known(reader, 1);
-  if (x.form == ImportForm::kUnknown || !power) return;
-  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2})
-    return reader.refuse("is available within a layer norm alone, as a square");
-  x.form = ImportForm::kSquare;
-  net.set(reader, x);
-}
-
 void read_dropout(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   double ratio = reader.number("ratio", 0.5);
@@ -276,9 +266,9 @@ std::vector<int64_t> shape_beside(const Broadcast& both, const std::vector<int64
   return result;
 }
 
-void append_two(Importer& net, NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
+std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
   const auto both = broadcast(reader, a, second.view);
-  if (!both) return;
+  if (!both) return std::nullopt;
   std::vector<int> ids;
   for (const Factor& factor_of_a : both->a.memory) {
     for (const auto& [p, q] : both->pairs) {
@@ -287,38 +277,44 @@ void append_two(Importer& net, NodeReader& reader, const char* op, const TensorV
   }
   const std::vector<int64_t> shape = common_shape(*both);
   std::vector<int64_t> beside = shape_beside(*both, shape);
-  if (shape.size() > 4) return reader.refuse("is broadcast along axes that lie too far apart");
+  if (shape.size() > 4) return reader.refuse("is broadcast along axes that lie too far apart"), std::nullopt;
   std::string other;
   if (second.form == ImportForm::kConstant) {
     while (beside.size() > 1 && beside.front() == 1) beside.erase(beside.begin());
-    ImportValue constant = second;
+    if (beside.size() == shape.size()) return reader.refuse("has numbers of its own for each sample of a batch, which is not available"), std::nullopt;
+    ImportValue constant = net.stored(reader.node(), second);
+    if (constant.tensor == nullptr) {
+      return reader.refuse("reads numbers that the model computes, too many of them, or from the mask of padding"), std::nullopt;
+    }
     constant.view = both->b;
     constant.repeats = false;
     other = net.learned(reader.node(), constant, ids, beside);
   } else {
     if (std::count(ids.begin(), ids.end(), TensorView::kBatch) == 0)
-      return reader.refuse("is broadcast along the batch, which is not available");
+      return reader.refuse("is broadcast along the batch, which is not available"), std::nullopt;
     const auto ordered = net.in_order(reader, both->b, ids);
-    if (!ordered) return;
+    if (!ordered) return std::nullopt;
     other = net.written_as(*ordered, beside).node;
   }
   const TensorView first = net.written_as(both->a, shape);
-  if (reader.failed()) return;
+  if (reader.failed()) return std::nullopt;
   ImportValue result;
   result.form = ImportForm::kTensor;
   result.view = net.append({{"op", op}}, net.name_of(reader.node()), {first.node, other}, first);
   result.factor = factor;
-  net.set(reader, result);
+  return result;
 }
 
 // A constant that is added to each row of what a linear layer without a bias wrote, and to nothing else: its bias.
 bool becomes_bias(Importer& net, NodeReader& reader, const ImportValue& x, size_t place, const ImportValue& constant) {
   json* layer = net.node_called(x.view.node);
-  if (layer == nullptr || layer->at("op") != "linear" || layer->at("bias") == true || !constant.is_parameter || x.factor != 1) return false;
+  if (layer == nullptr || layer->at("op") != "linear" || layer->at("bias") == true || constant.tensor == nullptr || x.factor != 1) return false;
   const std::vector<int64_t> shape = constant.view.shape();
   const int64_t features = layer->at("features");
-  if (shape != std::vector<int64_t>{features} || x.view.axes.back().size() != 1 || x.view.memory.back().id != x.view.axes.back()[0])
-    return false;
+  if (!constant.is_parameter && !(features == 1 && !constant.tensor->name.empty())) return false;
+  const std::vector<int>& last = x.view.axes.back();
+  const bool is_last = features == 1 ? last.empty() : last.size() == 1 && x.view.memory.back().id == last[0];
+  if (shape != std::vector<int64_t>{features} || !is_last) return false;
   // What the product wrote, under its own name: nobody else reads it under another.
   const std::string& name = reader.node().inputs[place];
   const OnnxNode* product = net.writer_of(name);
@@ -433,10 +429,12 @@ void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue
   if (a.form == ImportForm::kConstant && b.form == ImportForm::kConstant)
     return reader.refuse("computes with the parameters alone, which is not available (yet)");
   if (a.form == ImportForm::kConstant) std::swap(a, b);
+  for (auto [each, beside] : {std::pair(&a, &b), std::pair(&b, &a)}) {
+    if (!each->expanded.empty() && beside->expanded.empty() && beside->view.shape() == each->expanded) each->expanded.clear();
+  }
   double factor = 1;
   for (ImportValue* each : {&a, &b}) {
     if (each->form == ImportForm::kConstant) {
-      if (each->tensor == nullptr) return reader.refuse("reads numbers that the model computes, which is not available (yet)");
       continue;
     }
     if (multiplies && each->form == ImportForm::kTensor) factor *= each->factor, each->factor = 1;
@@ -446,7 +444,18 @@ void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue
     each->form = ImportForm::kTensor;
   }
   if (b.form == ImportForm::kTensor && !is_wider(a.view, b.view)) std::swap(a, b);
-  append_two(net, reader, op, a.view, b, factor);
+  const auto result = two_as_one(net, reader, op, a.view, b, factor);
+  if (result) net.set(reader, *result);
+}
+
+void read_pow(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const auto power = net.known(reader, 1);
+  if (x.form == ImportForm::kUnknown || !power) return;
+  if (x.form == ImportForm::kTensor && power->numbers == std::vector<double>{2}) return read_any_two(net, reader, "multiply", x, x);
+  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2}) return reader.refuse("is available as a square alone");
+  x.form = ImportForm::kSquare;
+  net.set(reader, x);
 }
 
 struct Two {
@@ -525,6 +534,13 @@ void read_sub(Importer& net, NodeReader& reader) {
     centred.form = ImportForm::kCentred;
     return net.set(reader, centred);
   }
+  // What is taken away is seldom trained: a mask, the mean of pictures. A file that says that it is trained is believed.
+  const bool is_trained = b.form == ImportForm::kConstant && b.tensor != nullptr && b.tensor->is_trained.value_or(false);
+  if (const auto numbers = net.known_of(b, !is_trained); numbers && a.form != ImportForm::kConstant) {
+    KnownNumbers negated = *numbers;
+    for (double& number : negated.numbers) number = -number;
+    return read_any_two(net, reader, "add", a, constant_value(std::move(negated)));
+  }
   if (a.form != ImportForm::kTensor || b.form != ImportForm::kTensor)
     return reader.refuse(std::string("takes ") + form_text(b.form) + " from " + form_text(a.form) + ", which is not available (yet)");
   ImportValue taken = b;
@@ -533,6 +549,16 @@ void read_sub(Importer& net, NodeReader& reader) {
 }
 
 }  // namespace
+
+std::optional<ImportValue> Importer::append_two(NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
+  ImportValue other = second;
+  if (second.form != ImportForm::kConstant) {
+    const auto whole = this->whole(reader, second);
+    if (!whole) return std::nullopt;
+    other.view = *whole;
+  }
+  return two_as_one(*this, reader, op, a, other, factor);
+}
 
 const OnnxOps& pointwise_ops() {
   static const OnnxOps ops = {{"Relu", read_relu},

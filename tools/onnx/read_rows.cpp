@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tools/formats/json_text.h"
+#include "lib/op.h"
 #include "tools/onnx/importer.h"
 
 namespace reprise {
@@ -68,6 +69,100 @@ const OnnxTensor* bias_behind(Importer& net, const OnnxNode& node) {
   return nullptr;
 }
 
+// ---- products of two values, and softmaxes ----
+
+// A factor of a product: matrices one after the other, each of them turned where they lie so already.
+struct Matrices {
+  TensorView view;
+  std::vector<int> which;  // factors that tell one from another, the batch first
+  bool turned = false;
+};
+
+bool lies_in_order(const TensorView& view, const std::vector<int>& ids) {
+  for (size_t n = 0; n < ids.size(); ++n) {
+    if (view.memory[n].id != ids[n]) return false;
+  }
+  return true;
+}
+
+std::optional<Matrices> matrices_of(Importer& net, NodeReader& reader, const TensorView& x) {
+  const size_t rank = x.axes.size();
+  Matrices matrices;
+  for (size_t axis = 0; axis + 2 < rank; ++axis) {
+    for (const int id : x.axes[axis]) matrices.which.insert(id == TensorView::kBatch ? matrices.which.begin() : matrices.which.end(), id);
+  }
+  const auto &down = x.axes[rank - 2], &across = x.axes[rank - 1];
+  std::vector<int> ids = matrices.which, turned = matrices.which;
+  ids.insert(ids.end(), down.begin(), down.end());
+  ids.insert(ids.end(), across.begin(), across.end());
+  turned.insert(turned.end(), across.begin(), across.end());
+  turned.insert(turned.end(), down.begin(), down.end());
+  if (ids.empty() || ids[0] != TensorView::kBatch) return reader.refuse("multiplies along the batch, which is not available"), std::nullopt;
+  matrices.turned = !lies_in_order(x, ids) && lies_in_order(x, turned);
+  const auto ordered = net.in_order(reader, x, matrices.turned ? turned : ids);
+  if (!ordered) return std::nullopt;
+  int64_t count = 1;
+  for (const int id : matrices.which) count *= id == TensorView::kBatch ? 1 : x.size(id);
+  std::vector<int64_t> written = {net.batch(), count, x.axis_size(rank - 2), x.axis_size(rank - 1)};
+  if (matrices.turned) std::swap(written[2], written[3]);
+  if (count == 1) written.erase(written.begin() + 1);
+  matrices.view = net.written_as(*ordered, written);
+  return matrices;
+}
+
+// Where the batch stands among the axes before the matrices': two factors must have it in the same place.
+std::vector<int64_t> matrix_axes(const TensorView& x) {
+  std::vector<int64_t> sizes;
+  for (size_t axis = 0; axis + 2 < x.axes.size(); ++axis) {
+    int64_t before = 1;
+    sizes.push_back(x.axis_size(axis));
+    for (const int id : x.axes[axis]) {
+      if (id == TensorView::kBatch) sizes.push_back(-before);
+      before *= x.size(id);
+    }
+  }
+  return sizes;
+}
+
+std::optional<TensorView> append_product(Importer& net, NodeReader& reader, const TensorView& a, const TensorView& b) {
+  const size_t rank = a.axes.size();
+  if (rank < 3 || b.axes.size() != rank || matrix_axes(a) != matrix_axes(b) || a.axis_size(rank - 1) != b.axis_size(rank - 2))
+    return reader.refuse("multiplies " + json(a.shape()).dump() + " by " + json(b.shape()).dump() +
+                         "; available are [...,M,K] by [...,K,N], alike in all axes before"),
+           std::nullopt;
+  const auto first = matrices_of(net, reader, a), second = matrices_of(net, reader, b);
+  if (!first || !second) return std::nullopt;
+  TensorView layout = first->view;
+  layout.memory.resize(first->which.size());
+  for (const int id : layout.axes[rank - 2]) layout.memory.push_back({id, first->view.size(id)});
+  layout.axes[rank - 1].clear();
+  for (const int id : second->view.axes[rank - 1]) {
+    layout.axes[rank - 1].push_back(std::max(layout.fresh_id(), first->view.fresh_id()));
+    layout.memory.push_back({layout.axes[rank - 1].back(), second->view.size(id)});
+  }
+  std::vector<int64_t>& written = layout.written;
+  written[written.size() - 2] = a.axis_size(rank - 2);
+  written.back() = b.axis_size(rank - 1);
+  json node = {{"op", "product"}};
+  if (first->turned) node["turned_a"] = true;
+  if (second->turned) node["turned_b"] = true;
+  return net.append(node, net.name_of(reader.node()), {first->view.node, second->view.node}, layout);
+}
+
+std::vector<size_t> exchanged(size_t rank, size_t a, size_t b) {
+  std::vector<size_t> order(rank);
+  for (size_t axis = 0; axis < rank; ++axis) order[axis] = axis;
+  std::swap(order[a], order[b]);
+  return order;
+}
+
+std::optional<TensorView> append_softmax(Importer& net, NodeReader& reader, const TensorView& x, size_t axis) {
+  const std::vector<size_t> order = exchanged(x.axes.size(), axis, x.axes.size() - 1);
+  const auto rows = net.rows(reader, x.transposed(order));
+  if (!rows || reader.failed()) return std::nullopt;
+  return net.append({{"op", "softmax"}}, net.name_of(reader.node()), {rows->node}, *rows).transposed(order);
+}
+
 // ---- attention ----
 
 // q, k or v [...,T,D], with its heads: in memory [N,T,H D].
@@ -116,8 +211,48 @@ std::string packed_by(Importer& net, const Heads& q, const Heads& k, const Heads
   return layer != nullptr && layer->at("op") == "linear" && layer->at("features") == first ? source : "";
 }
 
+// Whether one node has it all: a sequence's attention to itself, with heads as wide as each other.
+bool is_one_attention(const TensorView& q, const TensorView& k, const TensorView& v) {
+  const size_t rank = q.axes.size();
+  if (rank < 3 || k.axes.size() != rank || v.axes.size() != rank) return false;
+  const std::vector<int64_t> of_q = q.shape(), of_k = k.shape(), of_v = v.shape();
+  const auto is_at_front = [](const TensorView& x) { return !x.axes[0].empty() && x.axes[0][0] == TensorView::kBatch; };
+  return of_q[rank - 1] <= static_cast<int64_t>(kAttentionMaxHead) && of_q[rank - 2] == of_k[rank - 2] && of_k == of_v && of_q[rank - 1] == of_k[rank - 1] && is_at_front(q) && is_at_front(k) && is_at_front(v);
+}
+
+// What no kernel of attention's takes: scores, their softmax and the sum of values, each a node.
+void append_parts(Importer& net, NodeReader& reader, const ImportValue& scores, const ImportValue* mask, double dropout, const TensorView& v) {
+  std::optional<TensorView> weights = net.whole(reader, scores);
+  if (weights && mask != nullptr) {
+    const auto masked = net.append_two(reader, "add", *weights, *mask);
+    weights = masked ? std::optional(masked->view) : std::nullopt;
+  }
+  if (weights) weights = append_softmax(net, reader, *weights, weights->axes.size() - 1);
+  if (!weights || reader.failed()) return;
+  if (dropout > 0) weights = net.append({{"op", "dropout"}, {"p", dropout}}, net.name_of(reader.node()), {weights->node}, *weights);
+  const auto y = append_product(net, reader, *weights, v);
+  if (y) net.set_tensor(reader, *y);
+}
+
+ImportValue scores_of(const TensorView& q, const TensorView& k, double scale) {
+  ImportValue scores, keys;
+  keys.form = ImportForm::kTensor;
+  keys.view = k;
+  scores.form = ImportForm::kScores;
+  scores.view = q;
+  scores.factor = scale;
+  scores.other = std::make_shared<ImportValue>(keys);
+  return scores;
+}
+
 void append_attention(Importer& net, NodeReader& reader, const TensorView& q_view, const TensorView& k_view, const TensorView& v_view,
-                      double scale, double dropout, const Sight& sight) {
+                      double scale, double dropout, const Sight& sight, const ImportValue* mask = nullptr) {
+  const bool shares_heads = q_view.axes.size() == 4 && k_view.axes.size() == 4 && k_view.shape()[1] != q_view.shape()[1];
+  if (mask != nullptr || (!is_one_attention(q_view, k_view, v_view) && !shares_heads)) {
+    if (sight.causal || sight.masked)
+      return reader.refuse("an attention that is causal, or without padding, is not available (yet) with another mask or of other keys than queries");
+    return append_parts(net, reader, scores_of(q_view, k_view, scale), mask, dropout, v_view);
+  }
   const auto q = heads_of(net, reader, q_view), k = heads_of(net, reader, k_view), v = heads_of(net, reader, v_view);
   if (!q || !k || !v || reader.failed()) return;
   if (q->length != k->length || k->length != v->length)
@@ -155,37 +290,118 @@ void read_matmul(Importer& net, NodeReader& reader) {
     return append_linear(net, reader, *weight, true, nullptr,
                          weight->tensor->name.ends_with(".weight") || bias == nullptr ? weight->tensor : bias);
   }
-  if (a.form == ImportForm::kTensor && b.form == ImportForm::kTensor) {
-    const size_t rank = b.view.axes.size();
-    if (rank < 3 || a.view.axes.size() != rank || a.view.shape()[rank - 1] != b.view.shape()[rank - 2])
-      return reader.refuse("a product of two values of the net is available within an attention alone");
-    std::vector<size_t> order(rank);
-    for (size_t axis = 0; axis < rank; ++axis) order[axis] = axis;
-    std::swap(order[rank - 1], order[rank - 2]);
-    ImportValue scores = a, keys = b;
-    keys.view = b.view.transposed(order);
-    keys.factor = 1;
-    scores.form = ImportForm::kScores;
-    scores.factor = a.factor * b.factor;
-    scores.other = std::make_shared<ImportValue>(keys);
-    return net.set(reader, scores);
-  }
   if (a.form == ImportForm::kWeights) {
     const auto v = net.whole(reader, b);
     if (v) append_attention(net, reader, a.view, a.other->view, *v, a.factor, a.dropout, {a.masked, a.causal});
     return;
   }
-  reader.refuse(std::string("multiplies ") + form_text(a.form) + " by " + form_text(b.form) + ", which is not available (yet)");
+  // Two values: scores, until it shows what becomes of them.
+  const auto first = net.settled(reader, a), second = net.settled(reader, b);
+  if (!first || !second) return;
+  for (const auto* each : {&*first, &*second}) {
+    if (each->form != ImportForm::kTensor)
+      return reader.refuse(std::string("multiplies ") + form_text(a.form) + " by " + form_text(b.form) + ", which is not available (yet)");
+  }
+  const size_t rank = second->view.axes.size();
+  if (rank < 3) return reader.refuse("multiplies along the batch, which is not available");
+  ImportValue scores = scores_of(first->view, second->view.transposed(exchanged(rank, rank - 2, rank - 1)), first->factor * second->factor);
+  net.set(reader, scores);
+}
+
+// ---- einsum ----
+
+// The letters of an equation of two operands, by where they stand.
+struct Letters {
+  std::string a, b, c;  // of each
+  std::string shared, of_a, of_b, summed;
+};
+
+std::optional<Letters> letters_of(std::string equation) {
+  std::erase(equation, ' ');
+  const size_t comma = equation.find(','), arrow = equation.find("->");
+  if (comma == std::string::npos || arrow == std::string::npos || comma > arrow || equation.find('.') != std::string::npos) return std::nullopt;
+  Letters l = {equation.substr(0, comma), equation.substr(comma + 1, arrow - comma - 1), equation.substr(arrow + 2), "", "", "", ""};
+  const auto has = [](const std::string& word, char letter) { return word.find(letter) != std::string::npos; };
+  for (const std::string* word : {&l.a, &l.b, &l.c}) {
+    for (const char letter : *word) {
+      if (std::count(word->begin(), word->end(), letter) > 1) return std::nullopt;  // a diagonal
+    }
+  }
+  for (const char letter : l.c) {
+    if (!has(l.a, letter) && !has(l.b, letter)) return std::nullopt;
+    (has(l.a, letter) && has(l.b, letter) ? l.shared : has(l.a, letter) ? l.of_a : l.of_b) += letter;
+  }
+  for (const char letter : l.a) {
+    if (has(l.c, letter)) continue;
+    if (!has(l.b, letter)) return std::nullopt;  // a sum of one operand alone
+    l.summed += letter;
+  }
+  for (const char letter : l.b) {
+    if (!has(l.c, letter) && !has(l.a, letter)) return std::nullopt;
+  }
+  return l;
+}
+
+// The axes of these letters, those of each group but the first together as one.
+TensorView grouped_by(const TensorView& x, const std::string& letters, const std::string& apart, const std::vector<std::string>& groups) {
+  TensorView result = x;
+  result.axes.clear();
+  for (const char letter : apart) result.axes.push_back(x.axes[letters.find(letter)]);
+  for (const std::string& group : groups) {
+    result.axes.emplace_back();
+    for (const char letter : group) {
+      const auto& ids = x.axes[letters.find(letter)];
+      result.axes.back().insert(result.axes.back().end(), ids.begin(), ids.end());
+    }
+  }
+  return result;
+}
+
+// A product of two values, whatever the order of their axes.
+void read_einsum(Importer& net, NodeReader& reader) {
+  const std::string equation = reader.text("equation", "");
+  const auto letters = letters_of(equation);
+  if (reader.node().inputs.size() != 2 || !letters)
+    return reader.refuse("equation is " + json_shown(equation) + "; available are products of two values, without a diagonal");
+  const auto a = net.tensor(reader, 0), b = net.tensor(reader, 1);
+  if (!a || !b) return;
+  if (a->axes.size() != letters->a.size() || b->axes.size() != letters->b.size()) return reader.refuse("equation does not suit what it reads");
+  std::map<char, int64_t> sizes;
+  for (size_t n = 0; n < letters->a.size(); ++n) sizes[letters->a[n]] = a->axis_size(n);
+  for (size_t n = 0; n < letters->b.size(); ++n) {
+    if (sizes.try_emplace(letters->b[n], b->axis_size(n)).first->second != b->axis_size(n)) return reader.refuse("equation does not suit what it reads");
+  }
+  const TensorView first = grouped_by(*a, letters->a, letters->shared, {letters->of_a, letters->summed});
+  const TensorView second = grouped_by(*b, letters->b, letters->shared, {letters->of_b, letters->summed});
+  if (letters->c == letters->shared + letters->of_a + letters->of_b && letters->of_a.size() == 1 && letters->of_b.size() == 1)
+    return net.set(reader, scores_of(first, second, 1));
+  const auto c = append_product(net, reader, first, second.transposed(exchanged(second.axes.size(), second.axes.size() - 1, second.axes.size() - 2)));
+  if (!c) return;
+  const std::string written = letters->shared + letters->of_a + letters->of_b;
+  std::vector<int64_t> shape;
+  for (const char letter : written) shape.push_back(sizes.at(letter));
+  const auto apart = c->reshaped(shape);
+  if (!apart) return reader.refuse("leaves " + json(shape).dump() + ", which does not go on");
+  std::vector<size_t> order;
+  for (const char letter : letters->c) order.push_back(written.find(letter));
+  net.set_tensor(reader, apart->transposed(order));
 }
 
 void read_softmax(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
-  const int64_t axis = reader.integer("axis", -1), rank = static_cast<int64_t>(x.view.axes.size());
+  const bool is_old = net.opset() < 13;  // then it is one of all axes from this one on
+  int64_t axis = reader.integer("axis", is_old ? 1 : -1);
   if (x.form == ImportForm::kUnknown) return;
-  if (x.form != ImportForm::kScores || (axis != -1 && axis != rank - 1))
-    return reader.refuse("is available within an attention alone, over the keys");
-  x.form = ImportForm::kWeights;
-  net.set(reader, x);
+  const int64_t rank = static_cast<int64_t>(x.view.axes.size());
+  axis += axis < 0 ? rank : 0;
+  if (axis < 0 || axis >= rank || (is_old && axis + 1 != rank)) return reader.refuse("is along axis " + std::to_string(axis) + " of " + std::to_string(rank));
+  if (x.form == ImportForm::kScores && axis + 1 == rank) {
+    x.form = ImportForm::kWeights;
+    return net.set(reader, x);
+  }
+  const auto whole = net.whole(reader, x);
+  const auto y = whole ? append_softmax(net, reader, *whole, static_cast<size_t>(axis)) : std::nullopt;
+  if (y) net.set_tensor(reader, *y);
 }
 
 // Opset 23's: Q, K, V and a mask; of three dimensions with the number of heads, or of four.
@@ -196,11 +412,14 @@ void read_attention(Importer& net, NodeReader& reader) {
     if (reader.has_input(n)) reader.refuse("earlier keys and values are not available (yet)");
   }
   Sight sight = {.masked = false, .causal = reader.integer("is_causal", 0) != 0};
-  if (reader.has_input(3)) {
-    const auto mask = net.known_of(net.value(reader, 3));
-    const auto seen = mask ? sight_of(net.texts(), *mask, mask->is_integer) : std::nullopt;
-    if (!seen) reader.refuse("has a mask that is neither of padding nor of what stands behind, which is not available (yet)");
-    sight = {seen && seen->masked, sight.causal || (seen && seen->causal)};
+  const ImportValue mask = reader.has_input(3) ? net.value(reader, 3) : ImportValue();
+  const auto known = net.known_of(mask);
+  const auto seen = known ? sight_of(net.texts(), *known, known->is_integer) : std::nullopt;
+  if (seen) {
+    sight = {seen->masked, sight.causal || seen->causal};
+  } else if (mask.form == ImportForm::kConstant) {
+    const bool is_added = known ? !known->is_integer && !known->of_texts : mask.tensor != nullptr && mask.tensor->type == static_cast<uint32_t>(OnnxType::kFloat);
+    if (!is_added) reader.refuse("its mask must be of padding, of what stands behind, or numbers that are added to the scores");
   }
   const int64_t heads = reader.integer("q_num_heads", 0), kv_heads = reader.integer("kv_num_heads", heads);
   double scale = reader.number("scale", 0);
@@ -218,7 +437,7 @@ void read_attention(Importer& net, NodeReader& reader) {
     parts[n] = split->transposed({0, 2, 1, 3});
   }
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, parts[0]->axis_size(parts[0]->axes.size() - 1))));
-  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale, 0, sight);
+  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale, 0, sight, reader.has_input(3) && !seen ? &mask : nullptr);
   if (!is_flat || reader.failed()) return;
   const ImportValue* written = net.find(reader.node().outputs.at(0));
   const std::vector<int64_t> shape = written->view.shape();
@@ -230,7 +449,13 @@ void read_attention(Importer& net, NodeReader& reader) {
 
 void read_layer_norm(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
-  const auto gamma = net.parameter(reader, 1), beta = net.parameter(reader, 2);
+  const auto gamma = net.parameter(reader, 1);
+  std::optional<ImportValue> beta = reader.has_input(2) ? net.parameter(reader, 2) : std::nullopt;
+  if (!reader.has_input(2) && gamma) {  // zeros, which nobody trains
+    const std::vector<int64_t> shape = gamma->view.shape();
+    const size_t columns = shape.size() == 1 && shape[0] < static_cast<int64_t>(kMostKnown) ? static_cast<size_t>(shape[0]) : 1;
+    beta = net.stored(reader.node(), constant_value(KnownNumbers{shape, std::vector<double>(columns), false}));
+  }
   const double epsilon = reader.number("epsilon", 1e-5);
   const int64_t axis = reader.integer("axis", -1);
   reader.integer("stash_type", 1);
@@ -248,14 +473,30 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
   const std::string name = net.name_of(reader.node(), gamma->tensor);
   net.add_weight(name + ".weight", *gamma);
   net.add_weight(name + ".bias", *beta);
+  if (!reader.has_input(2)) net.freeze(name + ".bias");
   net.set_tensor(reader, net.append({{"op", "layer_norm"}, {"epsilon", epsilon}}, name, {rows->node}, *rows));
 }
 
 }  // namespace
 
+std::optional<TensorView> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores) {
+  if (scores.masked || scores.causal) return reader.refuse("reads the scores of an attention that is causal, or without padding, otherwise than as one"), std::nullopt;
+  ImportValue q = scores;
+  q.form = ImportForm::kTensor;
+  const size_t rank = scores.other->view.axes.size();
+  const auto scaled = net.whole(reader, q);
+  const auto products = scaled ? append_product(net, reader, *scaled, scores.other->view.transposed(exchanged(rank, rank - 2, rank - 1))) : std::nullopt;
+  if (!products || scores.form == ImportForm::kScores) return products;
+  auto weights = append_softmax(net, reader, *products, rank - 1);
+  if (weights && scores.dropout > 0)
+    weights = net.append({{"op", "dropout"}, {"p", scores.dropout}}, net.name_of(reader.node()), {weights->node}, *weights);
+  return weights;
+}
+
 const OnnxOps& row_ops() {
   static const OnnxOps ops = {{"Gemm", read_gemm},
                               {"MatMul", read_matmul},
+                              {"Einsum", read_einsum},
                               {"Softmax", read_softmax},
                               {"Attention", read_attention},
                               {"LayerNormalization", read_layer_norm}};

@@ -43,7 +43,8 @@ class Grid {
 
 // ---- rows of tables ----
 
-// The rows that a text's positions name, one each, whatever the text; for padding any. Nothing where texts differ.
+// The rows that a text's positions name, one each, whatever the text; for padding any. Where no made-up text is so long, they go on as they began.
+// Nothing where texts differ.
 std::optional<std::vector<int64_t>> rows_of_positions(const TextProbe& texts, const KnownNumbers& rows) {
   const Grid grid(rows);
   if (!grid.suits({1, 1, texts.texts, texts.length})) return std::nullopt;
@@ -55,34 +56,9 @@ std::optional<std::vector<int64_t>> rows_of_positions(const TextProbe& texts, co
       if (result.size() <= static_cast<size_t>(t)) result.push_back(row);
       if (result.back() != row) return std::nullopt;
     }
+    if (result.size() == static_cast<size_t>(t)) result.push_back(t < 2 ? result.back() : 2 * result[static_cast<size_t>(t) - 1] - result[static_cast<size_t>(t) - 2]);
   }
   return result;
-}
-
-// Rows that are known: one, or as many as follow each other. They stay the table's own, which is trained as a whole.
-void read_known_rows(Importer& net, NodeReader& reader, const ImportValue& table, const KnownNumbers& places) {
-  const auto rows = rows_of_positions(net.texts(), places);
-  const std::vector<int64_t> shape = table.view.shape();
-  if (!rows || rows->empty() || shape.size() != 2 || places.shape.empty()) {
-    return reader.refuse("reads rows of a table in another order than that of a text's positions, which is not available (yet)");
-  }
-  const bool is_one = std::all_of(rows->begin(), rows->end(), [&](int64_t row) { return row == rows->front(); });
-  for (size_t t = 0; t < rows->size() && !is_one; ++t) {
-    if ((*rows)[t] != rows->front() + static_cast<int64_t>(t))
-      return reader.refuse("reads rows of a table that neither are one nor follow each other, which is not available (yet)");
-  }
-  const int64_t count = is_one ? 1 : net.texts().length;
-  if (rows->front() < 0 || rows->front() + count > shape[0]) {
-    return reader.refuse("reads " + std::to_string(count) + " rows from " + std::to_string(rows->front()) + " on of a table of " + std::to_string(shape[0]) +
-                         "; --input says of how many tokens a text is");
-  }
-  ImportValue taken = constant_value({{count, shape[1]}, {}, false});
-  taken.known = nullptr;
-  taken.tensor = table.tensor;
-  taken.is_parameter = table.is_parameter;
-  taken.first_row = rows->front();
-  taken.view.axes.insert(taken.view.axes.begin(), places.shape.size() - 1, {});
-  net.pass(reader, taken);
 }
 
 void read_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table, const TensorView& tokens) {
@@ -109,10 +85,12 @@ bool is_shut_everywhere(const Importer& net, const ImportValue& value) {
   return known && !known->numbers.empty() && std::all_of(known->numbers.begin(), known->numbers.end(), [](double n) { return n <= kShut; });
 }
 
-bool see_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const std::optional<Sight>& sight) {
+// What is known to be no sight may be numbers that are added, but not where it depends on the texts.
+bool see_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const KnownNumbers& mask, bool are_flags) {
+  const auto sight = sight_of(net.texts(), mask, are_flags);
   if (!sight || scores.view.axes.size() != 4) {
-    reader.refuse("changes the scores of an attention otherwise than by padding or by what stands behind, which is not available (yet)");
-    return true;
+    if (mask.of_texts) reader.refuse("changes the scores of an attention otherwise than by padding, which is not available (yet)");
+    return mask.of_texts;
   }
   ImportValue seen = scores;
   seen.masked = seen.masked || sight->masked;
@@ -168,22 +146,6 @@ void read_is_nan(Importer& net, NodeReader& reader) {
   net.pass(reader, x);
 }
 
-void read_sum(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
-  std::vector<int64_t> axes = reader.integers("axes", {});
-  if (reader.has_input(1)) {
-    if (const auto given = net.known(reader, 1)) axes = given->integers();
-  }
-  const bool keeps = reader.integer("keepdims", 1) != 0;
-  reader.require_integer("noop_with_empty_axes", 0);
-  if (reader.failed() || x.form == ImportForm::kUnknown) return;
-  const bool is_over_tokens = x.form == ImportForm::kMasked && axes.size() == 1 && (axes[0] == 1 || axes[0] == -2);
-  if (!is_over_tokens) return reader.refuse("is available of a text's tokens alone, as part of their mean");
-  x.form = ImportForm::kMaskedSum;
-  x.keeps_axis = keeps;
-  net.pass(reader, x);
-}
-
 }  // namespace
 
 KnownNumbers text_mask(const TextProbe& texts) {
@@ -226,7 +188,7 @@ std::optional<Sight> sight_of(const TextProbe& texts, const KnownNumbers& mask, 
 bool is_sight_of_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const ImportValue& mask) {
   if (scores.form != ImportForm::kScores || mask.form != ImportForm::kConstant) return false;
   const auto known = net.known_of(mask);
-  return see_scores(net, reader, scores, known ? sight_of(net.texts(), *known, false) : std::nullopt);
+  return known && see_scores(net, reader, scores, *known, false);
 }
 
 bool is_filled_scores(Importer& net, NodeReader& reader) {
@@ -238,8 +200,8 @@ bool is_filled_scores(Importer& net, NodeReader& reader) {
   }
   const auto flags = net.known_of(condition);
   if (!flags) return false;
-  if (a.form == ImportForm::kScores && is_shut_everywhere(net, b)) return see_scores(net, reader, a, sight_of(net.texts(), *flags, true));
-  if (b.form == ImportForm::kScores && is_shut_everywhere(net, a)) return see_scores(net, reader, b, sight_of(net.texts(), flipped(*flags), true));
+  if (a.form == ImportForm::kScores && is_shut_everywhere(net, b)) return see_scores(net, reader, a, *flags, true);
+  if (b.form == ImportForm::kScores && is_shut_everywhere(net, a)) return see_scores(net, reader, b, flipped(*flags), true);
   return false;
 }
 
@@ -249,6 +211,16 @@ bool is_masked_value(Importer& net, NodeReader& reader, const ImportValue& x, co
   ImportValue masked = x;
   masked.form = ImportForm::kMasked;
   net.pass(reader, masked);
+  return true;
+}
+
+bool is_masked_sum(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& axes, bool keeps) {
+  const bool is_over_tokens = x.form == ImportForm::kMasked && axes.size() == 1 && (axes[0] == 1 || axes[0] == -2);
+  if (!is_over_tokens) return false;
+  ImportValue sum = x;
+  sum.form = ImportForm::kMaskedSum;
+  sum.keeps_axis = keeps;
+  net.pass(reader, sum);
   return true;
 }
 
@@ -269,19 +241,25 @@ bool is_masked_mean(Importer& net, NodeReader& reader, const ImportValue& sum, c
   return true;
 }
 
-void read_rows_of_table(Importer& net, NodeReader& reader, const ImportValue& table) {
+bool are_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table) {
   const ImportValue places = net.value(reader, 1);
-  const int64_t axis = reader.integer("axis", 0);
-  if (places.form == ImportForm::kUnknown || reader.failed()) return;
-  if (net.texts().texts == 0 || axis != 0) return reader.refuse("reads rows of a table, which is available of the tokens of texts alone");
-  if (places.form == ImportForm::kTokens) return read_rows_of_tokens(net, reader, table, places.view);
-  const auto known = net.known_of(places);
-  if (!known) return reader.refuse("input 1 must be tokens, or known before the net runs");
-  read_known_rows(net, reader, table, *known);
+  if (places.form != ImportForm::kTokens || reader.integer("axis", 0) != 0) return false;
+  read_rows_of_tokens(net, reader, table, places.view);
+  return true;
+}
+
+std::optional<KnownNumbers> places_of_each_text(const TextProbe& texts, const KnownNumbers& places) {
+  if (texts.texts == 0 || places.shape.empty() || places.shape.size() > 2) return std::nullopt;
+  const auto rows = rows_of_positions(texts, places);
+  if (!rows) return std::nullopt;
+  const bool is_one = std::all_of(rows->begin(), rows->end(), [&](int64_t row) { return row == rows->front(); });
+  KnownNumbers of_text = known_integers(is_one ? std::vector<int64_t>{rows->front()} : *rows);
+  of_text.shape.insert(of_text.shape.begin(), places.shape.size() - 1, 1);
+  return of_text;
 }
 
 const OnnxOps& text_ops() {
-  static const OnnxOps ops = {{"Equal", read_equal}, {"IsNaN", read_is_nan}, {"ReduceSum", read_sum}};
+  static const OnnxOps ops = {{"Equal", read_equal}, {"IsNaN", read_is_nan}};
   return ops;
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <vector>
 
 #include "tools/onnx/onnx_value.h"
 
@@ -38,8 +38,11 @@ std::optional<Sight> sight_of(const TextProbe& texts, const KnownNumbers& mask, 
 bool is_sight_of_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const ImportValue& mask);  // a sum
 bool is_filled_scores(Importer& net, NodeReader& reader);                                                       // a Where
 bool is_masked_value(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& mask);          // a product
+bool is_masked_sum(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& axes, bool keeps);
 bool is_masked_mean(Importer& net, NodeReader& reader, const ImportValue& sum, const ImportValue& counts);       // a division
-// Rows of a table of the model's: those of tokens, or those that are known before the net runs.
-void read_rows_of_table(Importer& net, NodeReader& reader, const ImportValue& table);
+bool are_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table);  // a Gather
+// Of places in a table, [texts, length], those of any one text, [1, length], or [1, 1] where all are one: its positions, or their types. What
+// is padding has any. Nothing where texts differ.
+std::optional<KnownNumbers> places_of_each_text(const TextProbe& texts, const KnownNumbers& places);
 
 }  // namespace reprise
