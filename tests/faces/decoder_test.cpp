@@ -215,7 +215,7 @@ TEST(Decoder, AdaptersHaveTheRanksAndScalesOfTheirLayers) {
   const auto refused = [&](const json& change, std::initializer_list<std::string> fragments) {
     expect_user_error([&] { build_model(with(change)); }, fragments);
   };
-  refused({{"targets", {"v_proj", "layers.2.*"}}}, {"lora.targets[1]", "\"layers.2.*\" is no linear layer of the model, which has", "\"up_proj\""});
+  refused({{"targets", {"v_proj", "layers.2.*"}}}, {"lora.targets[1]", "\"layers.2.*\" is no linear layer or convolution of one group of the model, which has", "\"up_proj\""});
   refused({{"targets", {"proj"}}}, {"lora.targets[0]", "\"proj\""});
   refused({{"rank_pattern", {{"query", 3}}}}, {"lora.rank_pattern.query", "matches no layer with an adapter", "\"q_proj\""});
   refused({{"alpha_pattern", {{"0.self_attn.q_proj", 3}}}}, {"lora.alpha_pattern.0.self_attn.q_proj", "matches no layer with an adapter"});

@@ -7,6 +7,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/planning/planner.h"
 #include "tools/recipes/recipe.h"
+#include "tools/recipes/recipe_graph.h"
 #include "tools/writing/plan_header.h"
 
 namespace reprise::test {
@@ -16,10 +17,11 @@ using nlohmann::json;
 
 const json kRest = {{"batch", 8}, {"steps", 3}, {"data", {{"kind", "synthetic"}}}, {"seed", 3}, {"optimizer", {{"name", "sgd"}, {"lr", 0.1}, {"momentum", 0.9}}}};
 
-Recipe recipe_of(const json& model, const std::string& folder = "/") {
+Recipe recipe_of(const json& model, const std::string& folder = "/", const json& more = json::object()) {
   json recipe = kRest;
   recipe["model"] = model;
   recipe["name"] = "net";
+  recipe.update(more);
   return parse_recipe(recipe.dump(), "net.json", folder);
 }
 
@@ -168,6 +170,49 @@ TEST(Net, TakesWhatIsImported) {
   EXPECT_EQ(written[0].at("kernel"), json({3, 5}));
   EXPECT_EQ(written[0].at("dilation"), 1);
   EXPECT_EQ(written[5].at("inputs"), json({"e"}));
+}
+
+// All layers: the linear ones and the convolutions of single places. A wider one is named, and one of several groups has none.
+TEST(Net, HasAdaptersBesideItsLayers) {
+  const json nodes = json::parse(R"([
+      {"op": "conv", "name": "wide", "channels": 8, "kernel": 3, "pad": 1}, {"op": "conv", "name": "grouped", "channels": 8, "kernel": 1, "groups": 2},
+      {"op": "conv", "name": "point", "channels": 6, "kernel": 1, "stride": 2}, {"op": "batch_norm", "name": "norm"}, {"op": "global_pool", "name": "pool"},
+      {"op": "linear", "name": "fc", "features": 5}, {"op": "loss_head", "name": "head", "classes": 3}])");
+  const json model = {{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}};
+  const auto with = [&](const json& lora, const json& more = json::object()) {
+    json all = {{"lora", lora}};
+    all.update(more);
+    return recipe_of(model, "/", all);
+  };
+  const auto trained = [&](const json& lora) {
+    std::map<std::string, Shape> shapes;
+    for (const Value& value : build_model(with(lora)).values) {
+      if (value.trainable) shapes[value.name] = Shape(value.tensor.shape, value.tensor.shape + value.tensor.rank);
+    }
+    return shapes;
+  };
+  std::map<std::string, Shape> expected = {{"point.lora_A.weight", {4, 1, 1, 8}},
+                                           {"point.lora_B.weight", {6, 1, 1, 4}},
+                                           {"fc.lora_A.weight", {4, 6}},
+                                           {"fc.lora_B.weight", {5, 4}}};
+  EXPECT_EQ(trained({{"r", 4}}), expected);
+  expected = {{"wide.lora_A.weight", {4, 3, 3, 3}},
+              {"wide.lora_B.weight", {8, 1, 1, 4}},
+              {"head.weight", {3, 5}},
+              {"head.bias", {3}}};
+  EXPECT_EQ(trained({{"r", 4}, {"targets", {"wide"}}, {"modules_to_save", {"head"}}}), expected);
+  EXPECT_GT(plan_of(with({{"r", 4}, {"dropout", 0.5}, {"targets", {"wide", "point"}}})).arena_bytes, 0u);
+  expect_user_error(
+      [&] {
+        build_model(with({{"r", 4}, {"targets", {"grouped"}}}));
+      },
+      {"lora.targets[0]", "\"grouped\" is no linear layer or convolution of one group", "\"wide\""});
+  expect_user_error([&] { build_model(with({{"r", 4}, {"dora", true}})); }, {"point (conv)", "has no DoRA", "lora.targets"});
+  expect_user_error(
+      [&] {
+        build_model(with({{"r", 4}}, {{"init", {{"from", "w.safetensors"}, {"skip", {"head.*"}}}}}));
+      },
+      {"lora.modules_to_save", "\"head\"", "init.skip"});
 }
 
 TEST(Net, RefusesWhatIsWrongByNode) {

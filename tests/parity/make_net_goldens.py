@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # Makes tests/golden/nets: small nets of the shapes that people bring, as torch's two exporters and torch.export write them, and what they compute.
-# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript transformers, and is run
+# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript transformers peft, and is run
 # by build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
 import copy
 import json
@@ -8,6 +8,7 @@ import os
 import sys
 
 import onnx
+import peft
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -16,6 +17,9 @@ from torch.nn import functional as F
 
 kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "nets")
 kBatch, kClasses = 3, 5
+
+
+kAdapters = {"r": 2, "lora_alpha": 3, "target_modules": ["stem.0", "point", "down", "fc"], "rank_pattern": {"down": 3}, "modules_to_save": ["head"]}
 
 
 def conv_bn(inputs, outputs, kernel, activation, stride=1, groups=1, dilation=1):
@@ -395,17 +399,36 @@ def roberta():
 
 
 kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta}
-kNets = {"mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class Adapted(nn.Module):
+  """Layers of each kind that may have an adapter."""
+
+  def __init__(self):
+    super().__init__()
+    self.stem, self.point = conv_bn(3, 8, 3, nn.ReLU), nn.Conv2d(8, 6, 1)
+    self.down, self.norm = nn.Conv2d(6, 10, 3, 2, 1), nn.BatchNorm2d(10)
+    self.fc, self.head = nn.Linear(10, 7), nn.Linear(7, kClasses)
+
+  def forward(self, x):
+    y = F.silu(self.norm(self.down(F.silu(self.point(self.stem(x))))))
+    return self.head(F.silu(self.fc(y.mean((2, 3)))))
+
+
+kNets = {"adapted": Adapted, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, **kTextNets}
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
+
+
+def plain_name(name):
+  """A parameter's name in the net to which peft added adapters."""
+  return name.removeprefix("base_model.model.").replace(".default.", ".").replace(".modules_to_save.", ".")
 
 
 def gradients(net, x, labels):
   net.zero_grad()
   loss = F.cross_entropy(net(*x), labels)
   loss.backward()
-  return loss.item(), {name: parameter.grad.double().clone() for name, parameter in net.named_parameters()}
+  return loss.item(), {plain_name(name): parameter.grad.double().clone() for name, parameter in net.named_parameters() if parameter.requires_grad}
 
 
 def doubled(x):
@@ -427,6 +450,17 @@ def nudged(net, generator):
 def evaluation(net, x, labels):
   with torch.no_grad():
     return F.cross_entropy(net.eval()(*x), labels).item()
+
+
+def with_adapters(net):
+  """peft's own, of no zeros, beside a net that is as in evaluation."""
+  config = peft.LoraConfig(**kAdapters, lora_dropout=0.0)
+  adapted = peft.get_peft_model(copy.deepcopy(net), config).eval()
+  with torch.no_grad():
+    for name, parameter in adapted.named_parameters():
+      if "lora_" in name:
+        parameter.normal_(0, 0.3)
+  return adapted
 
 
 def texts(pad):
@@ -462,6 +496,8 @@ def attempt(name, seed):
     for buffer in net.buffers():
       if buffer.dtype == torch.float32:
         buffer.uniform_(0.5, 1.5)
+  if name == "adapted":
+    net = with_adapters(net.eval())
   is_map = kNets[name] is Segmenter
   x = texts(net.pad) if name in kTextNets else (torch.randn(kBatch, 3, 16, 16),)
   labels = torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
@@ -481,6 +517,9 @@ def attempt(name, seed):
     golden["loss"] = "class_loss"
   if name in kTextNets:
     golden["pad"] = net.pad
+  if name == "adapted":
+    lora = dict(kAdapters)
+    golden["lora"] = {"alpha": lora.pop("lora_alpha"), "targets": lora.pop("target_modules"), **lora}
   for key, f64, f32 in (("loss", loss64, loss32), ("evaluation_loss", evaluation(copy.deepcopy(net).double(), doubled(x), labels), evaluation(copy.deepcopy(net), x, labels))):
     golden[key + "_f64"] = f64
     golden[key.replace("_loss", "") + "_tolerance"] = max(1e-5 * abs(f64), 10 * abs(f64 - f32))
@@ -522,8 +561,13 @@ def make(name, folder):
     if seed > 400:
       raise SystemExit(f"{name}: no seed keeps to the bounds")
   net, x, labels, exact, golden = found
-  for dynamo in (False, True):
-    export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
+  if name == "adapted":
+    net.save_pretrained(os.path.join(folder, name))
+    os.remove(os.path.join(folder, name, "README.md"))
+    net = net.unload()
+  else:
+    for dynamo in (False, True):
+      export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
   save_program(copy.deepcopy(net), x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
   labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()

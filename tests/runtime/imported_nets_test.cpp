@@ -13,7 +13,10 @@
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/onnx/import_net.h"
+#include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/initial_weights.h"
+#include "tools/weights/merged_weights.h"
+#include "tools/weights/peft_adapter.h"
 
 namespace reprise {
 namespace {
@@ -98,6 +101,11 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
     }
     const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {.classes = 0, .inputs = {}, .loss = loss}, {}, "", ""});
     EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
+    if (golden_.contains("lora")) {
+      json recipe = json::parse(read_file(folder_.file("net.json")));
+      recipe["lora"] = golden_.at("lora");
+      write_file(folder_.file("net.json"), recipe.dump());
+    }
     recipe_ = read_recipe(folder_.file("net.json"));
     recipe_.batch = static_cast<int>(expected_.tensors().at("labels").shape[0]);
   }
@@ -159,6 +167,7 @@ TEST_P(ImportedNets, HaveTorchsGradients) {
     Trainer trainer;
     ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
     read_initial_weights(trainer, *open_weights(recipe_.init.from), {});
+    if (recipe_.lora) { EXPECT_EQ(load_adapter(trainer, recipe_, kGoldens + name_), ""); }  // peft's
     if (!(has_statistics && moves_statistics)) {
       EvaluationReport evaluated;
       ASSERT_TRUE(evaluate(trainer, batch_.source(), 1, evaluated).ok());
@@ -177,6 +186,24 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ImportedNets, ::testing::ValuesIn(golden_nets(
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
 });
+
+class MergedNet : public ImportedNets {};
+
+TEST_P(MergedNet, HasTheLossOfItsAdapter) {
+  recipe_.lora.reset();
+  const PlannedRun run = plan_run(recipe_, "none", -1);
+  const Plan plan = run.planned.plan.view();
+  const TestArena arena(plan.arena_bytes);
+  const Workers alone = {.stack_bytes = 1 << 20};
+  Trainer trainer;
+  ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
+  read_initial_weights(trainer, *merge_adapter(open_weights(recipe_.init.from), open_peft_adapter(kGoldens + name_)), {});
+  EvaluationReport evaluated;
+  ASSERT_TRUE(evaluate(trainer, batch_.source(), 1, evaluated).ok());
+  EXPECT_NEAR(evaluated.loss, golden_.at("evaluation_loss_f64").get<double>(), golden_.at("evaluation_tolerance").get<double>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, MergedNet, ::testing::Values("adapted.pt2"), [](const auto&) { return std::string("adapted"); });
 
 }  // namespace
 }  // namespace reprise

@@ -128,6 +128,13 @@ Shape shape_under(const Tensor& in, const WindowAttribute& window, uint32_t chan
   return {in.shape[0], outputs(window.rows(), in.shape[1]), outputs(window.columns(), in.shape[2]), channels};
 }
 
+// Up to where PyTorch draws a Conv2d's parameters: 1/sqrt(fan in).
+float reach_under(const Tensor& in, const WindowAttribute& window) {
+  const float fan_in = static_cast<float>(in.shape[3]) / static_cast<float>(window.groups) *
+                       static_cast<float>(uint32_t{window.kernel_h} * window.kernel_w);
+  return 1.0f / std::sqrt(fan_in);
+}
+
 }  // namespace
 
 std::array<uint32_t, kMaxRank> padded_shape(const Shape& shape) {
@@ -201,6 +208,18 @@ Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
 }
 
 ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias) {
+  // torchvision: kaiming_normal_(mode="fan_out", nonlinearity="relu").
+  const float fan_out = static_cast<float>(out_channels) * window.kernel_h * window.kernel_w;
+  const Draw drawn =
+      bias ? Draw{InitKind::kUniform, reach_under(tensor(x), window)} : Draw{InitKind::kNormal, std::sqrt(2.0f / fan_out)};
+  const ValueId y = plain_conv(x, name, out_channels, window, bias, drawn);
+  const AdapterForm form = adapters ? adapters(name) : AdapterForm();
+  const bool is_point = window.kernel_h == 1 && window.kernel_w == 1;
+  return form.rank == 0 || window.groups > 1 || !(is_point || form.is_named) ? y : adapted_conv(x, y, name, window, form);
+}
+
+ValueId Graph::plain_conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias,
+                          Draw drawn) {
   const NodeRules rules(*this, Op::kConv, name);
   const Tensor in = rules.image(x);
   rules.require_window(in, window);
@@ -209,20 +228,28 @@ ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, W
   rules.require(channels % groups == 0 && out_channels % groups == 0,
                 "has " + std::to_string(groups) + " groups; they must divide the " + std::to_string(channels) + " channels of x and the " +
                     std::to_string(out_channels) + " output channels");
-  const uint32_t taps = uint32_t{window.kernel_h} * window.kernel_w;
-  const float bound = 1.0f / std::sqrt(static_cast<float>(channels / groups) * static_cast<float>(taps));
-  // torchvision: kaiming_normal_(mode="fan_out", nonlinearity="relu").
-  const float fan_out = static_cast<float>(out_channels) * window.kernel_h * window.kernel_w;
-  const Shape shape = {out_channels, window.kernel_h, window.kernel_w, channels / groups};
-  const ValueId weight = bias ? parameter(name + ".weight", shape, InitKind::kUniform, bound)
-                              : parameter(name + ".weight", shape, InitKind::kNormal, std::sqrt(2.0f / fan_out));
-  const ValueId b = bias ? parameter(name + ".bias", {out_channels}, InitKind::kUniform, bound) : kNoValue;
+  const ValueId weight =
+      parameter(name + ".weight", {out_channels, window.kernel_h, window.kernel_w, channels / groups}, drawn.kind, drawn.scale);
+  const ValueId b = bias ? parameter(name + ".bias", {out_channels}, InitKind::kUniform, reach_under(in, window)) : kNoValue;
   const ValueId y = add_value(name, ValueKind::kActivation, shape_under(in, window, out_channels));
   Node& n = node(Op::kConv, name, {x});
   n.attribute = attributes.intern(window);
   n.outputs = {y};
   n.parameters = {weight, b};
   return y;
+}
+
+ValueId Graph::adapted_conv(ValueId x, ValueId y, const std::string& name, WindowAttribute window, const AdapterForm& form) {
+  NodeRules(*this, Op::kConv, name)
+      .require(!form.dora, "has no DoRA, which is for linear layers; name those alone in lora.targets");
+  const ValueId read = form.dropout > 0 ? dropout(x, name + ".lora_dropout", form.dropout) : x;
+  const ValueId down =
+      plain_conv(read, name + ".lora_A", form.rank, window, false, {InitKind::kUniform, reach_under(tensor(x), window)});
+  const UnaryAttribute scale = {static_cast<uint32_t>(UnaryFunction::kScale), form.scale};
+  const ValueId scaled = form.scale == 1 ? down : unary(down, name + ".lora_scale", scale);
+  const ValueId up =
+      plain_conv(scaled, name + ".lora_B", tensor(y).shape[3], WindowAttribute{1, 1, 1, 0}, false, {InitKind::kConstant, 0.0f});
+  return add(y, up, name + ".adapted");
 }
 
 ValueId Graph::conv_transpose(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, uint32_t more_h, uint32_t more_w,

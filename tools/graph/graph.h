@@ -133,11 +133,12 @@ inline bool same_dimensions(const Tensor& a, const Tensor& b) { return a.rank ==
 // A tensor of more elements is refused: up to there every product of bytes stays below 2^64.
 constexpr double kMostElements = 1099511627776.0;  // 2^40
 
-// A low-rank adapter (Hu et al. 2021) of a linear layer.
+// A low-rank adapter (Hu et al. 2021) of a linear layer or a convolution.
 struct AdapterForm {
   uint32_t rank = 0;             // 0: the layer has none
   float scale = 1, dropout = 0;  // dropout: of what the adapter reads
   bool dora = false;             // the length of each row of the adapted weight is trained, too (lib/ops/dora.h); then without dropout
+  bool is_named = false;         // the layer was named; else all layers are asked for, of convolutions those whose kernel has one place
 };
 // Of a layer's name: its adapter.
 using AdapterChoice = std::function<AdapterForm(const std::string& layer)>;
@@ -155,7 +156,7 @@ class Graph {
   std::vector<ValueId> boundaries;  // where the model may be cut: outputs of links, in order; not the loss
   AttributeTables attributes;
   ValueId input = kNoValue, labels = kNoValue, scalars = kNoValue;
-  AdapterChoice adapters;  // of the linear layers that are made from now on; none: they get none
+  AdapterChoice adapters;  // of the linear layers and convolutions that are made from now on; none: they get none
   ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
   ValueId pairs = kNoValue;    // where pairs of answers are judged and not each label: [P,8] f64, that the host fills
@@ -173,7 +174,8 @@ class Graph {
   // without sense, a value that is not there, a second parameter of one name) throws a UserError whose line names the node, its op and
   // what would be right, so that a graph may come from elsewhere than our models.
   // With `bias` the parameters are drawn as PyTorch draws a Conv2d's, uniform up to 1/sqrt(fan in); without one the weight as torchvision's ResNet
-  // draws it, normal by the fan out.
+  // draws it, normal by the fan out. Where `adapters` gives it a rank, and it has one group, its adapter is added: the convolutions
+  // "NAME.lora_A.weight" [rank,R,S,channels], with the same window, and "NAME.lora_B.weight" [out_channels,1,1,rank], as Hugging Face's PEFT has it.
   ValueId conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias = false);
   // Transposed: x is what a convolution with `window` of the output would write, and the weight is that convolution's, [channels of x,R,S,
   // out_channels / groups]. `more_h`, `more_w`: rows and columns of the output beyond the smallest that has so many places, of which a stride
@@ -271,6 +273,12 @@ class Graph {
   template <typename Attribute>
   void judge(Op op, ValueId x, const std::string& name, const Attribute& loss, ValueId weights, uint64_t labels, const std::vector<DType>& stored);
   ValueId drop(ValueId x, const std::string& name, float probability, bool whole_samples);
+  struct Draw {
+    InitKind kind;
+    float scale;
+  };
+  ValueId plain_conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias, Draw weight);
+  ValueId adapted_conv(ValueId x, ValueId y, const std::string& name, WindowAttribute window, const AdapterForm& form);
   ValueId gated(Op op, ValueId gate, ValueId up, const std::string& name);
   DType stored_;
   uint32_t next_stream_ = 1;

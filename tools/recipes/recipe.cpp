@@ -219,7 +219,6 @@ namespace {
 
 void check_lora(const Recipe& recipe, const RecipeRules& rules) {
   if (!recipe.lora) return;
-  rules.require(describe_model(recipe.model).input == ModelDescription::Input::kTokens, "lora", "is for language models; leave it out");
   rules.require(recipe.freeze.empty(), "freeze", "leave it out: \"lora\" freezes all of the model's own parameters");
 }
 

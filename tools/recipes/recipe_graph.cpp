@@ -28,7 +28,11 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
 
 AdapterForm adapter_of(const LoraSettings& lora, const std::string& layer) {
   if (!lora.targets_layer(layer) || lora.saves_module(layer)) return {};
-  return {.rank = static_cast<uint32_t>(lora.rank_of(layer)), .scale = static_cast<float>(lora.scale_of(layer)), .dropout = static_cast<float>(lora.dropout), .dora = lora.dora};
+  return {.rank = static_cast<uint32_t>(lora.rank_of(layer)),
+          .scale = static_cast<float>(lora.scale_of(layer)),
+          .dropout = static_cast<float>(lora.dropout),
+          .dora = lora.dora,
+          .is_named = !lora.targets.empty()};
 }
 
 // The modules that a parameter is of: a table that is the head, too, is of both.
@@ -56,11 +60,18 @@ std::string last_parts(const std::vector<std::string>& names) {
   return quoted_list({parts.begin(), parts.end()});
 }
 
-std::vector<std::string> linear_layers(const Graph& graph, bool with_adapter) {
+// Those that may have an adapter, or that have one: linear layers, and convolutions of one group.
+std::vector<std::string> layers_for_adapters(const Graph& graph, bool with_adapter) {
+  std::set<std::string> adapters;
+  for (const Value& value : graph.values) {
+    if (is_adapter(value.name)) adapters.insert(value.name);
+  }
   std::vector<std::string> layers;
   for (const Node& node : graph.nodes) {
-    const bool is_half = node.name.ends_with(".lora_A");
-    if (node.op == Op::kLinear && !is_half && (!with_adapter || node.low_rank != kNoNode)) layers.push_back(node.name);
+    const bool may_have =
+        node.op == Op::kLinear || (node.op == Op::kConv && graph.attributes.of<WindowAttribute>()[node.attribute].groups == 1);
+    const bool is_half = node.name.ends_with(".lora_A") || node.name.ends_with(".lora_B");
+    if (may_have && !is_half && (!with_adapter || adapters.count(node.name + ".lora_A.weight") > 0)) layers.push_back(node.name);
   }
   return layers;
 }
@@ -88,17 +99,28 @@ void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
   for_each_module(graph, [&](const std::string& module, ValueId v) { graph.values[v].trainable |= lora.saves_module(module); });
 }
 
+// A layer that was drawn anew beside a net's weights, and stayed so, would make all else learn to suit it.
+void require_new_layers_train(const Graph& graph, const RecipeRules& rules, const Recipe& recipe) {
+  for (const Value& value : graph.values) {
+    const bool is_new = std::any_of(recipe.init.skip.begin(), recipe.init.skip.end(),
+                                    [&](const std::string& pattern) { return matches_pattern(pattern, value.name); });
+    rules.require(value.kind != ValueKind::kParameter || value.trainable || !is_new, "lora.modules_to_save",
+                  "must name \"" + value.name.substr(0, value.name.rfind('.')) + "\", which init.skip draws anew");
+  }
+}
+
 bool any_matches(const std::string& pattern, const std::vector<std::string>& names) {
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) { return matches_end(pattern, name); });
 }
 
 // Patterns that match nothing. Those of ranks and alphas are of layers with an adapter.
 void check_patterns(const Graph& graph, const RecipeRules& rules, const LoraSettings& lora) {
-  const std::vector<std::string> layers = linear_layers(graph, false), adapted = linear_layers(graph, true);
+  const std::vector<std::string> layers = layers_for_adapters(graph, false), adapted = layers_for_adapters(graph, true);
   rules.require(!adapted.empty() || !lora.targets.empty(), "lora.modules_to_save", "leaves no layer an adapter; name fewer modules, or train the model without \"lora\"");
   for (size_t n = 0; n < lora.targets.size(); ++n) {
     const std::string field = "lora.targets[" + std::to_string(n) + "]", quoted = "\"" + lora.targets[n] + "\"";
-    rules.require(any_matches(lora.targets[n], layers), field, quoted + " is no linear layer of the model, which has " + last_parts(layers));
+    rules.require(any_matches(lora.targets[n], layers), field,
+                  quoted + " is no linear layer or convolution of one group of the model, which has " + last_parts(layers));
     rules.require(any_matches(lora.targets[n], adapted), field, quoted + " is trained whole by lora.modules_to_save; name it in one of the two");
   }
   const auto check_map = [&](const auto& map, const std::string& key) {
@@ -132,6 +154,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   if (recipe.lora) {
     freeze_all_but_adapters(graph, *recipe.lora);
     check_patterns(graph, rules, *recipe.lora);
+    if (describe_model(recipe.model).input != ModelDescription::Input::kTokens) require_new_layers_train(graph, rules, recipe);
   }
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);

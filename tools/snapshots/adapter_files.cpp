@@ -84,6 +84,7 @@ Adapter open_llama_cpps(const Recipe& recipe, const std::string& path, std::stri
 Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> weights) {
   Adapter adapter = find_adapter(std::move(weights), *recipe.lora, describe_model(recipe.model).input_major);
   adapter.is_tied = is_tied(recipe);
+  adapter.is_of_language = describe_model(recipe.model).input == ModelDescription::Input::kTokens;
   return adapter;
 }
 

@@ -195,6 +195,9 @@ void export_adapter(const Snapshot& snapshot, const ExportRequest& request, Expo
 
 void export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
+  if (!adapter.is_of_language)
+    throw UserError(snapshot.recipe.name +
+                    ": model: --adapter-gguf is for language models, which llama.cpp runs; export --adapter");
   const std::string architecture = gguf_architecture_of(snapshot.config.at("model_type"));
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
   FoldedScales folded;

@@ -1,7 +1,9 @@
 // See adapter.h.
 #include "tools/weights/adapter.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -18,12 +20,15 @@ constexpr std::string_view kDown = ".lora_A.weight", kUp = ".lora_B.weight", kMa
 bool is_float_weight(const StoredWeight& weight) { return weight.exact == DType::kF32 || weight.exact == DType::kBf16; }
 std::string stored_form(const StoredWeight& weight) { return weight.type + " " + nlohmann::json(weight.shape).dump(); }
 
-// The shape [rows, columns] of a matrix of floats.
+// The shape [rows, columns] of a matrix of floats; of a convolution's weight what follows the rows counts as columns.
 std::vector<uint64_t> matrix_shape(const WeightSource& weights, const std::string& name) {
   const StoredWeight* weight = weights.find(name);
   if (weight == nullptr) refuse_adapter_tensor(weights, name, "missing; an adapter has both matrices of a layer");
-  if (!is_float_weight(*weight) || weight->shape.size() != 2) refuse_adapter_tensor(weights, name, "is " + stored_form(*weight) + ", must be a matrix of F32, F16 or BF16");
-  return weight->shape;
+  const std::vector<uint64_t>& shape = weight->shape;
+  if (!is_float_weight(*weight) || (shape.size() != 2 && shape.size() != 4))
+    refuse_adapter_tensor(weights, name,
+                          "is " + stored_form(*weight) + ", must be a matrix, or a convolution's weight, of F32, F16 or BF16");
+  return {shape[0], std::accumulate(shape.begin() + 1, shape.end(), uint64_t{1}, std::multiplies<>())};
 }
 
 void require_magnitudes(const WeightSource& weights, const AdapterLayer& layer) {
@@ -59,7 +64,7 @@ std::vector<std::string> adapted_layers(const WeightSource& weights) {
 }
 
 Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSettings& settings, bool fan_in_fan_out) {
-  Adapter adapter = {settings, fan_in_fan_out, weights, {}, {}, false};
+  Adapter adapter = {settings, fan_in_fan_out, weights, {}, {}};
   for (const std::string& name : weights->names()) {
     if (!is_adapter_tensor(name)) {
       adapter.saved.push_back(name);
@@ -73,7 +78,10 @@ Adapter find_adapter(std::shared_ptr<const WeightSource> weights, const LoraSett
       throw UserError(weights->path() + ": tensor " + json_shown(name) + ": the layer's matrices are " + nlohmann::json(down).dump() + " and " +
                       nlohmann::json(up).dump() + ", which is not rank " + std::to_string(rank));
     }
-    if (name.ends_with(kDown)) adapter.layers.push_back({named.name, down[1], up[0], rank});
+    if (!name.ends_with(kDown)) continue;
+    adapter.layers.push_back({named.name, down[1], up[0], rank});
+    const std::vector<uint64_t>& shape = weights->find(name)->shape;
+    if (shape.size() == 4) adapter.layers.back().window.assign(shape.begin() + 1, shape.end());
   }
   if (adapter.layers.empty()) throw UserError(weights->path() + ": has no adapter: no tensor is named *.lora_A.weight");
   require_dora_of(*weights, adapter);

@@ -15,8 +15,9 @@ namespace reprise {
 struct AdapterLayer {
   std::string name;  // the layer's, without ".weight"
   uint64_t in = 0, out = 0, rank = 0;
-  std::string down() const { return name + ".lora_A.weight"; }  // [r, in]
-  std::string up() const { return name + ".lora_B.weight"; }    // [out, r]
+  std::vector<uint64_t> window = {};  // of a convolution: channels and kernel, whose product `in` is
+  std::string down() const { return name + ".lora_A.weight"; }  // [r, in], or [r, channels, kernel]
+  std::string up() const { return name + ".lora_B.weight"; }    // [out, r], or [out, r, 1, 1]
   std::string magnitude() const { return name + ".lora_magnitude_vector"; }  // [out], of DoRA
 };
 
@@ -27,6 +28,7 @@ struct Adapter {
   std::vector<AdapterLayer> layers;             // by name
   std::vector<std::string> saved;               // names of tensors that were trained whole: modules_to_save
   bool is_tied = false;                         // the model's head is its embeddings, which may be among `saved`
+  bool is_of_language = true;                   // the model is a language model
 };
 
 // Every layer of which the weights have matrices "NAME.lora_A.weight" and "NAME.lora_B.weight"; their other tensors are saved ones.

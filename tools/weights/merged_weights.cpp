@@ -68,10 +68,14 @@ class MergedWeights : public WeightSource {
     StoredWeight weight;
   };
 
+  uint64_t columns_of(const Merged& merged) const { return adapter_.fan_in_fan_out ? merged.layer->out : merged.layer->in; }
+
   void add(const AdapterLayer& layer) {
     const std::string there = stored_name(*base_, layer.name + ".weight");
     const StoredWeight* weight = base_->find(there);
-    const std::vector<uint64_t> shape = adapter_.fan_in_fan_out ? std::vector<uint64_t>{layer.in, layer.out} : std::vector<uint64_t>{layer.out, layer.in};
+    std::vector<uint64_t> shape = {layer.out, layer.in};
+    if (adapter_.fan_in_fan_out) std::swap(shape[0], shape[1]);
+    if (!layer.window.empty()) shape = {layer.out}, shape.insert(shape.end(), layer.window.begin(), layer.window.end());
     const auto refuse = [&](const std::string& reason) {
       throw UserError(adapter_.weights->path() + ": the adapter of " + json_shown(layer.name) + " is of another model: " + base_->path() + " " + reason);
     };
@@ -95,7 +99,7 @@ class MergedWeights : public WeightSource {
     hold(merged);
     read_sum(merged, first, count, to);
     if (factors_.empty()) return;
-    for_each_row_piece(first, count, merged.weight.shape[1], [&](uint64_t row, uint64_t at, uint64_t element, uint64_t size) {
+    for_each_row_piece(first, count, columns_of(merged), [&](uint64_t row, uint64_t at, uint64_t element, uint64_t size) {
       for (uint64_t c = 0; c < size; ++c) to[element - first + c] *= factors_[adapter_.fan_in_fan_out ? at + c : row];
     });
   }
@@ -103,7 +107,7 @@ class MergedWeights : public WeightSource {
   // Without DoRA's factors.
   void read_sum(const Merged& merged, uint64_t first, uint64_t count, float* to) const {
     base_->read(merged.there, first, count, to);
-    const uint64_t columns = merged.weight.shape[1], rank = merged.layer->rank;
+    const uint64_t columns = columns_of(merged), rank = merged.layer->rank;
     for_each_row_piece(first, count, columns, [&](uint64_t row, uint64_t at, uint64_t element, uint64_t size) {
       for (uint64_t r = 0; r < rank; ++r) {
         const float factor = product_.left[row * rank + r];
@@ -115,7 +119,7 @@ class MergedWeights : public WeightSource {
 
   // By output: its magnitude / the length of its row.
   std::vector<float> dora_factors(const Merged& merged) const {
-    const uint64_t rows = merged.weight.shape[0], columns = merged.weight.shape[1];
+    const uint64_t rows = merged.weight.shape[0], columns = columns_of(merged);
     std::vector<double> squares(merged.layer->out);
     std::vector<float> line(columns);
     for (uint64_t row = 0; row < rows; ++row) {

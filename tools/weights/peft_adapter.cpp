@@ -141,13 +141,15 @@ void read_patterns(const JsonFields& fields, const std::string& text, const Weig
   set_patterns(settings, std::move(layers));
 }
 
-// The names by which PEFT finds the layers, which knows no * and ?: those of the recipe, all layers' whole names, or the last parts of all.
+// The names by which PEFT finds the layers, which knows no * and ?: of a language model those of the recipe, or the last parts of all layers' names;
+// else whole names.
 std::vector<std::string> target_modules(const Adapter& adapter) {
   const std::vector<std::string>& targets = adapter.settings.targets;
   const auto is_name = [](const std::string& target) { return target.find_first_of("*?[\\") == std::string::npos; };
-  if (!targets.empty() && std::all_of(targets.begin(), targets.end(), is_name)) return targets;
+  // The end of a name in a net is often a number, and that of other layers, too.
+  if (adapter.is_of_language && !targets.empty() && std::all_of(targets.begin(), targets.end(), is_name)) return targets;
   std::set<std::string> parts;
-  if (!targets.empty()) {
+  if (!targets.empty() || !adapter.is_of_language) {
     for (const AdapterLayer& layer : adapter.layers) parts.insert(layer.name);
     return {parts.begin(), parts.end()};
   }
@@ -217,7 +219,7 @@ std::map<std::string, std::string> saved_names(const Adapter& adapter) {
 ordered_json adapter_config(const Adapter& adapter, const std::string& base, const std::map<std::string, std::string>& saved) {
   const LoraSettings settings = settings_by_names(adapter);
   ordered_json config = {{"alpha_pattern", longest_first(settings.alpha_pattern)},
-                         {"base_model_name_or_path", base},
+                         {"base_model_name_or_path", adapter.is_of_language ? ordered_json(base) : ordered_json()},
                          {"bias", "none"},
                          {"fan_in_fan_out", adapter.fan_in_fan_out},
                          {"inference_mode", true},
@@ -227,7 +229,7 @@ ordered_json adapter_config(const Adapter& adapter, const std::string& base, con
                          {"r", settings.r},
                          {"rank_pattern", longest_first(settings.rank_pattern)},
                          {"target_modules", target_modules(adapter)},
-                         {"task_type", "CAUSAL_LM"},
+                         {"task_type", adapter.is_of_language ? ordered_json("CAUSAL_LM") : ordered_json()},
                          {"use_dora", settings.dora},
                          {"use_rslora", settings.rslora}};
   if (saved.empty()) return config;
@@ -259,8 +261,8 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
   writer.add_metadata("format", "pt");
   writer.add_metadata(kWriterKey, kWriter);
   for (const AdapterLayer& layer : adapter.layers) {
-    writer.declare(kPrefix + layer.down(), StoredType::kF32, {layer.rank, layer.in});
-    writer.declare(kPrefix + layer.up(), StoredType::kF32, {layer.out, layer.rank});
+    for (const std::string& name : {layer.down(), layer.up()})
+      writer.declare(kPrefix + name, StoredType::kF32, adapter.weights->find(name)->shape);
     if (adapter.settings.dora) writer.declare(kPrefix + layer.magnitude(), StoredType::kF32, {layer.out});
   }
   for (const auto& [name, ours] : saved) writer.declare(kPrefix + name, StoredType::kF32, adapter.weights->find(ours)->shape);
