@@ -202,7 +202,7 @@ TEST_F(CommandLine, ATableOfModelsSaysWhyOneIsNotThere) {
   EXPECT_NE(result.err.find(broken), std::string::npos) << result.err;
   const json models = json::parse(result.out).at("models");
   ASSERT_EQ(models.size(), 4u);
-  const char* reasons[] = {"broken.gguf: must be a model", nullptr, "nosuch: cannot be opened", "lora: is for language models"};
+  const char* reasons[] = {"broken.gguf: must be a model", nullptr, "nosuch: cannot be opened", "is no linear layer or convolution"};
   for (size_t m = 0; m < models.size(); ++m) {
     EXPECT_EQ(models[m].at("storage").empty(), reasons[m] != nullptr) << models[m];
     EXPECT_NE(models[m].at("reason").dump().find(reasons[m] != nullptr ? reasons[m] : "null"), std::string::npos) << models[m];
