@@ -215,6 +215,39 @@ TEST(Net, HasAdaptersBesideItsLayers) {
       {"lora.modules_to_save", "\"head\"", "init.skip"});
 }
 
+// One tensor, which no layer's adapter changes for the others.
+TEST(Net, SharesTheTiedParametersOfItsNodes) {
+  const json model = {{"family", "net"},
+                      {"image", {8, 8, 8}},
+                      {"tied", {{"b.weight", "a.weight"}, {"m.running_var", "n.running_var"}}},
+                      {"nodes", json::parse(R"([
+      {"op": "conv", "name": "a", "channels": 8, "kernel": 1}, {"op": "batch_norm", "name": "n"}, {"op": "conv", "name": "b", "channels": 8, "kernel": 1, "bias": true},
+      {"op": "batch_norm", "name": "m"}, {"op": "global_pool", "name": "pool"}, {"op": "linear", "name": "fc", "features": 8}, {"op": "loss_head", "name": "head", "classes": 3}])")}};
+  const Recipe recipe = recipe_of(model);
+  EXPECT_EQ(recipe_of(model_json(recipe.model)), recipe);
+  std::map<std::string, size_t> readers;
+  const Graph graph = build_model(recipe, {"net.json"});
+  for (const Node& node : graph.nodes) {
+    for (const std::vector<ValueId>* read : {&node.parameters, &node.buffers}) {
+      for (const ValueId v : *read) readers[v == kNoValue ? "" : graph.values[v].name] += 1;
+    }
+  }
+  EXPECT_EQ(readers["a.weight"], 2u);
+  EXPECT_EQ(readers["n.running_var"], 2u);
+  EXPECT_EQ(readers.count("b.weight") + readers.count("m.running_var"), 0u);
+  EXPECT_EQ(readers["b.bias"] + readers["m.running_mean"], 2u);
+  const auto adapters = [&](const json& targets) {
+    std::vector<std::string> names;
+    for (const Value& value :
+         build_model(recipe_of(model, "/", {{"lora", {{"r", 2}, {"targets", targets}}}}), {"net.json"}).values) {
+      if (is_adapter(value.name)) names.push_back(value.name);
+    }
+    return names;
+  };
+  EXPECT_EQ(adapters("all-linear"), (std::vector<std::string>{"fc.lora_A.weight", "fc.lora_B.weight"}));
+  expect_user_error([&] { adapters({"b"}); }, {"b: shares its weight"});
+}
+
 TEST(Net, RefusesWhatIsWrongByNode) {
   struct Wrong {
     const char *patch, *first, *second = "", *third = "";
@@ -223,7 +256,8 @@ TEST(Net, RefusesWhatIsWrongByNode) {
       {R"([{"op": "replace", "path": "/nodes/0/op", "value": "conv3d"}])", "model.nodes[0].op", "conv3d", "\"conv\""},
       {R"([{"op": "remove", "path": "/nodes/0/channels"}])", "model.nodes[0].channels"},
       {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 2.5}])", "model.nodes[0].kernel", "integer"},
-      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": [3, 3, 3]}])", "model.nodes[0].kernel", "has 3 numbers", "1 or 2"},
+      {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": [3, 3, 3]}])", "model.nodes[0].kernel", "has 3 numbers",
+       "1 or 2"},
       {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": [3, 0]}])", "model.nodes[0].kernel", "from 1"},
       {R"([{"op": "add", "path": "/nodes/0/sharp", "value": 2}])", "model.nodes[0].sharp", "unknown"},
       {R"([{"op": "replace", "path": "/nodes/1/name", "value": "conv1"}])", "model.nodes[1].name", "conv1"},
@@ -233,13 +267,20 @@ TEST(Net, RefusesWhatIsWrongByNode) {
       {R"([{"op": "add", "path": "/nodes/2/inputs", "value": ["conv1"]}])", "model.nodes", "bn1", "nothing reads"},
       {R"([{"op": "replace", "path": "/nodes/0/kernel", "value": 99}])", "model.nodes", "conv1", "at most"},
       {R"([{"op": "replace", "path": "/nodes/0/op", "value": "global_pool"}, {"op": "remove", "path": "/nodes/0/channels"},
-           {"op": "remove", "path": "/nodes/0/kernel"}, {"op": "remove", "path": "/nodes/0/pad"}])", "model.nodes", "bn1"},
+           {"op": "remove", "path": "/nodes/0/kernel"}, {"op": "remove", "path": "/nodes/0/pad"}])",
+       "model.nodes", "bn1"},
       {R"([{"op": "remove", "path": "/nodes/4"}])", "model.nodes", "must end", "loss_head"},
       {R"([{"op": "replace", "path": "/nodes", "value": []}])", "model.nodes", "must end"},
       {R"([{"op": "replace", "path": "/nodes", "value": 7}])", "model.nodes"},
       {R"([{"op": "replace", "path": "/nodes/4/bias", "value": 1}])", "model.nodes[4].bias", "true or false"},
       {R"([{"op": "replace", "path": "/image", "value": [28, 28]}])", "model.image", "[height, width, channels]"},
       {R"([{"op": "add", "path": "/graph", "value": "net.json"}])", "model.graph"},
+      {R"([{"op": "add", "path": "/tied", "value": ["fc.weight"]}])", "model.tied", "each with that of another"},
+      {R"([{"op": "add", "path": "/tied", "value": {"fc.weight": 1}}])", "model.tied.fc.weight", "name of a parameter"},
+      {R"([{"op": "add", "path": "/tied", "value": {"fc.weights": "conv1.weight"}}])", "fc.weights", "is no parameter of a node"},
+      {R"([{"op": "add", "path": "/tied", "value": {"fc.bias": "fc.bias"}}])", "fc.bias", "no node before it has"},
+      {R"([{"op": "add", "path": "/tied", "value": {"fc.weight": "conv1.weight"}}])", "fc.weight", "[8,3,3,1]",
+       "must be of [10,8]"},
   };
   const json right = json::parse(R"({"family": "net", "image": [28, 28, 1], "nodes": [{"op": "conv", "name": "conv1", "channels": 8, "kernel": 3, "pad": 1},
       {"op": "batch_norm", "name": "bn1"}, {"op": "relu", "name": "relu1"}, {"op": "global_pool", "name": "avgpool"},

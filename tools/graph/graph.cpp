@@ -172,7 +172,34 @@ ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& s
   return static_cast<ValueId>(values.size() - 1);
 }
 
+ValueId Graph::tied(const std::string& name, ValueKind kind, const Shape& shape) {
+  const auto entry = tied_.find(name);
+  if (entry == tied_.end()) return kNoValue;
+  const auto is_other = [&](const Value& value) { return value.kind == kind && value.name == entry->second; };
+  const auto found = std::find_if(values.begin(), values.end(), is_other);
+  const auto refuse = [&](const std::string& why) { throw UserError(name + ": is tied to \"" + entry->second + "\", " + why); };
+  if (found == values.end()) refuse("which no node before it has");
+  if (shape_of(found->tensor) != shape)
+    refuse("which is of " + shape_text(shape_of(found->tensor)) + "; must be of " + shape_text(shape));
+  used_ties_.insert(name);
+  return static_cast<ValueId>(found - values.begin());
+}
+
+void Graph::require_tied() const {
+  for (const auto& [name, other] : tied_) {
+    if (used_ties_.count(name) == 0) throw UserError(name + ": is tied to \"" + other + "\", and is no parameter of a node");
+  }
+}
+
+ValueId Graph::buffer(const std::string& name, const Shape& shape, float constant) {
+  if (const ValueId other = tied(name, ValueKind::kBuffer, shape); other != kNoValue) return other;
+  const ValueId v = add_value(name, ValueKind::kBuffer, shape);
+  values[v].init_scale = constant;
+  return v;
+}
+
 ValueId Graph::parameter(const std::string& name, const Shape& shape, InitKind init, float scale) {
+  if (const ValueId other = tied(name, ValueKind::kParameter, shape); other != kNoValue) return other;
   const ValueId v = add_value(name, ValueKind::kParameter, shape);
   values[v].trainable = true;
   values[v].init = init;
@@ -207,13 +234,24 @@ Node& Graph::node(Op op, const std::string& name, std::vector<ValueId> inputs) {
   return nodes.back();
 }
 
+AdapterForm Graph::adapter_of(const std::string& layer) const {
+  const AdapterForm form = adapters ? adapters(layer) : AdapterForm();
+  const std::string weight = layer + ".weight";
+  const bool is_shared =
+      std::any_of(tied_.begin(), tied_.end(), [&](const auto& pair) { return pair.first == weight || pair.second == weight; });
+  if (form.rank == 0 || !is_shared) return form;
+  if (form.is_named)
+    throw UserError(layer + ": shares its weight with another layer; an adapter must be of a layer with a weight of its own");
+  return {};
+}
+
 ValueId Graph::conv(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, bool bias) {
   // torchvision: kaiming_normal_(mode="fan_out", nonlinearity="relu").
   const float fan_out = static_cast<float>(out_channels) * window.kernel_h * window.kernel_w;
   const Draw drawn =
       bias ? Draw{InitKind::kUniform, reach_under(tensor(x), window)} : Draw{InitKind::kNormal, std::sqrt(2.0f / fan_out)};
   const ValueId y = plain_conv(x, name, out_channels, window, bias, drawn);
-  const AdapterForm form = adapters ? adapters(name) : AdapterForm();
+  const AdapterForm form = adapter_of(name);
   const bool is_point = window.kernel_h == 1 && window.kernel_w == 1;
   return form.rank == 0 || window.groups > 1 || !(is_point || form.is_named) ? y : adapted_conv(x, y, name, window, form);
 }
@@ -291,9 +329,8 @@ ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, flo
   rules.require_sense(norm);
   const ValueId gamma = parameter(name + ".weight", {channels}, InitKind::kConstant, 1.0f);
   const ValueId beta = parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f);
-  const ValueId running_mean = add_value(name + ".running_mean", ValueKind::kBuffer, {channels});
-  const ValueId running_var = add_value(name + ".running_var", ValueKind::kBuffer, {channels});
-  values[running_var].init_scale = 1.0f;
+  const ValueId running_mean = buffer(name + ".running_mean", {channels}, 0.0f);
+  const ValueId running_var = buffer(name + ".running_var", {channels}, 1.0f);
   const ValueId batches = add_value(name + ".num_batches_tracked", ValueKind::kBuffer, {}, DType::kI64);
   const ValueId y = add_value(name, ValueKind::kActivation, {in.shape[0], in.shape[1], in.shape[2], channels});
   const ValueId mean = add_value(name + ".mean", ValueKind::kSmall, {channels});
@@ -457,7 +494,7 @@ ValueId Graph::global_pool(ValueId x, const std::string& name, ValueId document_
 }
 
 ValueId Graph::linear(ValueId x, const std::string& name, uint32_t out_features, bool input_major, bool bias, float init_std) {
-  const AdapterForm form = adapters ? adapters(name) : AdapterForm();
+  const AdapterForm form = adapter_of(name);
   if (form.rank == 0) return linear(x, name, out_features, input_major, bias, init_std, kNoValue, kNoValue);
   const ValueId read = form.dropout > 0 ? dropout(x, name + ".lora_dropout", form.dropout) : x;
   const ValueId hidden = low_rank(read, name, form.rank, form.scale);

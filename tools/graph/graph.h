@@ -167,6 +167,10 @@ class Graph {
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape);  // f32, or as `stored` says
   ValueId add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype);
   ValueId parameter(const std::string& name, const Shape& shape, InitKind init, float scale);
+  // The parameter or buffer `name` of a node that is made from now on is the one called `other`, of the same shape, of a node before it. Layers that
+  // share a weight get no adapter: one could not be merged without changing the others.
+  void tie(const std::string& name, const std::string& other) { tied_[name] = other; }
+  void require_tied() const;                                           // throws UserError where no node has made one of these
   ValueId table(const std::string& name, std::vector<float> numbers);  // a vector of the plan's own
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
@@ -266,6 +270,9 @@ class Graph {
 
  private:
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
+  ValueId buffer(const std::string& name, const Shape& shape, float constant);
+  ValueId tied(const std::string& name, ValueKind kind, const Shape& shape);  // kNoValue where it is one of its own
+  AdapterForm adapter_of(const std::string& layer) const;                     // of rank 0 where it gets none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);
@@ -283,6 +290,8 @@ class Graph {
   DType stored_;
   uint32_t next_stream_ = 1;
   std::set<std::string> state_names_;  // of parameters, buffers and tables
+  std::map<std::string, std::string> tied_;
+  std::set<std::string> used_ties_;
   std::map<ValueId, Node> leaves_;     // what learned() answered, and its node as the latest reader has it; before the first one without an output
 };
 

@@ -387,6 +387,21 @@ void read_text(const JsonFields& text, NetModel& model) {
   text.read("pad", model.pad, 0, kMostCount, {"The token that stands behind the end of a text"});
 }
 
+void read_tied(const JsonFields& fields, NetModel& model) {
+  fields.note(
+      "tied", [] { return object_form(); }, [] { return json::object(); },
+      {"Parameters that are those of a node before, whose gradients are added up: {\"fc2.weight\": \"fc1.weight\"}"});
+  if (!fields.has("tied")) return;
+  const json& tied = fields.at("tied");
+  if (!tied.is_object())
+    fields.refuse("tied", "must be names of parameters, each with that of another's, not " + json_shown(tied));
+  for (const auto& [name, other] : tied.items()) {
+    if (!other.is_string())
+      fields.refuse("tied." + name, "must be the name of a parameter of a node before, not " + json_shown(other));
+    model.tied[name] = other.get<std::string>();
+  }
+}
+
 // What the loss reads of a sample; {} where the nodes make no graph, of which check() says why.
 std::vector<uint32_t> output_of(const NetModel& model) {
   if (model.nodes.back().op == kHead) return {};
@@ -404,7 +419,7 @@ std::vector<uint32_t> output_of(const NetModel& model) {
 }  // namespace
 
 NetModel NetModel::read(const JsonFields& fields) {
-  fields.allow_only({"family", "image", "text", "nodes"});
+  fields.allow_only({"family", "image", "text", "nodes", "tied"});
   NetModel model;
   if (fields.has("text")) {
     if (fields.has("image")) fields.refuse("text", "cannot go with \"image\": a net reads one of them");
@@ -427,6 +442,7 @@ NetModel NetModel::read(const JsonFields& fields) {
     before.names.insert(before.last);
   }
   check_use(fields, model);
+  read_tied(fields, model);
   model.output = output_of(model);
   return model;
 }
@@ -468,8 +484,11 @@ json NetModel::write() const {
     }
     list.push_back(std::move(value));
   }
-  if (reads_texts()) return {{"text", {{"length", text_length}, {"pad", pad}}}, {"nodes", list}};
-  return {{"image", {image_height, image_width, image_channels}}, {"nodes", list}};
+  json net = {{"nodes", list}};
+  if (reads_texts()) net["text"] = {{"length", text_length}, {"pad", pad}};
+  else net["image"] = {image_height, image_width, image_channels};
+  if (!tied.empty()) net["tied"] = tied;
+  return net;
 }
 
 namespace {
@@ -522,6 +541,7 @@ void NetModel::build(Graph& graph, MicroBatch batch) const {
   } else {
     graph.input = graph.add_value(kNetImages, ValueKind::kInput, {size(batch.samples), size(image_height), size(image_width), size(image_channels)});
   }
+  for (const auto& [name, other] : tied) graph.tie(name, other);
   if (nodes.back().op == kHead) add_labels(graph, {size(batch.samples)}, DType::kI32);
   std::map<std::string, ValueId> written = {{input(), graph.input}};
   for (const NetNode& node : nodes) {
@@ -529,6 +549,7 @@ void NetModel::build(Graph& graph, MicroBatch batch) const {
     for (const std::string& input : node.inputs) inputs.push_back(written.at(input));
     written[node.name] = find_op(node.op)->append(graph, node, inputs);
   }
+  graph.require_tied();
 }
 
 }  // namespace reprise

@@ -26,6 +26,7 @@ struct NetModel {
   int image_height = 0, image_width = 0, image_channels = 0;  // of a net that reads pictures
   int text_length = 0, pad = 0;  // of one that reads texts: tokens of each, and the one behind its end
   std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss
+  std::map<std::string, std::string> tied = {};  // of parameters and buffers that are those of a node before: whose
   std::vector<uint32_t> output = {};  // of one sample: what a loss that is no head reads; {} where that cannot be built
 
   bool reads_texts() const { return text_length > 0; }

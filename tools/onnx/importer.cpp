@@ -427,7 +427,7 @@ std::string Importer::learned(const OnnxNode& node, const ImportValue& constant,
   const std::string name = plain_name(constant.tensor->name.empty() ? node.name : constant.tensor->name);
   made = unique_name(name.empty() ? "constant" : name);
   learned_[constant.tensor] = {made, shape, walk_of(constant.view, ids)};
-  if (!constant.is_parameter) net_.frozen.push_back(made);
+  if (!constant.is_parameter) net_.frozen.insert(made);
   if (constant.rows) return append_rows(constant, made, ids, shape), made;
   add_weight(made, constant, ids, shape);
   append({{"op", "learned"}, {"shape", shape}}, made, {}, TensorView());
@@ -472,6 +472,7 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter)
 void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids,
                           const std::vector<int64_t>& shape) {
   net_.weights.push_back({name, parameter.tensor, {shape.begin(), shape.end()}, walk_of(parameter.view, ids)});
+  if (net_.owns(parameter.tensor)) net_.frozen.insert(name);
 }
 
 // ---- the model ----
@@ -491,6 +492,7 @@ ImportedNet Importer::import() {
     }
   }
   finish();
+  tie_shared();
   return std::move(net_);
 }
 
@@ -610,10 +612,11 @@ void Importer::find_output() {
     const auto opset = model_.opsets.find("");
     softmax_axis_ = reader.integer("axis", opset != model_.opsets.end() && opset->second < 13 ? 1 : -1);
     reader.finish();
-    output_ = last->inputs[0];
-  } else if (request_.loss == "binary_loss" && last->op == "Sigmoid") {
-    output_ = last->inputs[0];
+  } else if (request_.loss != "binary_loss" || last->op != "Sigmoid") {
+    return;
   }
+  net_.ending = last->op;
+  output_ = last->inputs[0];
 }
 
 // Nodes that the output needs, found from the end.
@@ -689,6 +692,43 @@ void Importer::leave_out_unread() {
   };
   std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return is_left(weight.name); });
   std::erase_if(net_.frozen, is_left);
+}
+
+// Whether a tensor that several nodes read is one that they share. Exporters of ONNX also make one of tensors that are equal, as the biases of
+// new layers are, all zeros: of numbers that are all the same it is known only beside others that the same two nodes share.
+bool Importer::is_shared(const ImportedTensor& weight) const {
+  if (weight.tensor->is_trained) return true;  // a .pt2, which says whose it is
+  const std::vector<float> numbers = numbers_of(file_, weight);
+  return std::any_of(numbers.begin(), numbers.end(), [&](float number) { return number != numbers[0]; });
+}
+
+// A tensor of the model that nodes share is one parameter of the net, and their gradients are added up. What is not trained is the same in each
+// of them without that.
+void Importer::tie_shared() {
+  const auto node_of = [](const std::string& weight) { return weight.substr(0, weight.rfind('.')); };
+  std::map<const OnnxTensor*, const ImportedTensor*> first;
+  std::map<std::string, std::string> tied, alike;
+  std::set<std::pair<std::string, std::string>> sharing;
+  for (const ImportedTensor& weight : net_.weights) {
+    if (net_.frozen.count(weight.name) > 0) continue;
+    const auto [entry, is_new] = first.try_emplace(weight.tensor, &weight);
+    const ImportedTensor& other = *entry->second;
+    if (is_new) continue;
+    const bool shared = is_shared(weight);
+    if (other.shape == weight.shape && other.walk == weight.walk) {
+      (shared ? tied : alike)[weight.name] = other.name;
+      if (shared) sharing.emplace(node_of(weight.name), node_of(other.name));
+    } else if (shared) {
+      refuse("tensor " + json_shown(weight.tensor->name) + ": is read by " + json_shown(other.name) + " as " +
+             json(other.shape).dump() + " and by " + json_shown(weight.name) + " as " + json(weight.shape).dump() +
+             (other.shape == weight.shape ? " in another order" : "") + ", which are two layers' (yet)");
+    }
+  }
+  for (const auto& [name, other] : alike) {
+    if (sharing.count({node_of(name), node_of(other)}) > 0) tied[name] = other;
+  }
+  std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return tied.count(weight.name) > 0; });
+  if (!tied.empty()) net_.graph["tied"] = tied;
 }
 
 void Importer::finish() {

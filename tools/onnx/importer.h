@@ -58,8 +58,10 @@ class Importer {
   // The numbers of a parameter under a name of the net's: whole axes of the model in the model's order, or factors in an order of its own.
   void add_weight(const std::string& name, const ImportValue& parameter);
   void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
-  ImportValue stored(const OnnxNode& node, const ImportValue& constant);  // numbers that were computed as a tensor, which nobody trains
-  void freeze(const std::string& name) { net_.frozen.push_back(name); }
+  ImportValue stored(const OnnxNode& node,
+                     const ImportValue& constant);  // numbers that were computed as a tensor, which nobody trains
+  // Whether the file does not have these numbers as a tensor: they are computed, or stand for a weight or bias that a layer has not.
+  bool owns(const ImportValue& constant) const { return net_.owns(constant.tensor); }
   int64_t opset() const { return model_.opsets.count("") > 0 ? model_.opsets.at("") : 0; }
 
   int64_t batch() const { return batch_; }
@@ -92,6 +94,8 @@ class Importer {
   void find_last_layer(std::string node);
   void renew_last_layer();
   void leave_out_unread();
+  bool is_shared(const ImportedTensor& weight) const;
+  void tie_shared();
   void finish();
 
   const OnnxFile& file_;

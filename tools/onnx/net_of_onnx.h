@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,13 @@ struct ImportedTensor {
 };
 
 struct ImportedNet {
-  nlohmann::json graph;  // "image" or "text", and "nodes" (tools/models/net.h)
+  nlohmann::json graph;  // "image" or "text", "nodes", and "tied" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
   std::vector<std::shared_ptr<const OnnxTensor>> own;  // tensors of weights that are none of the file's, but numbers that it computes
-  std::vector<std::string> frozen;       // parameters that were constants of the model: they are not trained
+  std::set<std::string> frozen;  // parameters that were constants of the model, or that it does not have: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
+  std::string
+      ending;  // "Softmax", "LogSoftmax" or "Sigmoid" in which the model ends, where the net's loss has it itself; else ""
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole

@@ -473,7 +473,6 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
   const std::string name = net.name_of(reader.node(), gamma->tensor);
   net.add_weight(name + ".weight", *gamma);
   net.add_weight(name + ".bias", *beta);
-  if (!reader.has_input(2)) net.freeze(name + ".bias");
   net.set_tensor(reader, net.append({{"op", "layer_norm"}, {"epsilon", epsilon}}, name, {rows->node}, *rows));
 }
 
