@@ -206,7 +206,7 @@ TEST_F(MadeFile, KeepsWhatIsNotTheNewHead) {
   Parts parts;
   parts.nodes = node("Conv", {"x", "fc.stem.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight"}, "y", integer("transB", 1));
   parts.constants = bytes(5, tensor("fc.stem.weight", {4, 1, 1, 1})) + bytes(5, tensor("fc.weight", {3, 4}));
-  EXPECT_TRUE(refused(parts, {.classes = 7, .inputs = {}}).empty());
+  EXPECT_TRUE(refused(parts, {.classes = 7, .inputs = {}, .loss = ""}).empty());
   const Recipe recipe = read_recipe(folder_.file("net.json"));
   EXPECT_EQ(recipe.init.skip, (std::vector<std::string>{"fc.weight"}));
   EXPECT_EQ(open_weights(recipe.init.from)->names(), (std::vector<std::string>{"fc.stem.weight"}));
@@ -394,6 +394,13 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.nodes = node("Flatten", {"x"}, "f") + node("Gemm", {"f", "fc.weight"}, "y"); }), {"[3,4]", "rows of 36"});
   expect_refused(with([](Parts& p) { p.nodes = node("MaxPool", {"x"}, "p", integers("kernel_shape", {3, 3, 3})) + node("Gemm", {"p", "fc.weight"}, "y"); }), {"kernel_shape is [3,3,3]"});
   expect_refused(with([](Parts& p) { p.more = bytes(15, ""); }), {"sparse"});
+  expect_refused(with([](Parts& p) {
+                   p.nodes = node("Sub", {"g", "g"}, "o") + node("BatchNormalization", {"x", "o", "g", "g", "g"}, "b") +
+                             node("Conv", {"b", "c.weight"}, "a") + node("GlobalAveragePool", {"a"}, "m") +
+                             node("Flatten", {"m"}, "f") + node("Gemm", {"f", "fc.weight"}, "y", integer("transB", 1));
+                   p.constants += bytes(5, tensor("g", {1}));
+                 }),
+                 {"(BatchNormalization): has no weight"});
   write_file(folder_.file("net.onnx"), right.file());
   expect_user_error([&] { import_net(order_of(folder_.file("net.onnx"), folder_.file("net.safetensors"))); }, {"net.safetensors", ".json"});
 }
@@ -439,6 +446,77 @@ TEST_F(MadeFile, MayHaveItsNumbersBeside) {
     parts.constants = beside(location, length) + others;
     expect_error(parts.file(), {words});
   }
+}
+
+// ---- what is imported computes what the model computed ----
+
+class CheckedImport : public MadeFile {
+ protected:
+  // The net of Parts makes 1.5 of images of ones.
+  void write_set(const Text& folder, float input, float output, const std::vector<uint64_t>& images = {2, 1, 6, 6}) const {
+    std::filesystem::create_directories(folder);
+    write_file(folder + "/input_0.pb", tensor("", images, input));
+    write_file(folder + "/output_0.pb", tensor("", {2, 3}, output));
+  }
+  ProcessResult import_checked(const Text& file, const Text& data, const std::vector<Text>& more = {}) const {
+    std::vector<Text> arguments = {"import", file, "-o", folder_.file("net.json"), "--json", "--check", data};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return reprise_command(arguments);
+  }
+  void expect_refused_check(const Text& file, const Text& data, const std::vector<Text>& words, int status = 1) const {
+    const ProcessResult result = import_checked(file, data);
+    EXPECT_EQ(result.status, status);
+    for (const Text& word : words) EXPECT_NE(result.err.find(word), Text::npos) << word << " is not in " << result.err;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      EXPECT_FALSE(entry.path().filename().string().starts_with("net.json")) << "nothing is written";
+    EXPECT_FALSE(std::filesystem::exists(folder_.file("net.safetensors")));
+  }
+};
+
+TEST_F(CheckedImport, ComputesWhatIsStored) {
+  const ProcessResult result = import_checked(kGoldens + "resnet.onnx", kGoldens + "resnet.outputs.safetensors");
+  ASSERT_EQ(result.status, 0) << result.err;
+  const json check = json::parse(result.out).at("check");
+  EXPECT_EQ(check.at("samples"), 3);
+  EXPECT_LT(check.at("distance"), 1e-6);
+  EXPECT_TRUE(std::filesystem::exists(folder_.file("net.safetensors")));
+}
+
+TEST_F(CheckedImport, TakesTestDataOfOnnx) {
+  Parts parts;
+  write_file(folder_.file("a.onnx"), parts.file());
+  write_set(folder_.file("data/test_data_set_0"), 1, 1.5f);
+  write_set(folder_.file("data/test_data_set_1"), 3, 3.5f);
+  for (const auto& [data, samples] : {std::pair(Text("data"), 4), {"data/test_data_set_1", 2}}) {
+    const ProcessResult result = import_checked(folder_.file("a.onnx"), folder_.file(data));
+    ASSERT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(json::parse(result.out).at("check").at("samples"), samples);
+  }
+  // The loss has the softmax itself.
+  parts.nodes += node("Softmax", {"y"}, "z");
+  parts.output = value(12, "z", {-1, 3});
+  write_file(folder_.file("b.onnx"), parts.file());
+  write_set(folder_.file("thirds"), 1, 1.0f / 3);
+  EXPECT_EQ(import_checked(folder_.file("b.onnx"), folder_.file("thirds")).status, 0);
+}
+
+TEST_F(CheckedImport, IsRefusedWhereItComputesSomethingElse) {
+  write_file(folder_.file("a.onnx"), Parts().file());
+  write_set(folder_.file("other"), 1, 1.49f);
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("other"),
+                       {"other:", "computes other outputs", "0.006", "at most 0.001"});
+  write_set(folder_.file("unknown"), 1, std::numeric_limits<float>::quiet_NaN());
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("unknown"), {"computes other outputs"});
+  write_set(folder_.file("wide"), 1, 1.5f, {2, 1, 6, 7});
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("wide"), {"input_0.pb: is [2,1,6,7]; must be [N,1,6,6]"});
+  write_set(folder_.file("many"), 1, 1.5f, {3, 1, 6, 6});
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("many"), {"output_0.pb: is [2,3]", "3 numbers of each of 3 samples"});
+  std::filesystem::create_directories(folder_.file("empty"));
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("empty"), {"neither output_0.pb nor a folder test_data_set_0"});
+  expect_refused_check(folder_.file("a.onnx"), kGoldens + "resnet.outputs.safetensors",
+                       {"tensor \"x\": is [3,3,16,16]; must be [N,1,6,6]"});
+  expect_refused_check(folder_.file("a.onnx"), kGoldens + "resnet.safetensors", {"tensor \"x\": missing"});
+  EXPECT_EQ(import_checked(folder_.file("a.onnx"), folder_.file("other"), {"--classes", "5"}).status, 2);
 }
 
 }  // namespace

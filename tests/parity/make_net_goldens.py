@@ -413,7 +413,21 @@ class Adapted(nn.Module):
     return self.head(F.silu(self.fc(y.mean((2, 3)))))
 
 
-kNets = {"adapted": Adapted, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class Shared(nn.Module):
+  """A tower for two scales, as RetinaNet's (Lin et al. 2017), and layers that are used again."""
+
+  def __init__(self):
+    super().__init__()
+    self.stem, self.down, self.tower = conv_bn(3, 8, 3, nn.ReLU, 2), nn.Conv2d(8, 8, 3, 2, 1), conv_bn(8, 8, 3, nn.SiLU)
+    self.scale, self.norm, self.fc, self.head = nn.Parameter(torch.ones(8)), nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, kClasses)
+
+  def forward(self, x):
+    fine = self.stem(x)
+    scales = [self.fc(self.norm(self.scale * self.tower(y).mean((2, 3)))) for y in (fine, self.down(fine))]
+    return self.head(F.silu(self.fc(F.silu(scales[0]))) + scales[1])
+
+
+kNets = {"adapted": Adapted, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, **kTextNets}
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
@@ -527,8 +541,12 @@ def attempt(name, seed):
   return net, x, labels, exact, golden
 
 
+def input_names(x):
+  return ["x"] if len(x) == 1 else ["input_ids", "attention_mask"]
+
+
 def export(net, x, path, dynamo):
-  names = ["x"] if len(x) == 1 else ["input_ids", "attention_mask"]
+  names = input_names(x)
   shared = dict(input_names=names, opset_version=18 if dynamo else 17)
   if dynamo:
     batch = torch.export.Dim("batch")
@@ -573,6 +591,9 @@ def make(name, folder):
   labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()
   read = {"tokens": x[0].int()} if name in kTextNets else {"x": x[0]}
   save_file({**tensors, **read, "labels": labels}, os.path.join(folder, name + ".safetensors"))
+  with torch.no_grad():
+    outputs = copy.deepcopy(net).eval()(*x).contiguous()
+  save_file({**dict(zip(input_names(x), x)), "outputs": outputs}, os.path.join(folder, name + ".outputs.safetensors"))
   with open(os.path.join(folder, name + ".json"), "w") as file:
     file.write(json.dumps(golden, indent=1) + "\n")
   print(f"{name}: seed {seed}, loss {golden['loss_f64']:.6f}", flush=True)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-# Makes tests/golden/onnx: a small ResNet as torch's exporter writes it, and its state_dict.
+# Makes tests/golden/onnx: a small ResNet as torch's exporter writes it, its state_dict, and what it computes.
 # It is here so that tools/onnx is judged by torch's own files. It needs, beside torch, pip install onnx, and is run by build/parity-venv/bin/python.
 # It must not know Reprise's code.
 import os
@@ -59,6 +59,9 @@ def main():
   torch.onnx.export(net, (torch.randn(2, 3, 16, 16),), os.path.join(folder, "resnet.onnx"), dynamo=False, opset_version=17, do_constant_folding=False,
                     training=torch.onnx.TrainingMode.TRAINING, input_names=["x"], dynamic_axes={"x": {0: "batch"}})
   save_file({name: tensor.clone() for name, tensor in net.state_dict().items() if tensor.dtype == torch.float32}, os.path.join(folder, "resnet.safetensors"))
+  x = torch.randn(3, 3, 16, 16)
+  with torch.no_grad():
+    save_file({"x": x, "outputs": net.eval()(x)}, os.path.join(folder, "resnet.outputs.safetensors"))
 
 
 if __name__ == "__main__":

@@ -99,8 +99,14 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
     } else {
       batch_.places = read_tensor<uint8_t>(expected_, "labels");
     }
-    const ImportReport report = import_net({kGoldens + GetParam(), folder_.file("net.json"), {.classes = 0, .inputs = {}, .loss = loss}, {}, "", ""});
+    ImportOrder order{kGoldens + GetParam(), folder_.file("net.json"), {.classes = 0, .inputs = {}, .loss = loss}, {}, "", ""};
+    if (!(has_statistics() && moves_statistics())) order.check = kGoldens + name_ + ".outputs.safetensors";
+    order.port = &linux_port();
+    const ImportReport report = import_net(order);
     EXPECT_TRUE(report.refused.empty()) << json(report.refused).dump(1);
+    if (report.check) {
+      EXPECT_LT(report.check->distance, 5e-6);
+    }
     if (golden_.contains("lora")) {
       json recipe = json::parse(read_file(folder_.file("net.json")));
       recipe["lora"] = golden_.at("lora");
@@ -123,6 +129,8 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
   }
 
   // The newer exporter folds batch-norms into convolutions, and computes with some parameters before it writes them, so that their names are lost.
+  bool has_statistics() const { return golden_.at("has_batch_norm"); }
+  bool moves_statistics() const { return GetParam().ends_with(".old.onnx"); }  // by a step of its own
   bool is_newer() const { return GetParam().ends_with(".new.onnx"); }
 
   void expect_gradients(const Trainer& trainer, const OwnedPlan& plan) const {
@@ -158,7 +166,6 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(ImportedNets, HaveTorchsGradients) {
-  const bool has_statistics = golden_.at("has_batch_norm"), moves_statistics = GetParam().ends_with(".old.onnx");  // by a step of its own
   for (const auto& [strategy, share] : {std::pair<const char*, double>{"none", -1}, {"optimal", 0.0}}) {
     const PlannedRun run = plan_run(recipe_, strategy, share);
     const Plan plan = run.planned.plan.view();
@@ -168,12 +175,12 @@ TEST_P(ImportedNets, HaveTorchsGradients) {
     ASSERT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer).ok());
     read_initial_weights(trainer, *open_weights(recipe_.init.from), {});
     if (recipe_.lora) { EXPECT_EQ(load_adapter(trainer, recipe_, kGoldens + name_), ""); }  // peft's
-    if (!(has_statistics && moves_statistics)) {
+    if (!(has_statistics() && moves_statistics())) {
       EvaluationReport evaluated;
       ASSERT_TRUE(evaluate(trainer, batch_.source(), 1, evaluated).ok());
       EXPECT_NEAR(evaluated.loss, golden_.at("evaluation_loss_f64").get<double>(), golden_.at("evaluation_tolerance").get<double>()) << strategy;
     }
-    if (has_statistics && is_newer()) continue;
+    if (has_statistics() && is_newer()) continue;
     StepReport report;
     ASSERT_TRUE(train_step(trainer, batch_.source(), report).ok());
     EXPECT_NEAR(report.loss, golden_.at("loss_f64").get<double>(), golden_.at("loss_tolerance").get<double>()) << strategy;

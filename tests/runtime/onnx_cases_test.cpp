@@ -90,18 +90,16 @@ uint64_t product(const Shape64& shape, size_t first = 0) {
   return n;
 }
 
-// One of its stored values, as a model that has nothing but this constant.
+// One of its stored values.
 struct Stored {
   Text message;  // TensorProto
   OnnxTensor tensor;
   std::vector<float> numbers;  // of floats
 };
 
-Stored stored(const Text& path, const TemporaryFolder& folder) {
+Stored stored(const Text& path) {
   Stored value{read_file(path), {}, {}};
-  const Text model = folder.file("value.onnx");
-  write_file(model, number(1, 8) + bytes(7, bytes(5, value.message + bytes(8, "value"))) + bytes(8, number(2, 17)));
-  const OnnxFile file(model);
+  const OnnxFile file = OnnxFile::of_tensor(path);
   value.tensor = file.model().constants.at(0);
   if (value.tensor.type == static_cast<uint32_t>(OnnxType::kFloat)) value.numbers = file.floats(value.tensor);
   return value;
@@ -117,7 +115,7 @@ struct Case {
 };
 
 // Why it is none of ours; "" where it is one.
-Text read_case(const Text& folder, const TemporaryFolder& made, Case& c) {
+Text read_case(const Text& folder, Case& c) {
   const OnnxFile file(folder + "/model.onnx");
   const OnnxModel& model = file.model();
   std::set<Text> ops;
@@ -138,11 +136,11 @@ Text read_case(const Text& folder, const TemporaryFolder& made, Case& c) {
     const Text path = data + "input_" + std::to_string(c.in.size()) + ".pb";
     if (!fs::exists(path)) return "stores no input";
     c.inputs.push_back(input.name);
-    c.in.push_back(stored(path, made));
+    c.in.push_back(stored(path));
     if (c.in.back().tensor.type == static_cast<uint32_t>(OnnxType::kBool)) return "has an input that is no number";
   }
   if (c.in.empty() || c.in[0].numbers.empty()) return "reads no floats";
-  c.out = stored(data + "output_0.pb", made);
+  c.out = stored(data + "output_0.pb");
   if (c.out.numbers.empty()) return "writes no floats";
   const Shape64 &from = c.in[0].tensor.shape, &to = c.out.tensor.shape;
   if (from.empty() || to.empty() || from[0] != to[0]) return "has no axis of samples";
@@ -259,7 +257,7 @@ Text verdict(const Case& c, const TemporaryFolder& folder) {
 Text outcome(const Text& path, const TemporaryFolder& folder) {
   Case c;
   try {
-    const Text reason = read_case(path, folder, c);
+    const Text reason = read_case(path, c);
     return reason.empty() ? verdict(c, folder) : "[" + reason + "]";
   } catch (const UserError& error) {
     const Text line = error.what();

@@ -13,7 +13,7 @@ namespace reprise {
 namespace {
 
 struct ImportOptions {
-  std::string file, output, data, loss;
+  std::string file, output, data, loss, check;
   std::vector<std::string> inputs, freeze;
   int classes = 0;
   bool json = false;
@@ -35,8 +35,10 @@ std::pair<std::string, std::vector<uint64_t>> read_input(const std::string& text
   return {text.substr(0, equals), shape};
 }
 
-ImportOrder order_of(const ImportOptions& options) {
+ImportOrder order_of(const ImportOptions& options, const Port& port) {
   ImportOrder order;
+  order.check = options.check;
+  order.port = &port;
   order.file = options.file;
   order.recipe = !options.output.empty() ? options.output : std::filesystem::path(options.file).stem().string() + ".json";
   order.request.classes = options.classes;
@@ -50,8 +52,10 @@ ImportOrder order_of(const ImportOptions& options) {
   return order;
 }
 
-int run_import(const ImportOptions& options) {
-  const ImportReport report = import_net(order_of(options));
+int run_import(const ImportOptions& options, const Port& port) {
+  if (!options.check.empty() && options.classes > 0)
+    throw UserError("--check: cannot go with --classes, whose layer is new", UserError::kUsage);
+  const ImportReport report = import_net(order_of(options, port));
   if (options.json) print_json(import_json(report));
   for (const std::string& line : report.refused) std::cerr << options.file << ": " << line << "\n";
   if (!report.refused.empty()) return UserError::kBadInput;
@@ -61,7 +65,7 @@ int run_import(const ImportOptions& options) {
 
 }  // namespace
 
-Command add_import(OptionParser& app) {
+Command add_import(OptionParser& app, const Port& port) {
   const auto options = std::make_shared<ImportOptions>();
   OptionParser* parser = app.add_subcommand("import", "make a recipe of a net from elsewhere: its forward is read, its backward derived");
   parser->add_option("FILE", options->file, "an ONNX model, opset 11 or later, or a .pt2 of torch.export")->required();
@@ -72,8 +76,11 @@ Command add_import(OptionParser& app) {
   parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; without it, it must end in a classifier's linear layer")
       ->one_of({"class", "mse", "l1", "huber", "binary"});
   parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");
+  parser->add_option("--check", options->check,
+                     "a safetensors file of inputs and outputs under the model's names, or a folder of ONNX's test data: what is "
+                     "imported must compute the same");
   parser->add_flag("--json", options->json, "print what was made, or all that is refused, as JSON");
-  return {parser, [options] { return run_import(*options); }};
+  return {parser, [options, &port] { return run_import(*options, port); }};
 }
 
 }  // namespace reprise

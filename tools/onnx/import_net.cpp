@@ -71,35 +71,40 @@ void require_weights(const ImportOrder& order, const ImportedNet& net, const Gra
 }
 
 void write_weights(const OnnxFile& file, const ImportRequest& request, const ImportedNet& net, const std::string& path) {
-  replace_file(path, [&](const std::string& to) {
-    SafetensorsWriter writer(to);
-    note_source(writer, file, request);
-    for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, weight.shape);
-    for (const ImportedTensor& weight : net.weights) {
-      const std::vector<float> numbers = numbers_of(file, weight);
-      writer.write(numbers.data(), numbers.size() * sizeof(float));
-    }
-    writer.finish();
-  });
+  SafetensorsWriter writer(path);
+  note_source(writer, file, request);
+  for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, weight.shape);
+  for (const ImportedTensor& weight : net.weights) {
+    const std::vector<float> numbers = numbers_of(file, weight);
+    writer.write(numbers.data(), numbers.size() * sizeof(float));
+  }
+  writer.finish();
 }
 
-// Files that were not there before go again where one of them cannot be written.
-class WrittenFiles {
+// Files that come to their places together, when all of them are whole.
+class StagedFiles {
  public:
-  ~WrittenFiles() {
+  ~StagedFiles() {
     std::error_code ignored;
-    for (const std::string& path : new_) std::filesystem::remove(path, ignored);
+    for (const auto& [path, staged] : files_) std::filesystem::remove(staged, ignored);
   }
+  // Answers where the file is until then.
   template <typename Write>
-  void write(const std::string& path, const Write& write) {
-    const bool is_new = !std::filesystem::exists(path);
-    write(path);
-    if (is_new) new_.push_back(path);
+  const std::string& write(const std::string& path, const Write& write) {
+    files_.emplace_back(path, temporary_beside(path));
+    write(files_.back().second);
+    return files_.back().second;
   }
-  void keep() { new_.clear(); }
+  void place() {
+    for (const auto& [path, staged] : files_) {
+      std::error_code error;
+      std::filesystem::rename(staged, path, error);
+      if (error) throw UserError(path + ": " + error.message());
+    }
+  }
 
  private:
-  std::vector<std::string> new_;
+  std::vector<std::pair<std::string, std::string>> files_;
 };
 
 void count_ops(const json& graph, ImportReport& report) {
@@ -149,13 +154,25 @@ ImportReport import_net(const ImportOrder& order) {
   const Recipe read = parse_recipe(whole.dump(), order.recipe, std::filesystem::path(order.recipe).parent_path().string());
   require_weights(order, net, build_model(read, rules));
   count_memory(read, report);
-  WrittenFiles files;
-  files.write(report.weights, [&](const std::string& path) { write_weights(file, order.request, net, path); });
-  files.write(report.graph, [&](const std::string& path) { replace_file(path, net.graph.dump(1) + "\n"); });
-  files.write(report.recipe, [&](const std::string& path) { replace_file(path, recipe.dump(2) + "\n"); });
-  files.keep();
+  if (const std::filesystem::path folder = std::filesystem::path(order.recipe).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder);
+  StagedFiles files;
+  const std::string weights =
+      files.write(report.weights, [&](const std::string& path) { write_weights(file, order.request, net, path); });
+  if (!order.check.empty()) report.check = check_net(*order.port, file, net, read, weights, order.check);
+  files.write(report.graph, [&](const std::string& path) { write_file(path, net.graph.dump(1) + "\n"); });
+  files.write(report.recipe, [&](const std::string& path) { write_file(path, recipe.dump(2) + "\n"); });
+  files.place();
   return report;
 }
+
+namespace {
+std::string check_text(const ImportReport& report) {
+  if (!report.check) return "";
+  return "  checked         " + std::to_string(report.check->samples) +
+         " samples, whose outputs are apart from those stored by " + json(report.check->distance).dump() + " of their norm\n";
+}
+}  // namespace
 
 std::string import_text(const ImportReport& report) {
   const auto counted = [](const auto& counts) {
@@ -163,20 +180,36 @@ std::string import_text(const ImportReport& report) {
     for (const auto& [what, count] : counts) text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + what;
     return text;
   };
-  return report.recipe + ": a recipe of the net in " + report.graph + ", its weights in " + report.weights + "\n  nodes           " + std::to_string(report.nodes) + " of the model's " +
-         std::to_string(report.model_nodes) + ": " + counted(report.ops) + "; " + std::to_string(report.left_out) + " left out, which it does not need\n" +
-         (report.joined.empty() ? "" : "  joined          " + counted(report.joined) + ", each from a chain of nodes\n") + "  links           " + std::to_string(report.links) +
-         "\n  parameters      " + std::to_string(report.elements) + " in " + std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
-         " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " + std::to_string(report.batch) + "\n";
+  return report.recipe + ": a recipe of the net in " + report.graph + ", its weights in " + report.weights +
+         "\n  nodes           " + std::to_string(report.nodes) + " of the model's " + std::to_string(report.model_nodes) + ": " +
+         counted(report.ops) + "; " + std::to_string(report.left_out) + " left out, which it does not need\n" +
+         (report.joined.empty() ? "" : "  joined          " + counted(report.joined) + ", each from a chain of nodes\n") +
+         "  links           " + std::to_string(report.links) + "\n  parameters      " + std::to_string(report.elements) + " in " +
+         std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
+         " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " +
+         std::to_string(report.batch) + "\n" + check_text(report);
 }
 
 json import_json(const ImportReport& report) {
   if (!report.refused.empty()) return {{"refused", report.refused}};
   json ops = json::object();
   for (const auto& [op, count] : report.ops) ops[op] = count;
-  return {{"recipe", report.recipe}, {"graph", report.graph}, {"weights", report.weights}, {"model_nodes", report.model_nodes}, {"nodes", report.nodes},
-          {"left_out", report.left_out}, {"ops", ops}, {"joined", report.joined}, {"links", report.links}, {"parameters", report.elements}, {"trained_parameters", report.trained_elements},
-          {"batch", report.batch}, {"smallest_budget", report.smallest_budget_bytes}, {"refused", json::array()}};
+  const json check = report.check ? json{{"samples", report.check->samples}, {"distance", report.check->distance}} : json();
+  return {{"recipe", report.recipe},
+          {"graph", report.graph},
+          {"weights", report.weights},
+          {"model_nodes", report.model_nodes},
+          {"nodes", report.nodes},
+          {"left_out", report.left_out},
+          {"ops", ops},
+          {"joined", report.joined},
+          {"links", report.links},
+          {"parameters", report.elements},
+          {"trained_parameters", report.trained_elements},
+          {"batch", report.batch},
+          {"smallest_budget", report.smallest_budget_bytes},
+          {"check", check},
+          {"refused", json::array()}};
 }
 
 }  // namespace reprise

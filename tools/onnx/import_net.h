@@ -1,9 +1,11 @@
 // Imports a net: an ONNX file becomes a recipe, a net of nodes and a file of weights, which are trained as any other.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "tools/onnx/check_net.h"
 #include "tools/onnx/net_of_onnx.h"
 
 namespace reprise {
@@ -13,6 +15,8 @@ struct ImportOrder {
   ImportRequest request;
   std::vector<std::string> freeze;  // patterns for the recipe
   std::string data_kind, data_path;
+  std::string check = {};      // stored outputs that the net must compute (check_net.h); "": none
+  const Port* port = nullptr;  // where it then runs
 };
 
 struct ImportReport {
@@ -23,6 +27,7 @@ struct ImportReport {
   uint64_t elements = 0, trained_elements = 0;
   uint64_t smallest_budget_bytes = 0;  // at the recipe's batch
   int batch = 0;
+  std::optional<CheckReport> check;
   std::vector<std::string> refused;  // where there is one, nothing was written
 };
 

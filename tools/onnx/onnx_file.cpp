@@ -28,7 +28,7 @@ class Reader {
   OnnxModel read() {
     OnnxModel model;
     bool has_graph = false;
-    each({0, Wire::kBytes, 0, 0, bytes_.file().bytes(), 0}, [&](const Field& f) {
+    each(whole(), [&](const Field& f) {
       if (f.number == 7) {
         if (has_graph) bytes_.refuse(f.begin, "a second graph");
         has_graph = true;
@@ -40,8 +40,10 @@ class Reader {
     if (!has_graph) bytes_.refuse(0, "no graph");
     return model;
   }
+  OnnxTensor read_alone() { return read_tensor(whole()); }
 
  private:
+  Field whole() const { return {0, Wire::kBytes, 0, 0, bytes_.file().bytes(), 0}; }
   void each(const Field& message, const std::function<void(const Field&)>& take) {
     if (message.wire != Wire::kBytes) bytes_.refuse(message.begin, "a number stands where a message must");
     Message fields(bytes_, message.begin, message.end);
@@ -250,7 +252,16 @@ uint64_t OnnxTensor::elements() const {
   return n;
 }
 
-OnnxFile::OnnxFile(const std::string& path) : file_(path), model_(is_pt2(file_) ? read_pt2(file_) : Reader(file_).read()) {}
+OnnxFile::OnnxFile(const std::string& path)
+    : OnnxFile(path, [](const InputFile& file) { return is_pt2(file) ? read_pt2(file) : Reader(file).read(); }) {}
+
+OnnxFile OnnxFile::of_tensor(const std::string& path) {
+  return OnnxFile(path, [](const InputFile& file) {
+    OnnxModel model;
+    model.constants.push_back(Reader(file).read_alone());
+    return model;
+  });
+}
 
 std::vector<unsigned char> OnnxFile::bytes_of(const OnnxTensor& tensor, uint64_t of_number) const {
   const bool is_strided = !tensor.strides.empty();

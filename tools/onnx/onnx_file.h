@@ -69,6 +69,8 @@ class OnnxFile {
  public:
   // Of either format, which its first bytes tell. Throws UserError with file and place for what is no such file, or does not fit together.
   explicit OnnxFile(const std::string& path);
+  // A file that is one tensor (TensorProto), as ONNX's test data are: a model of this constant alone.
+  static OnnxFile of_tensor(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const InputFile& file() const { return file_; }
@@ -79,6 +81,7 @@ class OnnxFile {
   std::vector<int64_t> integers(const OnnxTensor& tensor) const;
 
  private:
+  OnnxFile(const std::string& path, OnnxModel (*read)(const InputFile& file)) : file_(path), model_(read(file_)) {}
   std::vector<unsigned char> bytes_of(const OnnxTensor& tensor, uint64_t of_number) const;
   InputFile file_;
   OnnxModel model_;

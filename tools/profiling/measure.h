@@ -30,6 +30,7 @@ class PlanRun {
   const StepReport& report() const { return report_; }  // of the last step
   void observe(const RowObserver& observer) { trainer_.observer = observer; }
   const Trainer& trainer() const { return trainer_; }
+  Trainer& trainer() { return trainer_; }
   const Workers& workers() const { return workers_; }
   const Port& port() const { return port_; }
   void finish() const;  // what is queued

@@ -1,0 +1,295 @@
+// See check_net.h. The net runs in evaluation, a sample at a time, in the plan that stores all.
+#include "tools/onnx/check_net.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/safetensors.h"
+#include "tools/inference/logits.h"
+#include "tools/inference/outputs.h"
+#include "tools/planning/planner.h"
+#include "tools/profiling/measure.h"
+#include "tools/session/status_text.h"
+#include "tools/snapshots/initial_weights.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// ---- what is stored ----
+
+struct Numbers {
+  std::string where;  // for messages
+  std::vector<uint64_t> shape;
+  std::vector<double> values;
+
+  uint64_t of_sample() const { return values.size() / shape[0]; }
+  [[noreturn]] void refuse(const std::string& why) const { throw UserError(where + ": is " + json(shape).dump() + "; " + why); }
+};
+struct StoredSet {
+  std::map<std::string, Numbers> inputs;
+  Numbers output;
+};
+
+Numbers read_numbers(const SafetensorsFile& file, const std::string& name) {
+  const StoredTensor& tensor = file.tensors().at(name);
+  Numbers numbers{file.path() + ": tensor " + json_shown(name), tensor.shape, {}};
+  const auto read_as = [&](auto number) {
+    std::vector<decltype(number)> values(tensor.bytes / sizeof number);
+    file.read(tensor, 0, values.data(), tensor.bytes);
+    numbers.values.assign(values.begin(), values.end());
+  };
+  switch (tensor.type) {
+    case StoredType::kF32: read_as(float{}); break;
+    case StoredType::kI64: read_as(int64_t{}); break;
+    case StoredType::kI32: read_as(int32_t{}); break;
+    case StoredType::kU8:
+    case StoredType::kBool: read_as(uint8_t{}); break;
+    default: numbers.refuse("must be of F32, I64, I32, U8 or BOOL");
+  }
+  return numbers;
+}
+
+Numbers read_numbers(const std::string& path) {
+  const OnnxFile file = OnnxFile::of_tensor(path);
+  const OnnxTensor& tensor = file.model().constants.at(0);
+  Numbers numbers{path, tensor.shape, {}};
+  const auto take = [&numbers](const auto& values) { numbers.values.assign(values.begin(), values.end()); };
+  const auto is_of = [&tensor](OnnxType type) { return tensor.type == static_cast<uint32_t>(type); };
+  const bool is_whole = is_of(OnnxType::kInt32) || is_of(OnnxType::kInt64) || is_of(OnnxType::kBool);
+  is_whole ? take(file.integers(tensor)) : take(file.floats(tensor));
+  return numbers;
+}
+
+std::vector<std::string> inputs_of(const OnnxModel& model) {
+  std::vector<std::string> names;
+  for (const OnnxValue& input : model.inputs) {
+    const auto is_input = [&](const OnnxTensor& constant) { return constant.name == input.name; };
+    if (std::none_of(model.constants.begin(), model.constants.end(), is_input)) names.push_back(input.name);
+  }
+  return names;
+}
+
+// The output may have any name where it is the only tensor that is no input: torch.export invents one.
+StoredSet read_safetensors(const OnnxModel& model, const std::string& path) {
+  const SafetensorsFile file(path);
+  StoredSet set;
+  std::vector<std::string> others;
+  const std::vector<std::string> inputs = inputs_of(model);
+  for (const auto& [name, tensor] : file.tensors()) {
+    if (std::count(inputs.begin(), inputs.end(), name) == 0) others.push_back(name);
+  }
+  for (const std::string& input : inputs) {
+    if (!file.contains(input))
+      throw UserError(path + ": tensor " + json_shown(input) + ": missing; must be what the model's input of that name reads");
+    set.inputs[input] = read_numbers(file, input);
+  }
+  const std::string& output = model.outputs[0].name;
+  if (!file.contains(output) && others.size() != 1) {
+    throw UserError(path + ": tensor " + json_shown(output) + ": missing; must be what the model writes of these inputs");
+  }
+  set.output = read_numbers(file, file.contains(output) ? output : others[0]);
+  return set;
+}
+
+StoredSet read_test_data(const OnnxModel& model, const fs::path& folder) {
+  StoredSet set;
+  size_t n = 0;
+  for (const std::string& input : inputs_of(model))
+    set.inputs[input] = read_numbers(folder / ("input_" + std::to_string(n++) + ".pb"));
+  set.output = read_numbers(folder / "output_0.pb");
+  return set;
+}
+
+std::vector<StoredSet> read_sets(const OnnxModel& model, const std::string& data) {
+  if (!fs::is_directory(data)) return {read_safetensors(model, data)};
+  if (fs::exists(fs::path(data) / "output_0.pb")) return {read_test_data(model, data)};
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(data)) {
+    if (entry.path().filename().string().starts_with("test_data_set_")) folders.push_back(entry.path());
+  }
+  if (folders.empty())
+    throw UserError(data + ": has neither output_0.pb nor a folder test_data_set_0; must be a folder of ONNX's test data");
+  std::sort(folders.begin(), folders.end());
+  std::vector<StoredSet> sets;
+  for (const fs::path& folder : folders) sets.push_back(read_test_data(model, folder));
+  return sets;
+}
+
+// ---- as the net reads it ----
+
+// One sample after the other.
+struct Samples {
+  uint64_t count = 0;
+  std::vector<float> images;            // [H,W,C] of each
+  std::vector<int32_t> tokens, starts;  // [T] of each
+};
+
+Samples images_of(const Numbers& stored, const ModelDescription& model) {
+  const auto side = [](int n) { return static_cast<uint64_t>(n); };
+  const uint64_t C = side(model.image_channels), H = side(model.image_height), W = side(model.image_width);
+  if (stored.shape.size() != 4 || stored.shape != std::vector<uint64_t>{stored.shape[0], C, H, W} || stored.shape[0] == 0)
+    stored.refuse("must be [N," + std::to_string(C) + "," + std::to_string(H) + "," + std::to_string(W) + "]");
+  Samples samples{stored.shape[0], std::vector<float>(stored.values.size()), {}, {}};
+  for (uint64_t i = 0; i < stored.values.size(); ++i) {
+    const uint64_t place = i % (H * W), channel = i / (H * W) % C, sample = i / (H * W * C);
+    samples.images[(sample * H * W + place) * C + channel] = static_cast<float>(stored.values[i]);
+  }
+  return samples;
+}
+
+Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescription& net) {
+  const uint64_t T = static_cast<uint64_t>(net.text_length);
+  const auto is_named = [](const std::string& name, const char* word) { return name.find(word) != std::string::npos; };
+  Samples samples;
+  const Numbers* mask = nullptr;
+  for (const std::string& name : inputs_of(model)) {
+    const Numbers& numbers = set.inputs.at(name);
+    if (numbers.shape.size() != 2 || numbers.shape[1] != T || numbers.shape[0] == 0 ||
+        (samples.count != 0 && samples.count != numbers.shape[0]))
+      numbers.refuse("must be [" + (samples.count == 0 ? "N" : std::to_string(samples.count)) + "," + std::to_string(T) + "]");
+    samples.count = numbers.shape[0];
+    if (is_named(name, "mask")) {
+      mask = &numbers;
+    } else if (is_named(name, "position") || is_named(name, "type") || is_named(name, "segment")) {
+      for (uint64_t i = 0; i < numbers.values.size(); ++i) {
+        if (numbers.values[i] != (is_named(name, "position") ? static_cast<double>(i % T) : 0))
+          numbers.refuse("must be of types that are 0 and positions that count from 0");
+      }
+    } else {
+      samples.tokens.assign(numbers.values.begin(), numbers.values.end());
+    }
+  }
+  for (uint64_t sample = 0; sample < samples.count; ++sample) {
+    uint64_t length = T;
+    const auto is_padding = [&](uint64_t t) {
+      return mask != nullptr ? mask->values[sample * T + t] == 0 : samples.tokens[sample * T + t] == net.pad;
+    };
+    while (length > 1 && is_padding(length - 1)) --length;
+    for (uint64_t t = 0; t < T; ++t) {
+      if (mask != nullptr && t < length && is_padding(t))
+        mask->refuse("of sample " + std::to_string(sample) + " padding must be behind the text alone");
+      samples.starts.push_back(static_cast<int32_t>(t < length ? 0 : length));
+    }
+  }
+  return samples;
+}
+
+// ---- what the net computes ----
+
+void require(const std::string& who, const Status& status) {
+  if (!status.ok()) fail(who, status);
+}
+
+struct Reading {
+  const Samples& samples;
+  std::vector<unsigned char> labels;  // zeros
+};
+Status fill_sample(void* self, uint64_t sample, uint32_t, BatchSink& sink) {
+  Reading& reading = *static_cast<Reading*>(self);
+  const Samples& all = reading.samples;
+  const uint64_t bytes = sink.input_bytes(), labels = sink.label_count();
+  reading.labels.assign(labels * sizeof(float), 0);
+  const unsigned char* inputs = all.images.empty() ? reinterpret_cast<const unsigned char*>(all.tokens.data())
+                                                   : reinterpret_cast<const unsigned char*>(all.images.data());
+  const int32_t* starts = sink.wants_document_start() ? all.starts.data() + sample * sink.start_count() : nullptr;
+  sink.add(inputs + sample * bytes, bytes, reading.labels.data(), labels, starts);
+  return ok_status();
+}
+
+// Rows of what the net writes, of all samples one behind the other; `columns` of each.
+struct Outputs {
+  std::vector<double> values;
+  size_t columns = 0;
+};
+
+Outputs outputs_of(const Port& port, Recipe recipe, const std::string& weights, const Samples& samples) {
+  recipe.batch = 1;
+  recipe.data.kind = DataSource::Kind::kNone;
+  const SolvedModel model = solve_model(recipe);
+  ScheduleRequest request;
+  request.strategy = "none";
+  const PlannedModel planned = plan_model(model, request);
+  Backend backend;
+  require(weights, port.open_backend("cpu", &backend));
+  PlanRun run(port, backend, recipe, planned.plan, 0);
+  read_initial_weights(run.trainer(), *open_weights(weights), {});
+  Outputs outputs;
+  const auto take = [&outputs](const auto& row, size_t columns) {
+    outputs.values.insert(outputs.values.end(), row.begin(), row.end());
+    outputs.columns = columns;
+  };
+  const LogitsReader of_head(run.trainer(),
+                             [&](uint64_t, int32_t, const std::vector<double>& logits) { take(logits, logits.size()); });
+  const OutputReader of_loss(run.trainer(),
+                             [&](const NetOutputs& each) { take(each.numbers, each.columns); });  // it calls the other one, too
+  Reading reading{samples, {}};
+  EvaluationReport report;
+  require(weights, evaluate(run.trainer(), {&reading, fill_sample}, samples.count, report));
+  return outputs;
+}
+
+// The function in which the model ends and the net does not, because its loss has it itself.
+void end_as(const std::string& op, Outputs& outputs) {
+  for (size_t first = 0; first < outputs.values.size() && !op.empty(); first += outputs.columns) {
+    double* row = &outputs.values[first];
+    if (op == "Sigmoid") {
+      std::transform(row, row + outputs.columns, row, [](double x) { return 1 / (1 + std::exp(-x)); });
+      continue;
+    }
+    const double most = *std::max_element(row, row + outputs.columns);
+    double sum = 0;
+    for (size_t c = 0; c < outputs.columns; ++c) sum += std::exp(row[c] - most);
+    for (size_t c = 0; c < outputs.columns; ++c) {
+      const double logarithm = row[c] - most - std::log(sum);
+      row[c] = op == "LogSoftmax" ? logarithm : std::exp(logarithm);
+    }
+  }
+}
+
+// The stored number beside number i of the net's: maps are stored as [N,K,H,W].
+uint64_t place_of(uint64_t i, const Numbers& stored, size_t columns) {
+  if (stored.shape.size() != 4) return i;
+  const uint64_t places = stored.of_sample() / columns, column = i % columns, place = i / columns % places,
+                 sample = i / columns / places;
+  return (sample * columns + column) * places + place;
+}
+
+}  // namespace
+
+CheckReport check_net(const Port& port, const OnnxFile& file, const ImportedNet& net, const Recipe& recipe,
+                      const std::string& weights, const std::string& data) {
+  CheckReport report;
+  double apart = 0, size = 0;
+  const ModelDescription description = describe_model(recipe.model);
+  for (const StoredSet& set : read_sets(file.model(), data)) {
+    const bool reads_texts = description.input == ModelDescription::Input::kTexts;
+    const Samples samples =
+        reads_texts ? texts_of(file.model(), set, description) : images_of(set.inputs.begin()->second, description);
+    Outputs outputs = outputs_of(port, recipe, weights, samples);
+    end_as(net.ending, outputs);
+    const Numbers& stored = set.output;
+    if (stored.shape.empty() || stored.shape[0] != samples.count || stored.values.size() != outputs.values.size())
+      stored.refuse("of these inputs must be " + std::to_string(outputs.values.size() / samples.count) + " numbers of each of " +
+                    std::to_string(samples.count) + " samples");
+    for (uint64_t i = 0; i < outputs.values.size(); ++i) {
+      const double right = stored.values[place_of(i, stored, outputs.columns)];
+      apart += (outputs.values[i] - right) * (outputs.values[i] - right);
+      size += right * right;
+    }
+    report.samples += samples.count;
+  }
+  report.distance = std::sqrt(apart / (size > 0 ? size : 1));
+  if (report.distance <= kMostDistance) return report;
+  throw UserError(data + ": the net computes other outputs than those stored here, apart by " + json(report.distance).dump() +
+                  " of their norm; must be at most " + json(kMostDistance).dump() + ": these are another model's, or " +
+                  file.path() + " is not read as it is meant");
+}
+
+}  // namespace reprise
