@@ -394,13 +394,6 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.nodes = node("Flatten", {"x"}, "f") + node("Gemm", {"f", "fc.weight"}, "y"); }), {"[3,4]", "rows of 36"});
   expect_refused(with([](Parts& p) { p.nodes = node("MaxPool", {"x"}, "p", integers("kernel_shape", {3, 3, 3})) + node("Gemm", {"p", "fc.weight"}, "y"); }), {"kernel_shape is [3,3,3]"});
   expect_refused(with([](Parts& p) { p.more = bytes(15, ""); }), {"sparse"});
-  expect_refused(with([](Parts& p) {
-                   p.nodes = node("Sub", {"g", "g"}, "o") + node("BatchNormalization", {"x", "o", "g", "g", "g"}, "b") +
-                             node("Conv", {"b", "c.weight"}, "a") + node("GlobalAveragePool", {"a"}, "m") +
-                             node("Flatten", {"m"}, "f") + node("Gemm", {"f", "fc.weight"}, "y", integer("transB", 1));
-                   p.constants += bytes(5, tensor("g", {1}));
-                 }),
-                 {"(BatchNormalization): has no weight"});
   write_file(folder_.file("net.onnx"), right.file());
   expect_user_error([&] { import_net(order_of(folder_.file("net.onnx"), folder_.file("net.safetensors"))); }, {"net.safetensors", ".json"});
 }

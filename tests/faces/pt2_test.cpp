@@ -247,6 +247,23 @@ TEST_F(MadeArchive, IsRefusedAsAWhole) {
       {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose windows are of several sizes)"});
 }
 
+// What a module has not is not trained; of a batch-norm that would be to leave its statistics alone.
+TEST_F(MadeArchive, LeavesAsItIsWhatAModuleLacks) {
+  Archive archive;
+  archive.node(1) = call("group_norm.default", {{"input", tensor("conv2d")}, {"num_groups", {{"as_int", 2}}}}, "relu_");
+  EXPECT_EQ(refused(zip_of(archive.entries())), std::vector<std::string>());
+  EXPECT_EQ(read_recipe(folder_.file("net.json")).freeze, (std::vector<std::string>{"part.relu_.bias", "part.relu_.weight"}));
+  expect_refused(
+      [](Archive& a) {
+        a.node(1) = call("batch_norm.default",
+                         {{"input", tensor("conv2d")},
+                          {"running_mean", tensor("p_conv_weight")},
+                          {"running_var", tensor("p_conv_weight")}},
+                         "relu_");
+      },
+      {"node \"part/relu_\" (BatchNormalization): has no weight, which is not available (yet)"});
+}
+
 TEST_F(MadeArchive, IsRefusedWhereItEnds) {
   const Text file = zip_of(Archive().entries());
   for (size_t length = 4; length < file.size(); length += 61) EXPECT_THROW(refused(file.substr(0, length)), UserError) << length;

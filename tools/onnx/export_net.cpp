@@ -133,7 +133,7 @@ OnnxExport export_onnx(const WeightSource& weights, const std::string& imported,
   OnnxExport report;
   std::map<const OnnxTensor*, Target> targets;
   for (const ImportedTensor& weight : net.weights) {
-    if (net.owns(weight.tensor)) continue;
+    if (weight.tensor->is_made()) continue;
     const StoredWeight* stored = weights.find(weight.name);
     if (stored == nullptr)
       throw UserError(weights.path() + ": tensor " + json_shown(weight.name) + ": missing; the net in " + source.path + " has it");

@@ -472,7 +472,7 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter)
 void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids,
                           const std::vector<int64_t>& shape) {
   net_.weights.push_back({name, parameter.tensor, {shape.begin(), shape.end()}, walk_of(parameter.view, ids)});
-  if (net_.owns(parameter.tensor)) net_.frozen.insert(name);
+  if (parameter.tensor->is_made()) net_.frozen.insert(name);
 }
 
 // ---- the model ----

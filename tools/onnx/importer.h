@@ -60,8 +60,6 @@ class Importer {
   void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
   ImportValue stored(const OnnxNode& node,
                      const ImportValue& constant);  // numbers that were computed as a tensor, which nobody trains
-  // Whether the file does not have these numbers as a tensor: they are computed, or stand for a weight or bias that a layer has not.
-  bool owns(const ImportValue& constant) const { return net_.owns(constant.tensor); }
   int64_t opset() const { return model_.opsets.count("") > 0 ? model_.opsets.at("") : 0; }
 
   int64_t batch() const { return batch_; }

@@ -2,7 +2,6 @@
 // Here so that what is not available is named at once, by node, op and attribute, and never trained wrongly.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -43,10 +42,6 @@ struct ImportedNet {
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole
-
-  bool owns(const OnnxTensor* tensor) const {
-    return std::any_of(own.begin(), own.end(), [tensor](const auto& each) { return each.get() == tensor; });
-  }
 };
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request);

@@ -28,6 +28,8 @@ struct OnnxTensor {
   std::vector<float> numbers;     // or here, where no file has them
   std::optional<bool> is_trained;  // whether the module has it as a parameter, or as a buffer; where the file says so
   uint64_t elements() const;
+  // Computed, or what stands for a weight or bias that a layer has not.
+  bool is_made() const { return !numbers.empty(); }
 };
 
 struct OnnxAttribute {

@@ -210,7 +210,7 @@ void read_batch_norm(Importer& net, NodeReader& reader) {
   reader.require_integer("spatial", 1);
   if (reader.find("is_test") != nullptr) reader.integer("is_test", 1);
   const auto images = x ? places_of(net, reader, *x) : std::nullopt;
-  if (parts[0] && net.owns(*parts[0])) reader.refuse("has no weight, which is not available (yet)");
+  if (parts[0] && parts[0]->tensor->is_made()) reader.refuse("has no weight, which is not available (yet)");
   if (reader.failed() || !images) return;
   const std::string name = net.name_of(reader.node(), parts[0]->tensor);
   const char* const kNames[] = {".weight", ".bias", ".running_mean", ".running_var"};
