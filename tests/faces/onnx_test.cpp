@@ -7,6 +7,7 @@
 #include "tests/faces/command_line.h"
 #include "tests/faces/expect_user_error.h"
 #include "tools/formats/output_file.h"
+#include "tools/onnx/export_net.h"
 #include "tools/onnx/import_net.h"
 #include "tools/onnx/node_reader.h"
 #include "tools/planning/planner.h"
@@ -386,7 +387,10 @@ TEST_F(MadeFile, IsRefusedByWhatIsWrong) {
   expect_refused(with([](Parts& p) { p.input = value(11, "x", {-1, 1, -1, -1}); }), {"\"x\"", "--input x="});
   expect_refused(with([](Parts& p) { p.input = value(11, "x", {-1, 36}); }), {"\"x\"", "[N,C,H,W]"});
   expect_refused(with([](Parts& p) { p.input += value(11, "z", {-1, 1, 6, 6}); }), {"2 inputs"});
-  expect_refused(with([](Parts& p) { p.output += value(12, "r", {-1, 4, 6, 6}); }), {"2 outputs"});
+  expect_refused(with([](Parts& p) {
+                   p.output += value(12, "r", {-1, 4, 6, 6});
+                 }),
+                 {"2 outputs, \"y\", \"r\"", "--model-output"});
   expect_refused(with([](Parts& p) { p.output = value(12, "r", {-1, 4, 6, 6}); }), {"output \"r\": is [N,4,6,6]", "a classifier's logits"});
   expect_refused(with([](Parts& p) { p.output = value(12, "q", {-1}); }), {"output \"q\"", "no node writes it"});
   expect_refused(with([](Parts& p) { p.nodes = node("Relu", {"b"}, "a") + node("Relu", {"a"}, "b") + node("Gemm", {"b", "fc.weight"}, "y"); }), {"\"a_node\"", "nothing before it writes"});
@@ -493,6 +497,24 @@ TEST_F(CheckedImport, TakesTestDataOfOnnx) {
   EXPECT_EQ(import_checked(folder_.file("b.onnx"), folder_.file("thirds")).status, 0);
 }
 
+// What only the other outputs need is left out.
+TEST_F(CheckedImport, ComputesTheOutputThatIsNamed) {
+  Parts parts;
+  parts.nodes += node("NoSuchOp", {"r"}, "z");
+  parts.output = value(12, "z", {-1, 4, 6, 6}) + parts.output;
+  write_file(folder_.file("a.onnx"), parts.file());
+  write_set(folder_.file("data"), 1, 1.5f);
+  std::filesystem::rename(folder_.file("data/output_0.pb"), folder_.file("data/output_1.pb"));
+  const ProcessResult result = import_checked(folder_.file("a.onnx"), folder_.file("data"), {"--model-output", "y"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_EQ(open_weights(folder_.file("net.safetensors"))->names().size(), 3u);
+  export_onnx(*open_weights(folder_.file("net.safetensors")), folder_.file("net.safetensors"), folder_.file("out.onnx"));
+  EXPECT_EQ(read_file(folder_.file("out.onnx")), read_file(folder_.file("a.onnx")));
+  const ProcessResult unknown = import_checked(folder_.file("a.onnx"), folder_.file("data"), {"--model-output", "w"});
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_NE(unknown.err.find("\"w\" is no output of the model, which has \"z\", \"y\""), Text::npos) << unknown.err;
+}
+
 TEST_F(CheckedImport, IsRefusedWhereItComputesSomethingElse) {
   write_file(folder_.file("a.onnx"), Parts().file());
   write_set(folder_.file("other"), 1, 1.49f);
@@ -505,7 +527,7 @@ TEST_F(CheckedImport, IsRefusedWhereItComputesSomethingElse) {
   write_set(folder_.file("many"), 1, 1.5f, {3, 1, 6, 6});
   expect_refused_check(folder_.file("a.onnx"), folder_.file("many"), {"output_0.pb: is [2,3]", "3 numbers of each of 3 samples"});
   std::filesystem::create_directories(folder_.file("empty"));
-  expect_refused_check(folder_.file("a.onnx"), folder_.file("empty"), {"neither output_0.pb nor a folder test_data_set_0"});
+  expect_refused_check(folder_.file("a.onnx"), folder_.file("empty"), {"neither input_0.pb nor a folder test_data_set_0"});
   expect_refused_check(folder_.file("a.onnx"), kGoldens + "resnet.outputs.safetensors",
                        {"tensor \"x\": is [3,3,16,16]; must be [N,1,6,6]"});
   expect_refused_check(folder_.file("a.onnx"), kGoldens + "resnet.safetensors", {"tensor \"x\": missing"});

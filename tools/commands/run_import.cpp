@@ -13,7 +13,7 @@ namespace reprise {
 namespace {
 
 struct ImportOptions {
-  std::string file, output, data, loss, check;
+  std::string file, output, data, loss, model_output, check;
   std::vector<std::string> inputs, freeze;
   int classes = 0;
   bool json = false;
@@ -44,6 +44,7 @@ ImportOrder order_of(const ImportOptions& options, const Port& port) {
   order.request.classes = options.classes;
   for (const std::string& input : options.inputs) order.request.inputs.insert(read_input(input));
   order.freeze = options.freeze;
+  order.request.output = options.model_output;
   if (!options.loss.empty()) order.request.loss = options.loss + "_loss";
   if (options.data.empty()) return order;
   const size_t equals = options.data.find('=');
@@ -73,6 +74,8 @@ Command add_import(OptionParser& app, const Port& port) {
   parser->add_option("--classes", options->classes, "a new last layer for so many classes, drawn from the seed")->check(integer_from(2, 1000000000));
   parser->add_option("--freeze", options->freeze, "patterns of parameters that are not trained; may be given again");
   parser->add_option("--input", options->inputs, "NAME=SHAPE, as x=1,3,224,224, of an input whose size is open");
+  parser->add_option("--model-output", options->model_output,
+                     "of a model that has several outputs, the one that is computed and judged");
   parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; without it, it must end in a classifier's linear layer")
       ->one_of({"class", "mse", "l1", "huber", "binary"});
   parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");

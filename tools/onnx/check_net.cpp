@@ -77,7 +77,7 @@ std::vector<std::string> inputs_of(const OnnxModel& model) {
 }
 
 // The output may have any name where it is the only tensor that is no input: torch.export invents one.
-StoredSet read_safetensors(const OnnxModel& model, const std::string& path) {
+StoredSet read_safetensors(const OnnxModel& model, const std::string& output, const std::string& path) {
   const SafetensorsFile file(path);
   StoredSet set;
   std::vector<std::string> others;
@@ -90,7 +90,6 @@ StoredSet read_safetensors(const OnnxModel& model, const std::string& path) {
       throw UserError(path + ": tensor " + json_shown(input) + ": missing; must be what the model's input of that name reads");
     set.inputs[input] = read_numbers(file, input);
   }
-  const std::string& output = model.outputs[0].name;
   if (!file.contains(output) && others.size() != 1) {
     throw UserError(path + ": tensor " + json_shown(output) + ": missing; must be what the model writes of these inputs");
   }
@@ -98,27 +97,29 @@ StoredSet read_safetensors(const OnnxModel& model, const std::string& path) {
   return set;
 }
 
-StoredSet read_test_data(const OnnxModel& model, const fs::path& folder) {
+StoredSet read_test_data(const OnnxModel& model, const std::string& output, const fs::path& folder) {
   StoredSet set;
   size_t n = 0;
   for (const std::string& input : inputs_of(model))
     set.inputs[input] = read_numbers(folder / ("input_" + std::to_string(n++) + ".pb"));
-  set.output = read_numbers(folder / "output_0.pb");
+  const auto is_output = [&](const OnnxValue& each) { return each.name == output; };
+  const auto place = std::find_if(model.outputs.begin(), model.outputs.end(), is_output) - model.outputs.begin();
+  set.output = read_numbers(folder / ("output_" + std::to_string(place) + ".pb"));
   return set;
 }
 
-std::vector<StoredSet> read_sets(const OnnxModel& model, const std::string& data) {
-  if (!fs::is_directory(data)) return {read_safetensors(model, data)};
-  if (fs::exists(fs::path(data) / "output_0.pb")) return {read_test_data(model, data)};
+std::vector<StoredSet> read_sets(const OnnxModel& model, const std::string& output, const std::string& data) {
+  if (!fs::is_directory(data)) return {read_safetensors(model, output, data)};
+  if (fs::exists(fs::path(data) / "input_0.pb")) return {read_test_data(model, output, data)};
   std::vector<fs::path> folders;
   for (const auto& entry : fs::directory_iterator(data)) {
     if (entry.path().filename().string().starts_with("test_data_set_")) folders.push_back(entry.path());
   }
   if (folders.empty())
-    throw UserError(data + ": has neither output_0.pb nor a folder test_data_set_0; must be a folder of ONNX's test data");
+    throw UserError(data + ": has neither input_0.pb nor a folder test_data_set_0; must be a folder of ONNX's test data");
   std::sort(folders.begin(), folders.end());
   std::vector<StoredSet> sets;
-  for (const fs::path& folder : folders) sets.push_back(read_test_data(model, folder));
+  for (const fs::path& folder : folders) sets.push_back(read_test_data(model, output, folder));
   return sets;
 }
 
@@ -268,7 +269,7 @@ CheckReport check_net(const Port& port, const OnnxFile& file, const ImportedNet&
   CheckReport report;
   double apart = 0, size = 0;
   const ModelDescription description = describe_model(recipe.model);
-  for (const StoredSet& set : read_sets(file.model(), data)) {
+  for (const StoredSet& set : read_sets(file.model(), net.output, data)) {
     const bool reads_texts = description.input == ModelDescription::Input::kTexts;
     const Samples samples =
         reads_texts ? texts_of(file.model(), set, description) : images_of(set.inputs.begin()->second, description);

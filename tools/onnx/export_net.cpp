@@ -18,7 +18,8 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char *kFromKey = "imported_from", *kSumKey = "imported_sum", *kInputsKey = "imported_inputs", *kLossKey = "imported_loss";
+constexpr const char *kFromKey = "imported_from", *kSumKey = "imported_sum", *kInputsKey = "imported_inputs",
+                     *kLossKey = "imported_loss", *kOutputKey = "imported_output";
 
 std::string sum_text(const std::string& path) {
   const FileSum sum = sum_of_file(path);
@@ -48,6 +49,7 @@ Source find_source(const std::string& imported) {
   const json inputs = parse_json(notes.at(kInputsKey), imported);
   for (const auto& [name, shape] : inputs.items()) source.request.inputs[name] = shape.get<std::vector<uint64_t>>();
   if (notes.count(kLossKey) > 0) source.request.loss = notes.at(kLossKey);
+  if (notes.count(kOutputKey) > 0) source.request.output = notes.at(kOutputKey);
   return source;
 }
 
@@ -121,6 +123,7 @@ void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRe
   writer.add_metadata(kSumKey, sum_text(file.path()));
   writer.add_metadata(kInputsKey, json(request.inputs).dump());
   if (!request.loss.empty()) writer.add_metadata(kLossKey, request.loss);
+  if (!request.output.empty()) writer.add_metadata(kOutputKey, request.output);
 }
 
 OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to) {

@@ -251,9 +251,7 @@ std::optional<ImportValue> Importer::parameter(NodeReader& reader, size_t n) {
   return std::nullopt;
 }
 
-bool Importer::is_output(const std::string& value) const {
-  return value == output_ || std::any_of(model_.outputs.begin(), model_.outputs.end(), [&](const OnnxValue& output) { return output.name == value; });
-}
+bool Importer::is_output(const std::string& value) const { return value == output_ || value == net_.output; }
 
 const OnnxNode* Importer::only_reader_of(const std::string& value) const {
   const OnnxNode* reader = nullptr;
@@ -602,8 +600,16 @@ bool Importer::set_pad(int64_t token) {
 
 // A softmax, or the sigmoid of labels, in which the model ends is the loss's own, which reads the numbers before it.
 void Importer::find_output() {
-  if (model_.outputs.empty()) return;
-  output_ = model_.outputs[0].name;
+  std::vector<std::string> names;
+  for (const OnnxValue& output : model_.outputs) names.push_back(output.name);
+  const bool is_named = !request_.output.empty();
+  if (is_named && std::count(names.begin(), names.end(), request_.output) == 0)
+    return refuse("--model-output: " + json_shown(request_.output) + " is no output of the model, which has " +
+                  quoted_list(names));
+  if (!is_named && names.size() != 1)
+    return refuse("has " + std::to_string(names.size()) + " outputs" +
+                  (names.empty() ? "" : ", " + quoted_list(names) + "; --model-output NAME says which the net computes"));
+  output_ = net_.output = is_named ? request_.output : names[0];
   const OnnxNode* last = writer_of(output_);
   if (last == nullptr || last->inputs.size() != 1 || !last->domain.empty()) return;
   const bool has_classes = request_.loss.empty() || request_.loss == "class_loss", ends_in_softmax = last->op == "Softmax" || last->op == "LogSoftmax";
@@ -732,15 +738,14 @@ void Importer::tie_shared() {
 }
 
 void Importer::finish() {
-  if (model_.outputs.size() != 1)
-    return refuse("has " + std::to_string(model_.outputs.size()) + " outputs; available is one");
   if (!net_.refused.empty()) return;
   if (texts_.texts > 0) net_.graph["text"] = {{"length", texts_.length}, {"pad", pad_.value_or(0)}};
   const std::string& output = output_;
   const ImportValue* value = find(output);
   if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");
   if (softmax_axis_ && *softmax_axis_ != 1 && *softmax_axis_ != 1 - static_cast<int64_t>(value->view.axes.size())) {
-    return refuse("output " + json_shown(model_.outputs[0].name) + ": is a softmax along axis " + std::to_string(*softmax_axis_) + "; must be along the classes, axis 1");
+    return refuse("output " + json_shown(net_.output) + ": is a softmax along axis " + std::to_string(*softmax_axis_) +
+                  "; must be along the classes, axis 1");
   }
   if (!request_.loss.empty()) return append_loss(request_.loss);
   const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;

@@ -16,6 +16,7 @@ namespace reprise {
 struct ImportRequest {
   int classes = 0;                                      // of a new head; 0: the model's own stays
   std::map<std::string, std::vector<uint64_t>> inputs;  // by name: shapes in place of the model's
+  std::string output = {};                              // of a model that has several: what the net computes
   std::string loss;  // of what the model writes, whatever that is: the op of the net's last node; "": the last layer, a linear one, becomes a loss_head
 };
 
@@ -37,8 +38,9 @@ struct ImportedNet {
   std::vector<std::shared_ptr<const OnnxTensor>> own;  // tensors of weights that are none of the file's, but numbers that it computes
   std::set<std::string> frozen;  // parameters that were constants of the model, or that it does not have: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
-  std::string
-      ending;  // "Softmax", "LogSoftmax" or "Sigmoid" in which the model ends, where the net's loss has it itself; else ""
+  std::string output;  // of the model's: what the net computes
+  // "Softmax", "LogSoftmax" or "Sigmoid" in which the model ends, where the net's loss has it itself; else "".
+  std::string ending;
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole
