@@ -46,6 +46,43 @@ std::map<std::string, SmallTokenizer> small_tokenizers() {
   return tokenizers;
 }
 
+namespace {
+
+std::ifstream open_pieces(json& sums) {
+  std::ifstream file("tests/golden/tokenizer/word_pieces.jsonl");
+  std::string line;
+  std::getline(file, line);
+  sums = json::parse(line);
+  return file;
+}
+
+}  // namespace
+
+json character_sums() {
+  json sums;
+  open_pieces(sums);
+  return sums;
+}
+
+std::map<std::string, PieceTokenizer> piece_tokenizers() {
+  json unused;
+  std::ifstream file = open_pieces(unused);
+  std::map<std::string, PieceTokenizer> tokenizers;
+  std::string line;
+  std::getline(file, line);
+  while (!line.empty()) {
+    const json variant = json::parse(line);
+    PieceTokenizer& pieces = tokenizers[variant.at("variant")];
+    pieces.json = variant.at("tokenizer");
+    if (variant.contains("vocab_of")) pieces.json["model"]["vocab"] = tokenizers.at(variant["vocab_of"]).json["model"]["vocab"];
+    pieces.whole = variant.at("whole");
+    pieces.decoded = variant.at("decoded");
+    pieces.generated = variant.value("generated", json());
+    pieces.cases = read_cases(file, &line);
+  }
+  return tokenizers;
+}
+
 void write_gguf_tokenizer(const std::string& path, const json& tokenizer, const std::string& pre) {
   const json& model = tokenizer.at("model");
   std::vector<std::string> tokens(model.at("vocab").size() + tokenizer.at("added_tokens").size());

@@ -22,8 +22,19 @@ struct SmallTokenizer {
   std::vector<TokenizedText> cases;
 };
 
+// A tokenizer of words in pieces, of tests/golden/tokenizer/word_pieces.jsonl.
+struct PieceTokenizer {
+  nlohmann::json json;
+  std::vector<TokenizedText> cases;
+  nlohmann::json whole;      // [[text, most, ids], ...]: with what stands around a text, cut to so many tokens
+  nlohmann::json decoded;    // [[ids, text], ...]
+  nlohmann::json generated;  // of one of them: what a long text is made of, and the sum of its ids
+};
+
 std::vector<TokenizedText> read_cases(std::istream& lines, std::string* line_after);
 std::map<std::string, SmallTokenizer> small_tokenizers();  // by the variant's name
+std::map<std::string, PieceTokenizer> piece_tokenizers();
+nlohmann::json character_sums();  // CRC-32 of what BERT's normaliser and pre-tokenizer make of every character
 
 // The same vocabulary as a GGUF file with that pre-tokenizer; added tokens become control and user-defined ones.
 void write_gguf_tokenizer(const std::string& path, const nlohmann::json& tokenizer, const std::string& pre);

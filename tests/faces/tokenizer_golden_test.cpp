@@ -1,6 +1,8 @@
-// Ids beside those of other people's tokenizers: Hugging Face's, of small tokenizers and of SmolLM2's, and llama.cpp's public cases.
+// Ids beside those of other people's tokenizers: Hugging Face's, of small tokenizers, of words in pieces and of SmolLM2's, and llama.cpp's public
+// cases.
 // Here because a model that is asked in ids which it was not trained on answers, only badly.
 #include <gtest/gtest.h>
+#include <unicode/utf8.h>
 #include <zlib.h>
 
 #include <cstdlib>
@@ -11,6 +13,8 @@
 
 #include "tests/faces/expect_user_error.h"
 #include "tests/faces/small_tokenizer.h"
+#include "tools/tokenizer/bert_text.h"
+#include "tools/tokenizer/cut.h"
 #include "tools/tokenizer/pre_tokenizers.h"
 #include "tools/tokenizer/tokenizer.h"
 #include "tools/weights/tokenizer_texts.h"
@@ -193,6 +197,111 @@ TEST(TokenizerGolden, IdsOfSmolLm2AreThoseOfHuggingFace) {
   const std::vector<int32_t> ids = tokenizer->encode(text, false);
   EXPECT_EQ(ids.size(), generated.at("ids").get<size_t>());
   EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(ids.data()), static_cast<uInt>(ids.size() * sizeof ids[0])), generated.at("crc32").get<uLong>());
+}
+
+// ---- words in pieces ----
+
+TEST(WordPieces, IdsAreThoseOfHuggingFaceForEveryKindOfModel) {
+  const auto all = piece_tokenizers();
+  EXPECT_EQ(all.size(), 10u);
+  for (const auto& [name, pieces] : all) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = opened(pieces.json);
+    expect_cases(*tokenizer, pieces.cases);
+    EXPECT_GE(pieces.whole.size(), 20u);
+    for (const json& each : pieces.whole)
+      EXPECT_EQ(tokenizer->encode_whole(each[0].get<std::string>(), each[1]), each[2].get<std::vector<int32_t>>())
+          << each.dump(-1, ' ', true);
+    for (const json& each : pieces.decoded)
+      EXPECT_EQ(tokenizer->decode(each[0].get<std::vector<int32_t>>()), each[1].get<std::string>()) << each.dump(-1, ' ', true);
+  }
+}
+
+TEST(WordPieces, LongTextGivesTheIdsOfHuggingFace) {
+  const auto all = piece_tokenizers();
+  const json& generated = all.at("uncased").generated;
+  const std::string text = generated_text(generated.at("pieces"), generated.at("count"));
+  ASSERT_EQ(text.size(), generated.at("bytes").get<size_t>());
+  const std::vector<int32_t> ids = opened(all.at("uncased").json)->encode(text, false);
+  EXPECT_EQ(ids.size(), generated.at("ids").get<size_t>());
+  EXPECT_EQ(crc32(0, reinterpret_cast<const Bytef*>(ids.data()), static_cast<uInt>(ids.size() * sizeof ids[0])),
+            generated.at("crc32").get<uLong>());
+}
+
+// Each variant's golden rejects the others but that of the same normaliser: a wrong flag changes some ids.
+TEST(WordPieces, AnotherNormalizerOrRuleGivesOtherIds) {
+  const auto all = piece_tokenizers();
+  const char* const names[] = {"uncased",       "cased",         "keeps_accents", "strips_alone",
+                               "joins_chinese", "no_normalizer", "no_cut",        "other_prefix"};
+  for (const char* judge : names) {
+    for (const char* mutant : names) {
+      if (mutant == judge) continue;
+      const auto tokenizer = opened(all.at(mutant).json);
+      size_t differ = 0;
+      for (const TokenizedText& each : all.at(judge).cases) differ += tokenizer->encode(each.text, false) != each.ids;
+      EXPECT_GE(differ, 1u) << mutant << " judged by " << judge;
+    }
+  }
+}
+
+// Every character between an a and a b, so that no mark moves past another.
+TEST(WordPieces, EveryCharacterIsNormalisedAndPartedAsByHuggingFace) {
+  std::string text;
+  for (uint32_t code = 0; code < 0x110000; ++code) {
+    if (code >= 0xD800 && code < 0xE000) continue;
+    char bytes[U8_MAX_LENGTH];
+    size_t count = 0;
+    U8_APPEND_UNSAFE(bytes, count, code);
+    text.append("a").append(bytes, count).append("b");
+  }
+  const auto sum_of = [](std::string_view bytes) {
+    return crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size()));
+  };
+  const json sums = character_sums();
+  const std::pair<const char*, bool BertRules::*> flags[] = {{"clean_text", &BertRules::cleans},
+                                                             {"handle_chinese_chars", &BertRules::parts_chinese},
+                                                             {"strip_accents", &BertRules::strips_accents},
+                                                             {"lowercase", &BertRules::lowers}};
+  for (const auto& [name, flag] : flags) {
+    BertRules rules = {.cleans = false, .parts_chinese = false, .strips_accents = false, .lowers = false};
+    rules.*flag = true;
+    std::string buffer;
+    EXPECT_EQ(sum_of(bert_text(rules, text, buffer)), sums.at(name).get<uLong>()) << name;
+  }
+  TokenizerFile file;
+  file.cuts = {{Cut::kBertWords}};
+  std::string pieces;
+  Cutter(file).cut(text, [&](std::string_view piece) { pieces.append(pieces.empty() ? "" : "\n").append(piece); });
+  EXPECT_EQ(sum_of(pieces), sums.at("pieces").get<uLong>());
+}
+
+// The same vocabulary as BERT's vocab.txt, whose defaults are those of an uncased model; tokenizer_config.json may say otherwise.
+TEST(WordPieces, LinesGiveTheIdsOfTheirTokenizer) {
+  const auto all = piece_tokenizers();
+  const TemporaryFolder folder;
+  std::vector<std::string> names(all.at("uncased").json["model"]["vocab"].size());
+  for (const auto& [name, id] : all.at("uncased").json["model"]["vocab"].items()) names.at(id.get<size_t>()) = name;
+  std::string lines;
+  for (const std::string& name : names) lines += name + "\n";
+  put_file(folder.file("vocab.txt"), lines);
+  const std::pair<const char*, const char*> configs[] = {
+      {"uncased", ""},
+      {"uncased", "{}"},
+      {"cased", R"({"do_lower_case": false})"},
+      {"keeps_accents", R"({"strip_accents": false})"},
+      {"uncased", R"({"cls_token": {"content": "[CLS]"}, "pad_token": "[PAD]", "strip_accents": null})"}};
+  for (const auto& [name, config] : configs) {
+    SCOPED_TRACE(std::string(name) + " " + config);
+    if (*config != '\0') put_file(folder.file("tokenizer_config.json"), config);
+    const auto of_folder = Tokenizer::open(folder.path()), of_file = Tokenizer::open(folder.file("vocab.txt"));
+    expect_cases(*of_folder, all.at(name).cases);
+    expect_cases(*of_file, all.at(name).cases);
+    for (const json& each : all.at(name).whole)
+      EXPECT_EQ(of_file->encode_whole(each[0].get<std::string>(), each[1]), each[2].get<std::vector<int32_t>>());
+    EXPECT_EQ(of_file->pad(), 0);
+    EXPECT_EQ(of_file->bos(), 2);
+    EXPECT_TRUE(of_file->is_control(2));
+  }
 }
 
 // Texts of llama.cpp's repository with the ids that the models' own tokenizers give them, 47 for each vocabulary, of one 51.

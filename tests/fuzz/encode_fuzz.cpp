@@ -1,5 +1,6 @@
-// Fuzzes texts: with every way to cut, a text is refused as no UTF-8 or comes back from its ids.
+// Fuzzes texts: with every way to cut, a text is refused as no UTF-8 or comes back from its ids; of words in pieces ids come back from their text.
 // Texts come from anybody.
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,26 @@ std::unique_ptr<Tokenizer> make_of_characters(SpaceBefore before) {
   return std::make_unique<Tokenizer>(file);
 }
 
+// Words in pieces, where every ASCII character is one, and BERT's normaliser.
+std::unique_ptr<Tokenizer> make_of_pieces() {
+  TokenizerFile file;
+  file.path = "fuzz";
+  file.alphabet = Alphabet::kWordPieces;
+  file.cuts = {{Cut::kBertWords}};
+  file.bert = BertRules();
+  file.drops_first_space = true;
+  file.pieces.joins_punctuation = false;
+  file.unknown = 0;
+  file.tokens.push_back({"[UNK]", TokenKind::kControl});
+  for (char c = '!'; c <= '~'; ++c) {
+    file.tokens.push_back({std::string(1, c), TokenKind::kNormal});
+    file.tokens.push_back({std::string("##") + c, TokenKind::kNormal});
+  }
+  for (const char* name : {"ab", "##ab", "abc", "the", "##\u0438", "\u4e2d", "\u00df"})
+    file.tokens.push_back({name, TokenKind::kNormal});
+  return std::make_unique<Tokenizer>(file);
+}
+
 // A mark in a text is a space in what comes back.
 std::string without_marks(std::string_view text) {
   std::string plain;
@@ -74,6 +95,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                                           make({{Cut::kQwen2}}),     make({{Cut::kDigitRuns}}),
                                                           make({{Cut::kPattern, "\\p{L}+|(?<=1)\\s*|[^\\p{L}]?"}})};
   static const std::unique_ptr<Tokenizer> plain = make_of_characters(SpaceBefore::kNothing), spaced = make_of_characters(SpaceBefore::kTextWithoutSpace);
+  static const std::unique_ptr<Tokenizer> pieces = make_of_pieces();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   fuzz::answers_or_refuses([&] {
     for (const auto& tokenizer : tokenizers) {
@@ -87,6 +109,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       const size_t lost = expected.starts_with(' ');
       fuzz::require(spaced->decode(spaced->encode(text, parse_special)) == expected.substr(lost), "a text comes back but for a space at its beginning");
     }
+    const std::vector<int32_t> ids = pieces->encode(text, false);
+    if (std::find(ids.begin(), ids.end(), 0) == ids.end())
+      fuzz::require(pieces->encode(pieces->decode(ids), false) == ids, "ids come back from their text");
   });
   return 0;
 }

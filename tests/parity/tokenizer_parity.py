@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
 #   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
+#   tests/parity/tokenizer_parity.py --word-pieces                  writes of these the one of WordPiece alone
 #   tests/parity/tokenizer_parity.py --compare REPRISE MODEL.gguf...  compares ids on two texts of a megabyte: 28 languages, code, random characters
 #   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
 # Here so that the tests need no Python, and so that the engine that other people train with judges ours.
@@ -164,12 +165,7 @@ def write_small(path):
         line = {"variant": name, "model_of": same, "tokenizer": whole}
         del whole["model"]
       file.write(json.dumps(line) + "\n")
-      for text in hard_texts(name, 60 if name in kLong else 40, pieces) + (kYoungMarks if name == "qwen2" else []):
-        case = [text]
-        for as_text in (True, False):
-          tokenizer.encode_special_tokens = as_text
-          case.append(tokenizer.encode(text, add_special_tokens=False).ids)
-        file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
+      write_cases(file, tokenizer, hard_texts(name, 60 if name in kLong else 40, pieces) + (kYoungMarks if name == "qwen2" else []))
 
 
 kWithNewTokens = ("gpt2", "llama3", "qwen2", "added", "llama2", "phi3", "mistral", "metaspace", "gemma")
@@ -235,7 +231,7 @@ def from_gguf(path):
   return tokenizer
 
 
-def generated_text(count, seed=16):
+def generated_text(count, seed=16, pieces=kPieces):
   """What tests/faces/tokenizer_golden_test.cpp makes too, a megabyte of 200,000: pieces, and every fourth time a random character."""
   state, text = seed, []
   def draw(below):
@@ -247,7 +243,7 @@ def generated_text(count, seed=16):
       code = draw(0x110000 - 0x800)
       text.append(chr(code if code < 0xD800 else code + 0x800))
     else:
-      text.append(kPieces[draw(len(kPieces))])
+      text.append(pieces[draw(len(pieces))])
   return "".join(text)
 
 
@@ -263,12 +259,114 @@ def write_smollm2(path, model):
     tokenizer.encode_special_tokens = True
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     file.write(json.dumps({"pieces": kPieces, "count": 200000, "bytes": len(text.encode()), "ids": len(ids), "crc32": sum_of(ids)}) + "\n")
-    for text in hard_texts("smollm2", 160, kPieces) + hard_texts("smollm2 chat", 40, kPieces[:40] + special * 4):
-      case = [text]
-      for as_text in (True, False):
-        tokenizer.encode_special_tokens = as_text
-        case.append(tokenizer.encode(text, add_special_tokens=False).ids)
-      file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
+    write_cases(file, tokenizer, hard_texts("smollm2", 160, kPieces) + hard_texts("smollm2 chat", 40, kPieces[:40] + special * 4))
+
+
+# Of WordPiece: words in every case with and without accents, Chinese, what is cleaned away, punctuation, and words that are too long.
+kWordPieces = kPieces + ["Hello", "HELLO", "Ärger", "Été", "naïve", "İ", "ẞ", "ΑΣ", "Ǆ", "don't", "can't", "unaffable", "running", "[CLS]", "[SEP]", "[UNK]", "[PAD]", "##s", "#",
+                         "中文", "日本", "\u3400", "\U00020000", "\U0002b820", "\U0002b920", "\uf900", "\uac01", "\ufffd", "\u00ad", "\u200e", "\u0890", "\U000e0020", "x" * 99,
+                         "é" * 100, "é" * 101, "£", "€", "©", "^", "`", "~", "«", "»", "¿", "…", "\u2010", "\u1734", "\u1885", "\u166d", "\U000111c9", "\u0e33", "\u0958"]
+
+
+def piece_vocabulary():
+  """By hand: a trainer breaks ties as it likes. Every second beginning of a word is a token, and so is every third end."""
+  words = ["hello", "world", "running", "unaffable", "the", "and", "été", "ärger", "a\u0308rger", "naive", "naïve", "Hello", "HELLO", "Ärger", "Été", "istanbul", "ωμεγα", "привет", "don",
+           "can", "中", "日", "中文", "n't", "'s", "##.", "xxxx", "abab", "ab", "4567", "...", "ss", "한", "각"]
+  names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789ÉßéωпİΑ!?.,;#-_()[]£«…'*^<|>~/\\{}=:½²①"]
+  names += [f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz0123456789éµäïеαμ\u0308\u0301\u0307字語"]
+  for n, word in enumerate(words):
+    names += [word] + [word[:end] for end in range(2 + n % 2, len(word), 2)] + ["##" + word[begin:] for begin in range(1 + n % 3, len(word), 3)]
+  return {name: id for id, name in enumerate(dict.fromkeys(names))}
+
+
+def piece_variants():
+  """As models of BERT's kind have them: each flag of the normaliser, both post-processors, another prefix, added tokens."""
+  vocabulary = piece_vocabulary()
+  def make(normalizer, cuts=pre.BertPreTokenizer(), cleanup=True, **settings):
+    tokenizer = Tokenizer(models.WordPiece(vocab=settings.pop("vocab", vocabulary), **{"unk_token": "[UNK]", **settings}))
+    if normalizer:
+      tokenizer.normalizer = normalizer
+    if cuts:
+      tokenizer.pre_tokenizer = cuts
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    tokenizer.decoder = decoders.WordPiece(settings.get("continuing_subword_prefix", "##"), cleanup)
+    cls, sep = ("[CLS]", tokenizer.token_to_id("[CLS]")), ("[SEP]", tokenizer.token_to_id("[SEP]"))
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[cls, sep])
+    return tokenizer
+  bert = normalizers.BertNormalizer
+  yield "uncased", make(bert())
+  yield "cased", make(bert(lowercase=False))
+  yield "keeps_accents", make(bert(strip_accents=False))
+  yield "strips_alone", make(bert(lowercase=False, strip_accents=True, clean_text=False))
+  yield "joins_chinese", make(bert(handle_chinese_chars=False), cleanup=False)
+  roberta = make(bert())
+  roberta.post_processor = processors.RobertaProcessing(("[SEP]", roberta.token_to_id("[SEP]")), ("[CLS]", roberta.token_to_id("[CLS]")))
+  yield "mpnet", roberta
+  older = make(None, max_input_chars_per_word=12)
+  older.post_processor = processors.BertProcessing(("[SEP]", older.token_to_id("[SEP]")), ("[CLS]", older.token_to_id("[CLS]")))
+  yield "no_normalizer", older
+  yield "no_cut", make(bert(), None)
+  other = {name.replace("##", "@@"): id for name, id in vocabulary.items()}
+  yield "other_prefix", make(bert(), pre.Sequence([pre.BertPreTokenizer(), pre.Digits(individual_digits=True)]), vocab=other, continuing_subword_prefix="@@")
+  added = make(bert())
+  added.add_special_tokens([AddedToken("[R]", rstrip=True), "<|a|>"])
+  added.add_tokens([AddedToken("Ärger"), AddedToken("wort", single_word=True), AddedToken("HELLO", normalized=False), AddedToken("~~", normalized=False)])
+  yield "added", added
+
+
+def sum_of_text(text):
+  return zlib.crc32(text.encode())
+
+
+def every_character():
+  return [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+def character_sums():
+  """Of all characters between an a and a b: the text that each flag of the normaliser alone makes of them, and how the pre-tokenizer parts that."""
+  text = "".join(f"a{c}b" for c in every_character())
+  flags, sums = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), {}
+  for flag in flags:
+    sums[flag] = sum_of_text(normalizers.BertNormalizer(**{**dict.fromkeys(flags, False), flag: True}).normalize_str(text))
+  sums["pieces"] = sum_of_text("\n".join(piece for piece, _ in pre.BertPreTokenizer().pre_tokenize_str(text)))
+  return sums
+
+
+def write_word_pieces(path):
+  """First what becomes of every character; then variants as in small.jsonl, each with texts whole, cut to so many tokens, and what ids decode to."""
+  shared = None
+  with open(path, "w", encoding="ascii") as file:
+    file.write(json.dumps(character_sums()) + "\n")
+    for name, tokenizer in piece_variants():
+      whole = json.loads(tokenizer.to_str())
+      shared = shared or whole["model"]["vocab"]
+      texts = hard_texts("pieces " + name, 60, kWordPieces + (["[R]", " [R] ", "<|a|>", "wort", "Wort", "wort_", "~~", "a\u0308rger"] if name == "added" else []))
+      line = {"variant": name, "tokenizer": whole, "whole": [], "decoded": []}
+      if whole["model"]["vocab"] == shared and name != "uncased":
+        line["vocab_of"] = "uncased"
+        del whole["model"]["vocab"]
+      for n, text in enumerate(texts[:20]):
+        tokenizer.encode_special_tokens = True
+        tokenizer.enable_truncation(2 + n)
+        line["whole"].append([text, 2 + n, tokenizer.encode(text).ids])
+        tokenizer.no_truncation()
+        ids = tokenizer.encode(text).ids
+        line["decoded"].append([ids, tokenizer.decode(ids, skip_special_tokens=False)])
+      if name == "uncased":
+        text = generated_text(20000, pieces=kWordPieces)
+        ids = tokenizer.encode(text, add_special_tokens=False).ids
+        line["generated"] = {"pieces": kWordPieces, "count": 20000, "bytes": len(text.encode()), "ids": len(ids), "crc32": sum_of(ids)}
+      file.write(json.dumps(line) + "\n")
+      write_cases(file, tokenizer, texts)
+
+
+def write_cases(file, tokenizer, texts):
+  for text in texts:
+    case = [text]
+    for as_text in (True, False):
+      tokenizer.encode_special_tokens = as_text
+      case.append(tokenizer.encode(text, add_special_tokens=False).ids)
+    file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
 
 
 def mixed_text(second=False):
@@ -307,6 +405,7 @@ def compare(program, model):
 def main():
   parser = argparse.ArgumentParser()
   parser.add_argument("--goldens", metavar="MODEL")
+  parser.add_argument("--word-pieces", action="store_true")
   parser.add_argument("--compare", nargs="+", metavar="REPRISE MODEL")
   parser.add_argument("--text", metavar="FILE")
   options = parser.parse_args()
@@ -315,6 +414,8 @@ def main():
     write_small(os.path.join(kFolder, "small.jsonl"))
     write_new_tokens(os.path.join(kFolder, "new_tokens.jsonl"))
     write_smollm2(os.path.join(kFolder, "smollm2.jsonl"), options.goldens)
+  if options.goldens or options.word_pieces:
+    write_word_pieces(os.path.join(kFolder, "word_pieces.jsonl"))
   if options.text:
     with open(options.text, "wb") as file:
       file.write(mixed_text().encode())

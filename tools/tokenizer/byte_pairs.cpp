@@ -48,7 +48,7 @@ void BytePairs::take_characters(const TokenizerFile& file) {
   id_of_byte_.fill(kLeftOut);
   id_of_ascii_.fill(kLeftOut);
   for (size_t i = 0; i < file.tokens.size(); ++i) {
-    const auto& [name, kind] = file.tokens[i];
+    const auto& [name, kind, is_added_alone] = file.tokens[i];
     const auto id = static_cast<int32_t>(i);
     if (kind == TokenKind::kByte) id_of_byte_[*byte_of_name(name)] = id;
     if (!is_joined(kind) || name.empty()) continue;

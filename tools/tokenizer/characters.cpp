@@ -77,21 +77,38 @@ size_t first_byte_not_utf8(std::string_view text) {
   return std::string_view::npos;
 }
 
+namespace {
+
+std::string_view normal_form(const icu::Normalizer2& form, std::string_view text, std::string& buffer) {
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
+  // What today's tables find normal is normal by those of Unicode 9 too: its parts are, and only characters that they do not know lie between.
+  if (form.isNormalizedUTF8(piece, error) && U_SUCCESS(error)) return text;
+  static const icu::UnicodeSet kUnicode9 = characters_of_unicode_9();
+  buffer.clear();
+  icu::StringByteSink<std::string> sink(&buffer);
+  error = U_ZERO_ERROR;
+  icu::FilteredNormalizer2(form, kUnicode9).normalizeUTF8(0, piece, sink, nullptr, error);
+  if (U_FAILURE(error)) throw std::bad_alloc();  // of a valid text nothing else can fail
+  return buffer;
+}
+
+}  // namespace
+
 std::string_view composed(std::string_view text, std::string& buffer) {
   if (ascii_bytes(text, 0) == text.size()) return text;
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* form = icu::Normalizer2::getNFCInstance(error);
   if (U_FAILURE(error)) throw std::bad_alloc();
-  const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
-  // What today's tables find composed is composed by those of Unicode 9 too: its parts are, and only characters that they do not know lie between.
-  if (form->isNormalizedUTF8(piece, error) && U_SUCCESS(error)) return text;
-  static const icu::UnicodeSet kUnicode9 = characters_of_unicode_9();
-  buffer.clear();
-  icu::StringByteSink<std::string> sink(&buffer);
-  error = U_ZERO_ERROR;
-  icu::FilteredNormalizer2(*form, kUnicode9).normalizeUTF8(0, piece, sink, nullptr, error);
-  if (U_FAILURE(error)) throw std::bad_alloc();  // of a valid text nothing else can fail
-  return buffer;
+  return normal_form(*form, text, buffer);
+}
+
+std::string_view decomposed(std::string_view text, std::string& buffer) {
+  if (ascii_bytes(text, 0) == text.size()) return text;
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* form = icu::Normalizer2::getNFDInstance(error);
+  if (U_FAILURE(error)) throw std::bad_alloc();
+  return normal_form(*form, text, buffer);
 }
 
 }  // namespace reprise

@@ -1,4 +1,4 @@
-// What a tokenizer asks of Unicode: where a character ends, whether it is a letter, a number or white space, and the composed form (NFC).
+// What a tokenizer asks of Unicode: where a character ends, whether it is a letter, a number or white space, and the normal forms C and D.
 // Here so that only this room and ICU, whose tables answer, know Unicode. Classes are those of Unicode 16, as in the tokenizers of today:
 // a short table adds what ICU 72 of Debian 12, which is Unicode 15.0, lacks.
 #pragma once
@@ -60,5 +60,8 @@ size_t first_byte_not_utf8(std::string_view text);
 // A character that is younger than Unicode 9 stands for itself, and no mark moves past it: the library that Hugging Face's tokenizers
 // normalise with (unicode-normalization-alignments) has the tables of Unicode 9, and a model's ids are those of its tokenizer.
 std::string_view composed(std::string_view text, std::string& buffer);
+
+// The same in normal form D.
+std::string_view decomposed(std::string_view text, std::string& buffer);
 
 }  // namespace reprise

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/tokenizer/bert_text.h"
 #include "tools/tokenizer/characters.h"
 #include "tools/tokenizer/scored_merges.h"
 #include "tools/tokenizer/space_mark.h"
@@ -70,6 +71,18 @@ size_t end_of_marked_word(std::string_view text, size_t begin) {
   return std::min(text.find(kSpaceMark, at), text.size());
 }
 
+size_t end_of_bert_word(std::string_view text, size_t begin) {
+  const Character first = character_at(text, begin);
+  size_t at = begin + first.bytes;
+  if (first.kind == kSpace || is_bert_punctuation(first.code)) return at;
+  while (at < text.size()) {
+    const Character next = character_at(text, at);
+    if (next.kind == kSpace || is_bert_punctuation(next.code)) break;
+    at += next.bytes;
+  }
+  return at;
+}
+
 size_t end_of_digits(std::string_view text, size_t at, int most) {
   for (int count = 0; count < most && at < text.size(); ++count) {
     const Character next = character_at(text, at);
@@ -118,6 +131,7 @@ size_t end_of_piece(Cut cut, std::string_view text, size_t begin) {
   if (cut == Cut::kLlama3) return end_of_llama3_piece(text, begin, 3);
   if (cut == Cut::kQwen2) return end_of_llama3_piece(text, begin, 1);
   if (cut == Cut::kMarkedWords) return end_of_marked_word(text, begin);
+  if (cut == Cut::kBertWords) return end_of_bert_word(text, begin);
   const Character first = character_at(text, begin);
   size_t at = begin + first.bytes;
   if (first.kind == kNumber) return cut == Cut::kEachDigit ? at : end_of_run(text, at, kNumber);
@@ -133,7 +147,7 @@ namespace {
 
 // Whether some token has a space's mark behind another character, so that merges may reach over the beginning of a word.
 bool joins_words(const TokenizerFile& file) {
-  for (const auto& [name, kind] : file.tokens) {
+  for (const auto& [name, kind, is_added_alone] : file.tokens) {
     if (!is_joined(kind)) continue;
     for (size_t at = name.find(kSpaceMark); at != std::string::npos; at = name.find(kSpaceMark, at + 1)) {
       if (at > 0 && !std::string_view(name).substr(0, at).ends_with(kSpaceMark)) return true;
@@ -143,6 +157,10 @@ bool joins_words(const TokenizerFile& file) {
 }
 
 }  // namespace
+
+bool Cutter::is_left_out(Cut cut, std::string_view text, size_t begin) {
+  return cut == Cut::kBertWords && character_at(text, begin).kind == kSpace;
+}
 
 bool Cutter::belongs_to_previous(SplitBehavior behavior, bool previous_is_match, bool is_match) {
   switch (behavior) {

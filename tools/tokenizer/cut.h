@@ -37,6 +37,7 @@ class Cutter {
     SplitBehavior behavior = {};
     bool inverts = false;
   };
+  static bool is_left_out(Cut cut, std::string_view text, size_t begin);  // the piece that begins there
   static bool belongs_to_previous(SplitBehavior behavior, bool previous_is_match, bool is_match);
   template <typename F>
   void cut_from(size_t n, std::string_view text, const F& word) const {
@@ -48,7 +49,7 @@ class Cutter {
     if (step.pattern) return cut_by_pattern(n, text, word);
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = end_of_piece(step.cut, text, begin);
-      cut_from(n + 1, text.substr(begin, end - begin), word);
+      if (!is_left_out(step.cut, text, begin)) cut_from(n + 1, text.substr(begin, end - begin), word);
       begin = end;
     }
   }

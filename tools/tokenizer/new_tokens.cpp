@@ -52,7 +52,7 @@ NewTokens add_tokens(TokenizerFile& file, const std::vector<std::string>& tokens
     const size_t id = place->second;
     if (!added.insert(id).second) continue;
     FileToken& token = is_new ? take_place(file, id) : file.tokens[id];
-    if (is_new) token = {name, TokenKind::kNormal};
+    if (is_new) token = {name, TokenKind::kNormal, true};
     require_text(file, token, is_new);
     token.kind = TokenKind::kAdded;
     file.added.push_back({.id = static_cast<int32_t>(id), .rstrip = file.added_take_space});

@@ -1,12 +1,14 @@
-// The way of a text: added tokens out, normal form, normalised added tokens out, cut into words, byte pairs.
+// The way of a text: added tokens out, normal form, normalised added tokens out, cut into words, byte pairs or pieces.
 #include "tools/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 
 #include "tools/formats/error.h"
 #include "tools/formats/input_file.h"
+#include "tools/tokenizer/bert_text.h"
 #include "tools/tokenizer/byte_alphabet.h"
 #include "tools/tokenizer/characters.h"
 #include "tools/tokenizer/new_tokens.h"
@@ -25,16 +27,38 @@ std::vector<std::string> bytes_of_tokens(const TokenizerFile& file) {
       continue;
     }
     if (first_byte_not_utf8(token.name) != std::string::npos) throw UserError(file.path + ": the token " + std::to_string(id) + " is not UTF-8");
-    bytes.push_back(bytes_of_marked(token));
+    bytes.push_back(file.alphabet == Alphabet::kWordPieces ? text_of_piece(file.pieces, token.name) : bytes_of_marked(token));
   }
   return bytes;
 }
 
-bool is_gguf(const std::string& path) {
+WordModel word_model_of(const TokenizerFile& file, const std::vector<std::string>& bytes) {
+  if (file.alphabet == Alphabet::kWordPieces) return WordPieces(file);
+  return BytePairs(file, bytes);
+}
+
+enum class Format { kGguf, kJson, kLines };
+
+// By what it holds: GGUF's magic, or the brace of an object, with or without blanks and a byte order mark before it.
+Format format_of(const std::string& path) {
   const InputFile file(path);
-  char magic[4] = {};
-  if (file.bytes() >= sizeof magic) file.read(0, magic, sizeof magic);
-  return std::memcmp(magic, "GGUF", sizeof magic) == 0;
+  char first[64] = {};
+  file.read(0, first, std::min(file.bytes(), uint64_t{sizeof first - 1}));
+  if (std::memcmp(first, "GGUF", 4) == 0) return Format::kGguf;
+  const std::string_view text(first);
+  const size_t at = text.find_first_not_of("\xEF\xBB\xBF \t\r\n");
+  return at == std::string_view::npos || text[at] == '{' ? Format::kJson : Format::kLines;
+}
+
+// The tokenizer's file in a folder.
+std::string file_in(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
+    const std::string file = (std::filesystem::path(folder) / name).string();
+    if (std::filesystem::exists(file, ignored)) return file;
+  }
+  throw UserError(folder +
+                  ": holds no tokenizer.json and no vocab.txt; name a folder that does, the file itself, or a GGUF file");
 }
 
 // Cuts the matches out of the text; `between` gets the text around them, and whether the text begins with it.
@@ -52,14 +76,11 @@ void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control
 }  // namespace
 
 TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {
-  std::string file = path;
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    file = (std::filesystem::path(path) / "tokenizer.json").string();
-    if (!std::filesystem::exists(file, ignored)) throw UserError(path + ": holds no tokenizer.json; name a folder that does, the file itself, or a GGUF file");
-  }
-  if (!is_gguf(file)) return read_tokenizer_json(file, new_tokens, made);
-  TokenizerFile read = read_tokenizer_gguf(file);
+  const std::string file = std::filesystem::is_directory(path, ignored) ? file_in(path) : path;
+  const Format format = format_of(file);
+  if (format == Format::kJson) return read_tokenizer_json(file, new_tokens, made);
+  TokenizerFile read = format == Format::kGguf ? read_tokenizer_gguf(file) : read_tokenizer_lines(file);
   NewTokens added = add_tokens(read, new_tokens);
   if (made != nullptr) *made = std::move(added);
   return read;
@@ -75,12 +96,14 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
       drops_first_space_(file.drops_first_space),
       bytes_(bytes_of_tokens(file)),
       composes_(file.composes),
+      bert_(file.bert),
       adds_bos_(file.adds_bos),
       bos_(file.bos),
       eos_(file.eos),
       pad_(file.pad),
+      behind_(file.behind),
       cutter_(file),
-      pairs_(file, bytes_) {
+      model_(word_model_of(file, bytes_)) {
   for (const FileToken& token : file.tokens) kinds_.push_back(token.kind);
   for (const AddedToken& added : file.added) {
     const auto id = static_cast<size_t>(added.id);
@@ -96,8 +119,9 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
 
 // The steps that stand before the normalised added tokens.
 std::string_view Tokenizer::normalised(std::string_view text, TextPlace place, std::string& buffer) const {
+  if (bert_) return bert_text(*bert_, text, buffer);
   const std::string_view form = composes_ ? composed(text, buffer) : text;
-  if (alphabet_ == Alphabet::kBytes || !marks_before_added_) return form;
+  if (!marks_before_added_) return form;
   std::string marked;
   marked_spaces(form, space_before_, place, marked);
   buffer = std::move(marked);
@@ -130,7 +154,19 @@ void Tokenizer::encode_normalised(std::string_view text, bool parse_special, Tex
 void Tokenizer::encode_words(std::string_view text, TextPlace place, std::vector<int32_t>& ids) const {
   std::string buffer;
   if (alphabet_ == Alphabet::kCharacters && !marks_before_added_) text = marked_spaces(text, space_before_, place, buffer);
-  cutter_.cut(text, [&](std::string_view word) { cache_.encode(pairs_, word, ids); });
+  cutter_.cut(text, [&](std::string_view word) { cache_.encode(model_, word, ids); });
+}
+
+std::vector<int32_t> Tokenizer::encode_whole(std::string_view text, size_t most, bool* is_cut) const {
+  const size_t around = (adds_bos_ ? 1 : 0) + behind_.size();
+  if (around > most)
+    throw UserError(path_ + ": puts " + std::to_string(around) + " tokens around a text, and all may be " + std::to_string(most));
+  std::vector<int32_t> ids = encode(text, false);
+  if (is_cut != nullptr) *is_cut = ids.size() > most - around;
+  ids.resize(std::min(ids.size(), most - around));
+  if (adds_bos_) ids.insert(ids.begin(), *bos_);
+  ids.insert(ids.end(), behind_.begin(), behind_.end());
+  return ids;
 }
 
 std::vector<Tokenizer::Place> Tokenizer::find_added(std::string_view text) const {

@@ -1,5 +1,5 @@
-// Text to token ids and back, as the model's own tokenizer has it: byte-pair encoding over bytes or over SentencePiece's characters, from
-// tokenizer.json or a GGUF file.
+// Text to token ids and back, as the model's own tokenizer has it: byte-pair encoding over bytes or over SentencePiece's characters, or
+// WordPiece, from tokenizer.json, BERT's vocab.txt or a GGUF file.
 // Here because a model can only be trained and asked in the ids that it knows.
 #pragma once
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tools/tokenizer/added_tokens.h"
-#include "tools/tokenizer/byte_pairs.h"
 #include "tools/tokenizer/cut.h"
 #include "tools/tokenizer/tokenizer_file.h"
 #include "tools/tokenizer/word_cache.h"
@@ -33,6 +32,10 @@ class Tokenizer {
   // such files. Throws UserError that names the byte where the text is not UTF-8. From any thread, one at a time. What stands
   // before the text matters to a tokenizer that puts a space before it.
   std::vector<int32_t> encode(std::string_view text, bool parse_special, TextPlace place = TextPlace::kBegins) const;
+
+  // The ids of a text as a model reads it that stands for itself: with what the file puts before and behind, its own cut at its end where
+  // all would be more than `most`, which `is_cut` says. Throws UserError as encode() does, and where there is no room for what stands around it.
+  std::vector<int32_t> encode_whole(std::string_view text, size_t most, bool* is_cut = nullptr) const;
 
   // The added tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
   // Those that are looked for in the normalised text only are found where the text is normal as it is.
@@ -72,10 +75,13 @@ class Tokenizer {
   std::vector<std::string> bytes_;  // of each token
   std::vector<TokenKind> kinds_;
   AddedTokens in_text_, in_normalised_text_;
-  bool composes_, adds_bos_;
+  bool composes_;
+  std::optional<BertRules> bert_;
+  bool adds_bos_;
   std::optional<int32_t> bos_, eos_, pad_;
+  std::vector<int32_t> behind_;
   Cutter cutter_;
-  BytePairs pairs_;
+  WordModel model_;
   mutable std::mutex cache_in_use_;
   mutable WordCache cache_;
 };

@@ -22,6 +22,7 @@ enum class TokenKind : uint8_t {
 enum class Alphabet : uint8_t {
   kBytes,       // bytes, each of them a character of byte_alphabet.h
   kCharacters,  // characters, of which one that is no token falls back to its bytes; a space is \u2581, as in SentencePiece
+  kWordPieces,  // none: a word is taken piece by piece, the longest token first, as BERT's (word_pieces.h)
 };
 
 // Where a text stands that is tokenised.
@@ -42,6 +43,7 @@ enum class SpaceBefore : uint8_t {
 struct FileToken {
   std::string name;  // in the alphabet's spelling where it is normal, else its text
   TokenKind kind = TokenKind::kAbsent;
+  bool is_added_alone = false;  // the model's own vocabulary has it not, so that no word is it or is made of it
 };
 
 // A token that is looked for in the text before it is cut at all.
@@ -56,12 +58,13 @@ struct AddedToken {
 // One way to cut a text into pieces.
 enum class Cut : uint8_t {
   kGpt2,
-  kLlama3,      // digits in threes
-  kQwen2,       // the same, each digit alone
-  kEachDigit,   // each \p{N} alone
-  kDigitRuns,   // runs of \p{N} apart from the rest
+  kLlama3,       // digits in threes
+  kQwen2,        // the same, each digit alone
+  kEachDigit,    // each \p{N} alone
+  kDigitRuns,    // runs of \p{N} apart from the rest
   kMarkedWords,  // marks of spaces and what follows them; never in a file: it shortens the words of a vocabulary that joins no two
-  kPattern,     // a regular expression: what it matches, and what lies between
+  kBertWords,    // BERT's: white space parts words and is left out, and each punctuation mark is a word
+  kPattern,      // a regular expression: what it matches, and what lies between
 };
 
 // What becomes of the matches of a pattern: they are pieces, are left out, belong to what stands before or behind, or to matches beside them.
@@ -72,6 +75,22 @@ struct CutStep {
   std::string pattern = {};  // of kPattern, and the next two
   SplitBehavior behavior = SplitBehavior::kIsolated;
   bool inverts = false;  // what lies between the matches counts as a match, and a match as what lies between
+};
+
+// What BERT's normaliser does to a text (bert_text.h).
+struct BertRules {
+  bool cleans = true;          // control characters are left out, and each white space is a space
+  bool parts_chinese = true;   // each Chinese character is a word
+  bool strips_accents = true;  // characters are decomposed, and their marks left out
+  bool lowers = true;          // letters become small
+};
+
+// How a word becomes pieces.
+struct WordPieceRules {
+  std::string prefix = "##";    // of a piece that goes on within its word
+  uint64_t longest_word = 100;  // characters; a longer one is unknown
+  bool joins_punctuation =
+      true;  // from tokens to text, no space stands before a mark that ends a sentence, and contractions are joined
 };
 
 struct TokenizerFile {
@@ -85,14 +104,17 @@ struct TokenizerFile {
   bool added_take_space = false;  // whoever adds a token has white space behind it belong to it
   std::vector<CutStep> cuts;  // each cuts the pieces of the one before
   bool composes = false;      // text is brought into normal form C
+  std::optional<BertRules> bert = {};  // or normalised as BERT's is
   Alphabet alphabet = Alphabet::kBytes;
   SpaceBefore space_before = SpaceBefore::kNothing;
   bool marks_before_added = false;  // \u2581 stands in the normalised text already, in which some added tokens are looked for
   bool drops_first_space = false;   // from tokens to text, the space is left out that space_before has put
   bool takes_whole_words = false;       // a piece that is a token is that token, whatever the merges say
-  std::optional<int32_t> unknown = {};  // stands for a byte that is no token; none: such a byte is left out
+  WordPieceRules pieces = {};           // of kWordPieces
+  std::optional<int32_t> unknown = {};  // stands for a byte that is no token, or for a word; none: such a byte is left out
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
   bool adds_bos = false;
+  std::vector<int32_t> behind = {};  // what stands behind a whole text
 };
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 22;
@@ -103,11 +125,13 @@ struct NewTokens {
   std::vector<std::string> names;  // those of the list that were no added tokens before
 };
 
-// A folder with tokenizer.json, such a file itself, or a GGUF file; with new tokens, which tokenizer_config.json may name, too. Throws
+// A folder with tokenizer.json or vocab.txt, such a file itself, or a GGUF file; with new tokens, which tokenizer_config.json may name, too. Throws
 // UserError for a tokenizer that is not of this kind, naming what it has.
 TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
 // tokenizer.json, and the tokenizer_config.json beside it, where there is one.
 TokenizerFile read_tokenizer_json(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
 TokenizerFile read_tokenizer_gguf(const std::string& path);
+// BERT's vocab.txt, a token a line, and the tokenizer_config.json beside it, where there is one.
+TokenizerFile read_tokenizer_lines(const std::string& path);
 
 }  // namespace reprise

@@ -1,30 +1,20 @@
 // tokenizer.json as Hugging Face's tokenizers write it, and the tokenizer_config.json beside it, which names bos, eos and pad.
 // What would change the ids and is not known here is refused by its name, so that no text is tokenised wrongly in silence.
 #include <algorithm>
-#include <filesystem>
 #include <unordered_map>
 
 #include "tools/formats/error.h"
-#include "tools/formats/input_file.h"
 #include "tools/formats/json_fields.h"
 #include "tools/tokenizer/cut.h"
 #include "tools/tokenizer/new_tokens.h"
 #include "tools/tokenizer/space_mark.h"
+#include "tools/tokenizer/tokenizer_config.h"
 #include "tools/tokenizer/tokenizer_file.h"
 
 namespace reprise {
 namespace {
 
 using nlohmann::json;
-
-std::string text_of_file(const std::string& path) {
-  constexpr uint64_t kMostBytes = uint64_t{1} << 28;
-  const InputFile file(path);
-  if (file.bytes() > kMostBytes) throw UserError(path + ": is no tokenizer: it is larger than " + std::to_string(kMostBytes) + " bytes");
-  std::string text(file.bytes(), '\0');
-  file.read(0, text.data(), text.size());
-  return text;
-}
 
 constexpr Word<SplitBehavior> kSplitBehaviors[] = {{"Isolated", SplitBehavior::kIsolated},
                                                    {"Removed", SplitBehavior::kRemoved},
@@ -34,7 +24,9 @@ constexpr Word<SplitBehavior> kSplitBehaviors[] = {{"Isolated", SplitBehavior::k
 
 class Reader {
  public:
-  explicit Reader(const std::string& path) : json_(parse_json(text_of_file(path), path)), root_(json_, {path}, "") { file_.path = path; }
+  explicit Reader(const std::string& path) : json_(parse_json(text_of_tokenizer(path), path)), root_(json_, {path}, "") {
+    file_.path = path;
+  }
 
   TokenizerFile read(const std::vector<std::string>& new_tokens, NewTokens* made) {
     root_.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -43,6 +35,7 @@ class Reader {
     if (root_.has_value("normalizer")) read_normalizer(root_.object("normalizer"));
     if (root_.has_value("pre_tokenizer")) read_pre_tokenizer(root_.object("pre_tokenizer"), true);
     check_alphabet();
+    file_.drops_first_space = is_by_pieces();
     if (root_.has_value("post_processor")) read_post_processor(root_.object("post_processor"));
     if (root_.has_value("decoder")) read_decoder(root_.object("decoder"));
     NewTokens added = add_tokens(file_, new_tokens);
@@ -89,9 +82,11 @@ class Reader {
   }
 
   void read_model(const JsonFields& model) {
-    model.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-                      "vocab", "merges"});
-    if (model.has("type") && type_of(model) != "BPE") refuse_type(model, type_of(model), {"BPE"});
+    const std::string type = model.has("type") ? type_of(model) : model.has("max_input_chars_per_word") ? "WordPiece" : "BPE";
+    if (type == "WordPiece") return read_word_pieces(model);
+    if (type != "BPE") refuse_type(model, type, {"BPE", "WordPiece"});
+    model.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk",
+                      "byte_fallback", "ignore_merges", "vocab", "merges"});
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) require_off(model, key);
     model.read("ignore_merges", file_.takes_whole_words);
     bool falls_back = false;
@@ -107,6 +102,19 @@ class Reader {
       unknown_ = name;
     }
     read_merges(model);
+  }
+
+  void read_word_pieces(const JsonFields& model) {
+    model.allow_only({"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+    file_.alphabet = Alphabet::kWordPieces;
+    std::string unknown = "[UNK]";
+    model.read("unk_token", unknown);
+    unknown_ = unknown;
+    model.read("continuing_subword_prefix", file_.pieces.prefix);
+    constexpr uint64_t kLongestWord = 10000;  // its pieces are looked for one by one
+    model.read("max_input_chars_per_word", file_.pieces.longest_word, 1, kLongestWord);
+    model.require("vocab", "give the tokens and their ids");
+    read_vocabulary(model);
   }
 
   void read_vocabulary(const JsonFields& model) {
@@ -166,15 +174,22 @@ class Reader {
     const auto known = id_of_name_.emplace(content, added.id).first;
     if (known->second != added.id) fields.refuse("content", json_shown(content) + " has the id " + std::to_string(known->second) + " already");
     if (token.kind != TokenKind::kAbsent && token.name != content) fields.refuse("id", std::to_string(added.id) + " is that of " + json_shown(token.name));
-    token = {content, special ? TokenKind::kControl : TokenKind::kAdded};
+    token = {content, special ? TokenKind::kControl : TokenKind::kAdded,
+             token.kind == TokenKind::kAbsent || token.is_added_alone};
     file_.added.push_back(added);
   }
 
   bool is_by_characters() const { return file_.alphabet == Alphabet::kCharacters; }
+  bool is_by_pieces() const { return file_.alphabet == Alphabet::kWordPieces; }
 
   // The steps before a vocabulary by characters put marks in place of spaces; one by bytes needs the byte alphabet.
   void check_alphabet() const {
     const JsonFields model = root_.object("model");
+    if (is_by_pieces()) {
+      if (ends_with_bytes_)
+        root_.refuse("pre_tokenizer", "must not end with ByteLevel: the model is WordPiece, whose tokens are text");
+      return;
+    }
     if (!is_by_characters()) {
       if (!ends_with_bytes_) root_.refuse("pre_tokenizer", "must end with ByteLevel, or model.byte_fallback be true: other vocabularies are not known here");
       return;
@@ -190,7 +205,10 @@ class Reader {
       for (size_t n = 0; n < normalizer.list_at("normalizers").size(); ++n) read_normalizer(normalizer.element("normalizers", n));
     } else if (type == "NFC") {
       if (marks_spaces_ || file_.space_before != SpaceBefore::kNothing) normalizer.refuse("type", "\"NFC\" must stand before Prepend and Replace");
+      if (file_.bert) normalizer.refuse("type", "\"NFC\" beside BertNormalizer is not supported");
       file_.composes = true;
+    } else if (is_by_pieces() && type == "BertNormalizer") {
+      read_bert_normalizer(normalizer);
     } else if (is_by_characters() && type == "Prepend") {
       require_text(normalizer, "prepend", kSpaceMark);
       file_.space_before = SpaceBefore::kEveryPiece;
@@ -198,8 +216,24 @@ class Reader {
       read_replace(normalizer, " ", kSpaceMark);
       marks_spaces_ = file_.marks_before_added = true;
     } else {
-      refuse_type(normalizer, type, is_by_characters() ? std::vector<std::string>{"NFC", "Prepend", "Replace", "Sequence"} : std::vector<std::string>{"NFC", "Sequence"});
+      std::vector<std::string> known = {"NFC", "Sequence"};
+      if (is_by_characters()) known.insert(known.end(), {"Prepend", "Replace"});
+      if (is_by_pieces()) known.push_back("BertNormalizer");
+      refuse_type(normalizer, type, known);
     }
+  }
+
+  // Accents are stripped where letters are lowered, unless it is said.
+  void read_bert_normalizer(const JsonFields& normalizer) {
+    normalizer.allow_only({"type", "clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+    if (file_.bert || file_.composes) normalizer.refuse("type", "\"BertNormalizer\" must stand alone");
+    BertRules rules;
+    normalizer.read("clean_text", rules.cleans);
+    normalizer.read("handle_chinese_chars", rules.parts_chinese);
+    normalizer.read("lowercase", rules.lowers);
+    rules.strips_accents = rules.lowers;
+    if (normalizer.has_value("strip_accents")) normalizer.read("strip_accents", rules.strips_accents);
+    file_.bert = rules;
   }
 
   static void require_text(const JsonFields& fields, const std::string& key, std::string_view wanted) {
@@ -229,6 +263,9 @@ class Reader {
       read_split(fields);
     } else if (type == "Punctuation") {
       read_punctuation(fields);
+    } else if (type == "BertPreTokenizer" && is_by_pieces()) {
+      fields.allow_only({"type"});
+      file_.cuts.push_back({Cut::kBertWords});
     } else if (type == "Metaspace" && is_by_characters()) {
       read_metaspace(fields);
     } else if (type == "Digits") {
@@ -237,7 +274,11 @@ class Reader {
       fields.read("individual_digits", each);
       file_.cuts.push_back({each ? Cut::kEachDigit : Cut::kDigitRuns});
     } else {
-      refuse_type(fields, type, {is_by_characters() ? "Metaspace" : "ByteLevel", "Split", "Digits", "Punctuation", "Sequence"});
+      refuse_type(fields, type,
+                  {is_by_characters() ? "Metaspace"
+                   : is_by_pieces()   ? "BertPreTokenizer"
+                                      : "ByteLevel",
+                   "Split", "Digits", "Punctuation", "Sequence"});
     }
   }
 
@@ -309,16 +350,50 @@ class Reader {
     if (type == "Sequence") {
       for (size_t n = 0; n < fields.list_at("processors").size(); ++n) read_post_processor(fields.element("processors", n));
     } else if (type == "TemplateProcessing") {
-      fields.require("single", "give what stands around a text");
-      if (fields.list_at("single").empty() || !fields.element("single", 0).has("SpecialToken")) return;
-      std::string name;
-      const JsonFields first = fields.element("single", 0).object("SpecialToken");
-      first.require("id", "give the token's text");
-      first.read("id", name);
-      file_.bos = id_of(first, "id", name);
-      file_.adds_bos = true;
+      read_template(fields);
+    } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+      put_before(fields, "cls", named_token(fields, "cls"));
+      file_.behind = {named_token(fields, "sep")};
     } else if (type != "ByteLevel") {  // that one moves offsets, no ids
-      refuse_type(fields, type, {"ByteLevel", "TemplateProcessing", "Sequence"});
+      refuse_type(fields, type, {"ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing", "Sequence"});
+    }
+  }
+
+  void put_before(const JsonFields& fields, const std::string& key, int32_t id) {
+    if (file_.adds_bos) fields.refuse(key, "puts a second token before a text; one is supported");
+    file_.bos = id;
+    file_.adds_bos = true;
+  }
+
+  // ["[CLS]", 101]
+  int32_t named_token(const JsonFields& fields, const std::string& key) const {
+    fields.require(key, "give [token, id]");
+    const json& pair = fields.at(key);
+    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_string())
+      fields.refuse(key, "must be [token, id], not " + json_shown(pair));
+    const std::string name = pair[0].get<std::string>();
+    const int32_t id = id_of(fields, key, name);
+    if (pair[1] != id)
+      fields.refuse(key, json_shown(name) + " has the id " + std::to_string(id) + ", not " + json_shown(pair[1]));
+    return id;
+  }
+
+  // Pieces of a whole text: tokens, and the text itself.
+  void read_template(const JsonFields& fields) {
+    fields.require("single", "give what stands around a text");
+    bool is_behind = false;
+    for (size_t n = 0; n < fields.list_at("single").size(); ++n) {
+      const JsonFields piece = fields.element("single", n);
+      if (!piece.has("SpecialToken")) {
+        is_behind = true;
+        continue;
+      }
+      const JsonFields token = piece.object("SpecialToken");
+      std::string name;
+      token.require("id", "give the token's text");
+      token.read("id", name);
+      const int32_t id = id_of(token, "id", name);
+      is_behind ? file_.behind.push_back(id) : put_before(token, "id", id);
     }
   }
 
@@ -326,6 +401,8 @@ class Reader {
     const std::string type = type_of(fields);
     if (type == "Sequence") {
       for (size_t n = 0; n < fields.list_at("decoders").size(); ++n) read_decoder(fields.element("decoders", n));
+    } else if (is_by_pieces()) {
+      read_piece_decoder(fields, type);
     } else if (!is_by_characters()) {
       if (type != "ByteLevel") refuse_type(fields, type, {"ByteLevel", "Sequence"});
     } else if (type == "Replace") {
@@ -339,6 +416,17 @@ class Reader {
     }
   }
 
+  void read_piece_decoder(const JsonFields& fields, const std::string& type) {
+    if (type != "WordPiece") refuse_type(fields, type, {"WordPiece"});
+    fields.allow_only({"type", "prefix", "cleanup"});
+    std::string prefix = file_.pieces.prefix;
+    fields.read("prefix", prefix);
+    if (prefix != file_.pieces.prefix)
+      fields.refuse("prefix", json_shown(prefix) + " is not supported; must be model.continuing_subword_prefix, " +
+                                  json_shown(file_.pieces.prefix));
+    fields.read("cleanup", file_.pieces.joins_punctuation);
+  }
+
   void read_strip(const JsonFields& fields) {
     require_text(fields, "content", " ");
     int start = 0, stop = 0;
@@ -348,29 +436,16 @@ class Reader {
   }
 
   void read_config() {
-    const std::filesystem::path path = std::filesystem::path(file_.path).parent_path() / "tokenizer_config.json";
-    std::error_code ignored;
-    if (!std::filesystem::exists(path, ignored)) return;
-    const json config = parse_json(text_of_file(path.string()), path.string());
-    const JsonFields fields(config, {path.string()}, "");
-    read_named(fields, "bos_token", file_.bos);
-    read_named(fields, "eos_token", file_.eos);
-    read_named(fields, "pad_token", file_.pad);
+    const TokenizerConfig config(file_.path);
+    const JsonFields& fields = config.fields();
+    const std::pair<const char*, std::optional<int32_t>*> named[] = {{"bos_token", &file_.bos},
+                                                                     {"eos_token", &file_.eos},
+                                                                     {"pad_token", &file_.pad}};
+    for (const auto& [key, id] : named) {
+      if (const auto name = config.token(key)) *id = id_of(fields, key, *name);
+    }
     if (fields.has_value("add_bos_token")) fields.read("add_bos_token", file_.adds_bos);
     if (file_.adds_bos && !file_.bos) fields.refuse("add_bos_token", "must be false where bos_token is not given");
-  }
-
-  // "<s>", {"content": "<s>", ...} or null.
-  void read_named(const JsonFields& fields, const std::string& key, std::optional<int32_t>& id) const {
-    if (!fields.has_value(key)) return;
-    std::string name;
-    if (fields.at(key).is_object()) {
-      fields.object(key).require("content", "give the token's text");
-      fields.object(key).read("content", name);
-    } else {
-      fields.read(key, name);
-    }
-    id = id_of(fields, key, name);
   }
 
   const json json_;

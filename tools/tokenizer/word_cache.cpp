@@ -8,15 +8,16 @@
 
 namespace reprise {
 
-void WordCache::encode(const BytePairs& pairs, std::string_view word, std::vector<int32_t>& ids) {
-  if (word.size() > kLongestWord) return pairs.encode(word, ids);
+void WordCache::encode(const WordModel& model, std::string_view word, std::vector<int32_t>& ids) {
+  const auto append = [&](const auto& of_words) { of_words.encode(word, ids); };
+  if (word.size() > kLongestWord) return std::visit(append, model);
   Entry& entry = entries_[XXH3_64bits(word.data(), word.size()) % kEntries];
   if (std::string_view(entry.word, entry.bytes) == word) {
     ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
     return;
   }
   const size_t begin = ids.size();
-  pairs.encode(word, ids);
+  std::visit(append, model);
   const size_t count = ids.size() - begin;
   if (count > kMostIds) return;
   entry.bytes = static_cast<uint8_t>(word.size());

@@ -5,18 +5,23 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "tools/tokenizer/byte_pairs.h"
+#include "tools/tokenizer/word_pieces.h"
 
 namespace reprise {
+
+// What a word becomes ids by.
+using WordModel = std::variant<BytePairs, WordPieces>;
 
 class WordCache {
  public:
   WordCache() : entries_(kEntries) {}
 
   // Appends the ids of a word.
-  void encode(const BytePairs& pairs, std::string_view word, std::vector<int32_t>& ids);
+  void encode(const WordModel& model, std::string_view word, std::vector<int32_t>& ids);
 
  private:
   static constexpr size_t kEntries = size_t{1} << 15;  // 2 MiB

@@ -64,7 +64,8 @@ ordered_json pre_tokenizer(const TokenizerFile& tokenizer) {
       case Cut::kQwen2: steps.push_back(split(kQwen2Pattern)); break;
       case Cut::kEachDigit: steps.push_back({{"type", "Digits"}, {"individual_digits", true}}); break;
       case Cut::kDigitRuns: steps.push_back({{"type", "Digits"}, {"individual_digits", false}}); break;
-      case Cut::kMarkedWords: break;
+      case Cut::kMarkedWords:
+      case Cut::kBertWords: break;  // of no GGUF file
       case Cut::kPattern: steps.push_back(split(step.pattern)); break;
     }
   }
