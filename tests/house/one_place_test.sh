@@ -18,7 +18,7 @@ faults() {
     done
   done
   # kText is also asked for by the training program, which shows a sample of text.
-  uses 'DataSource::Kind::k(Idx|ImageFolder|Tensors|Tokens|Chat|Preferences|Synthetic|Csv|MaskFolder)\b' 'tools/recipes/(recipe\.h|data_section\.cpp)|tools/data/[a-z_]+\.(h|cpp)'
+  uses 'DataSource::Kind::k(Idx|ImageFolder|Tensors|Tokens|Chat|Preferences|Synthetic|Csv|MaskFolder|Texts)\b' 'tools/recipes/(recipe\.h|data_section\.cpp)|tools/data/[a-z_]+\.(h|cpp)'
 }
 
 [ "$(grep -lE 'kFamily = ' tools/models/*.h | wc -l)" -ge 2 ] || { echo "one_place: the families were not found" >&2; exit 1; }

@@ -18,19 +18,27 @@ bool is_recipe(const std::string& path) {
   const nlohmann::json value = nlohmann::json::parse(read_file(path), nullptr, false, true);
   if (!value.is_object() || !value.contains("model") || !value["model"].is_object()) return false;
   const nlohmann::json& model = value["model"];
-  return model.contains("huggingface") || model.contains("gguf") || model.contains("family");
+  return model.contains("huggingface") || model.contains("gguf") || model.contains("graph") || model.contains("family");
 }
 
-ModelFiles model_of_recipe(const std::string& path) {
-  const ModelPlace place = read_recipe(path).place;
-  if (place.path().empty()) throw UserError(path + ": model: names no files, so it has no tokenizer; give \"huggingface\" or \"gguf\"");
-  return ModelFiles::open(place);
+ModelFiles model_of_recipe(const std::string& path, const Recipe& recipe) {
+  if (recipe.place.path().empty())
+    throw UserError(
+        path +
+        ": model: names no files, so it has no tokenizer; give \"huggingface\" or \"gguf\", or of a net of texts data.tokenizer");
+  return ModelFiles::open(recipe.place);
 }
 
 }  // namespace
 
-ModelFiles model_of_argument(const std::string& path) { return is_recipe(path) ? model_of_recipe(path) : ModelFiles::open(path); }
+ModelFiles model_of_argument(const std::string& path) {
+  return is_recipe(path) ? model_of_recipe(path, read_recipe(path)) : ModelFiles::open(path);
+}
 
-TokenizerFile tokenizer_of_argument(const std::string& path) { return is_recipe(path) ? model_of_recipe(path).tokenizer() : read_tokenizer(path); }
+TokenizerFile tokenizer_of_argument(const std::string& path) {
+  if (!is_recipe(path)) return read_tokenizer(path);
+  const Recipe recipe = read_recipe(path);
+  return recipe.data.tokenizer.empty() ? model_of_recipe(path, recipe).tokenizer() : read_tokenizer(recipe.data.tokenizer);
+}
 
 }  // namespace reprise

@@ -19,6 +19,43 @@ std::string without_blanks(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
+// Those of one sample, which is the first of them.
+std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& table, const LabelForm& form, const char* sample,
+                                    const char* usual) {
+  const nlohmann::ordered_json record = table.read(0);
+  if (!record.is_object())
+    throw UserError(table.place(0) + ": must be an object of columns, not " + json_shown(nlohmann::json(record)));
+  std::vector<std::string> columns;
+  for (const auto& [name, unused] : record.items()) columns.push_back(name);
+  for (const std::string& name : recipe.data.columns) {
+    if (!record.contains(name))
+      throw UserError(table.place(0) + ": data.columns names " + json_shown(name) + "; it has " + quoted_list(columns));
+  }
+  const auto found = std::find(columns.begin(), columns.end(), usual);
+  if (found != columns.end()) std::rotate(columns.begin(), found, found + 1);
+  if (!recipe.data.columns.empty()) columns = recipe.data.columns;
+  if (columns.size() == form.count() + 1) return columns;
+  const std::string labels = form.stored == DType::kI32
+                                 ? " and its class"
+                                 : " and " + std::to_string(form.count()) + " numbers, as many as the net writes";
+  const std::string others =
+      recipe.data.columns.empty() && columns.size() > form.count() + 1 ? "; name those with data.columns" : "";
+  throw UserError(table.place(0) + ": has " + std::to_string(columns.size()) + " columns; must have " + sample + labels + others);
+}
+
+// Numbers of JSON as they would stand in CSV; null is nothing.
+std::string field_of(const nlohmann::ordered_json& record, const std::string& place, const std::string& column) {
+  if (!record.is_object() || !record.contains(column))
+    throw UserError(place + ": has no " + json_shown(column) + ", which the first record has; null says that there is none");
+  const nlohmann::ordered_json& value = record.at(column);
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
+  if (value.is_number()) return value.dump();
+  throw UserError(place + ": " + json_shown(column) + " is " + json_shown(nlohmann::json(value)) +
+                  "; must be a text or a number");
+}
+
 // "7", and neither "07" nor "+7".
 bool is_class_number(const std::string& name, int classes) {
   if (name.empty() || name.size() > 9 || name.find_first_not_of("0123456789") != std::string::npos) return false;
@@ -27,22 +64,22 @@ bool is_class_number(const std::string& name, int classes) {
 
 }  // namespace
 
-LabelColumns::LabelColumns(const Recipe& recipe, const CsvFile& table, const char* sample)
-    : form_(label_form(recipe)), is_binary_(describe_model(recipe.model).target == ModelDescription::Target::kLabels), sample_(sample) {
+LabelColumns::LabelColumns(const Recipe& recipe, const RecordFile& table, const char* sample, const char* usual)
+    : form_(label_form(recipe)),
+      is_binary_(describe_model(recipe.model).target == ModelDescription::Target::kLabels),
+      columns_(columns_of(recipe, table, form_, sample, usual)) {
   if (form_.stored == DType::kI32) {
-    table.path() == recipe.data.path ? name_classes(recipe, table) : name_classes(recipe, CsvFile(recipe.data.path));
+    table.path() == recipe.data.path ? name_classes(recipe, table) : name_classes(recipe, *open_records(recipe.data.path));
   }
   labels_.resize(table.size() * form_.bytes());
   for (uint64_t n = 0; n < table.size(); ++n) read_record(table, n);
 }
 
-void LabelColumns::name_classes(const Recipe& recipe, const CsvFile& table) {
+void LabelColumns::name_classes(const Recipe& recipe, const RecordFile& table) {
   const int classes = class_count(recipe);
   std::set<std::string> names;
   for (uint64_t n = 0; n < table.size(); ++n) {
-    const nlohmann::ordered_json record = table.read(n);
-    if (record.size() != 2) throw UserError(table.place(n) + ": has " + std::to_string(record.size()) + " columns; must have " + sample_ + " and its class");
-    const std::string name = without_blanks(record.back());
+    const std::string name = without_blanks(field_of(table.read(n), table.place(n), columns_[1]));
     if (!name.empty()) names.insert(name);
     if (names.size() > static_cast<size_t>(classes)) {
       throw UserError(table.place(n) + ": " + json_shown(name) + " is class " + std::to_string(names.size()) + " of the table, and the net tells " +
@@ -54,28 +91,19 @@ void LabelColumns::name_classes(const Recipe& recipe, const CsvFile& table) {
   for (int n = 0; n < classes; ++n) names_.push_back(std::to_string(n));
 }
 
-void LabelColumns::read_record(const CsvFile& table, uint64_t n) {
+void LabelColumns::read_record(const RecordFile& table, uint64_t n) {
   const nlohmann::ordered_json record = table.read(n);
   const std::string place = table.place(n);
-  const uint64_t count = form_.count();
-  if (record.size() != count + 1) {
-    const std::string labels = form_.stored == DType::kI32 ? " and its class" : " and " + std::to_string(count) + " numbers, as many as the net writes";
-    throw UserError(place + ": has " + std::to_string(record.size()) + " columns; must have " + sample_ + labels);
-  }
+  samples_.push_back(field_of(record, place, columns_[0]));
   unsigned char* to = labels_.data() + n * form_.bytes();
-  for (auto column = record.begin(); column != record.end(); ++column) {
-    const std::string text = column.value();
-    if (column == record.begin()) {
-      sample_column_ = column.key();
-      samples_.push_back(text);
-      continue;
-    }
+  for (size_t c = 1; c < columns_.size(); ++c) {
+    const std::string text = field_of(record, place, columns_[c]);
     if (form_.stored == DType::kI32) {
-      const int32_t number = class_of(place, column.key(), without_blanks(text));
+      const int32_t number = class_of(place, columns_[c], without_blanks(text));
       std::memcpy(to, &number, sizeof number);
     } else {
-      if (n == 0) names_.push_back(column.key());
-      const float number = number_of(place, column.key(), text);
+      if (n == 0) names_.push_back(columns_[c]);
+      const float number = number_of(place, columns_[c], text);
       std::memcpy(to, &number, sizeof number);
     }
     to += sizeof(float);

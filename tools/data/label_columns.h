@@ -1,4 +1,4 @@
-// The columns of a table that say what is to be learned of a sample, which stands in its first.
+// The columns of a table that say what is to be learned of a sample, which stands in one of them.
 // Here because pictures and texts of a table have the same labels.
 #pragma once
 
@@ -7,37 +7,36 @@
 #include <vector>
 
 #include "tools/data/images.h"
-#include "tools/formats/csv_file.h"
+#include "tools/formats/record_file.h"
 
 namespace reprise {
 
-// As the net's loss wants them (label_form): K numbers or labels that are true or false, where an empty field is none; or one column, a class.
+// The columns are those that the recipe names, the sample's first; else all that the first record has, in its order. As the net's loss wants them (label_form): K numbers or labels that are true or false, where an empty field is none; or one column, a class.
 // Where every class of the training's table is an integer from 0 on that the net has, a class is its number. Else classes have the order of
 // their names. Throws UserError with the line.
 class LabelColumns {
  public:
-  // `sample`: what a record's first column is, for messages.
-  LabelColumns(const Recipe& recipe, const CsvFile& table, const char* sample);
+  // `sample`: what a sample is, for messages. `usual`: the column that it is where the recipe names none and there is such; else it is the first.
+  LabelColumns(const Recipe& recipe, const RecordFile& table, const char* sample, const char* usual = "");
 
   // The names of the classes, or of the columns.
   const std::vector<std::string>& names() const { return names_; }
   // The labels of every record, as the file has them.
   const std::vector<unsigned char>& labels() const { return labels_; }
   const void* labels_of(uint64_t n) const { return labels_.data() + n * form_.bytes(); }
-  // The first column of each record, and its name.
+  // The sample's column of each record, and its name.
   const std::vector<std::string>& samples() const { return samples_; }
-  const std::string& sample_column() const { return sample_column_; }
+  const std::string& sample_column() const { return columns_[0]; }
 
  private:
-  void name_classes(const Recipe& recipe, const CsvFile& table);
-  void read_record(const CsvFile& table, uint64_t n);
+  void name_classes(const Recipe& recipe, const RecordFile& table);
+  void read_record(const RecordFile& table, uint64_t n);
   float number_of(const std::string& place, const std::string& column, const std::string& text) const;
   int32_t class_of(const std::string& place, const std::string& column, const std::string& text) const;
 
   const LabelForm form_;
   const bool is_binary_;
-  const char* const sample_;
-  std::string sample_column_;
+  const std::vector<std::string> columns_;  // the sample's first
   std::vector<std::string> names_, samples_;
   std::vector<unsigned char> labels_;
 };

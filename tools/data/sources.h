@@ -21,17 +21,24 @@ std::unique_ptr<Dataset> open_synthetic(const Recipe& recipe, Split split, DataL
 
 std::unique_ptr<Dataset> open_table(const Recipe& recipe, Split split, DataLook* look);
 std::unique_ptr<Dataset> open_mask_folder(const Recipe& recipe, Split split, DataLook* look);
+std::unique_ptr<Dataset> open_texts(const Recipe& recipe, Split split, DataLook* look);  // and kCsv's of a net of texts
 
 struct DataOpener {
   DataSource::Kind kind;
   std::unique_ptr<Dataset> (*open)(const Recipe& recipe, Split split, DataLook* look);
 };
 constexpr DataOpener kDataOpeners[] = {
-    {DataSource::Kind::kIdx, open_idx},         {DataSource::Kind::kImageFolder, open_image_folder},
-    {DataSource::Kind::kTensors, open_tensors}, {DataSource::Kind::kTokens, open_tokens},
-    {DataSource::Kind::kText, open_text},       {DataSource::Kind::kChat, open_chat},
-    {DataSource::Kind::kPreferences, open_preferences}, {DataSource::Kind::kSynthetic, open_synthetic},
-    {DataSource::Kind::kCsv, open_table},       {DataSource::Kind::kMaskFolder, open_mask_folder},
+    {DataSource::Kind::kIdx, open_idx},
+    {DataSource::Kind::kImageFolder, open_image_folder},
+    {DataSource::Kind::kTensors, open_tensors},
+    {DataSource::Kind::kTokens, open_tokens},
+    {DataSource::Kind::kText, open_text},
+    {DataSource::Kind::kChat, open_chat},
+    {DataSource::Kind::kPreferences, open_preferences},
+    {DataSource::Kind::kSynthetic, open_synthetic},
+    {DataSource::Kind::kCsv, open_table},
+    {DataSource::Kind::kMaskFolder, open_mask_folder},
+    {DataSource::Kind::kTexts, open_texts},
 };
 
 }  // namespace reprise

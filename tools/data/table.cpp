@@ -1,4 +1,4 @@
-// Pictures or texts and what is to be learned of them, from a table: a CSV file.
+// Pictures and what is to be learned of them, from a table: a CSV file. Such a table of texts is read as any records of texts are.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -6,15 +6,14 @@
 #include "tools/data/label_columns.h"
 #include "tools/data/picture_set.h"
 #include "tools/data/sources.h"
-#include "tools/data/text_set.h"
+#include "tools/formats/csv_file.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
-#include "tools/tokenizer/tokenizer.h"
 
 namespace reprise {
 namespace {
 
-// Of pictures the first column is the path, from the table's folder on.
+// A picture's column is its path, from the table's folder on.
 std::unique_ptr<Dataset> open_pictures(const Recipe& recipe, Split split, const std::string& path) {
   const CsvFile table(path);
   const auto columns = std::make_shared<LabelColumns>(recipe, table, "a picture's path");
@@ -37,37 +36,12 @@ std::unique_ptr<Dataset> open_pictures(const Recipe& recipe, Split split, const 
   return make_picture_set(recipe, split, path, std::move(set));
 }
 
-// Of texts it is the text, whose tokens stay in memory.
-std::unique_ptr<Dataset> open_texts(const Recipe& recipe, Split split, const std::string& path) {
-  const CsvFile table(path);
-  const LabelColumns columns(recipe, table, "a text");
-  const auto tokenizer = Tokenizer::open(recipe.data.tokenizer);
-  const ModelDescription model = describe_model(recipe.model);
-  if (tokenizer->vocabulary() > static_cast<uint32_t>(model.vocabulary)) {
-    throw UserError(recipe.data.tokenizer + ": has ids up to " + std::to_string(tokenizer->vocabulary() - 1) + ", and the net's table " +
-                    std::to_string(model.vocabulary) + " rows; it must be the model's own tokenizer");
-  }
-  LabelledTexts set = {.class_names = columns.names(), .files = {path, recipe.data.tokenizer}};
-  for (uint64_t n = 0; n < table.size(); ++n) {
-    try {
-      std::vector<int32_t> text = tokenizer->encode(columns.samples()[n], false);
-      text.resize(std::min(text.size(), static_cast<size_t>(model.text_length)));
-      set.add(text);
-    } catch (const UserError& error) {
-      throw UserError(table.place(n) + ": " + error.what());
-    }
-  }
-  set.labels = columns.labels();
-  return make_text_set(recipe, split, std::move(set));
-}
-
 }  // namespace
 
-std::unique_ptr<Dataset> open_table(const Recipe& recipe, Split split, DataLook* /*look*/) {
+std::unique_ptr<Dataset> open_table(const Recipe& recipe, Split split, DataLook* look) {
+  if (describe_model(recipe.model).input == ModelDescription::Input::kTexts) return open_texts(recipe, split, look);
   const std::string& path = split == Split::kTraining ? recipe.data.path : recipe.data.eval_path;
-  if (path.empty()) return nullptr;
-  const bool are_texts = describe_model(recipe.model).input == ModelDescription::Input::kTexts;
-  return are_texts ? open_texts(recipe, split, path) : open_pictures(recipe, split, path);
+  return path.empty() ? nullptr : open_pictures(recipe, split, path);
 }
 
 }  // namespace reprise

@@ -12,16 +12,14 @@ class TextSet : public Dataset {
       : texts_(std::move(texts)), walk_(recipe, split, texts_.ends.size()), class_weights_(describe_model(recipe.model).class_weights) {
     set_size(recipe, texts_.ends.size(), walk_.form().count());
     class_names_ = texts_.class_names;
+    warnings_ = texts_.warnings;
     fingerprint_ = fingerprint_of(size_, "", texts_.files);
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    const auto write_text = [this](uint64_t sample, int32_t* to) {
-      const uint64_t first = sample == 0 ? 0 : texts_.ends[sample - 1];
-      std::copy(texts_.tokens.begin() + static_cast<long>(first), texts_.tokens.begin() + static_cast<long>(texts_.ends[sample]), to);
-      return texts_.ends[sample] - first;
-    };
-    return walk_.fill(step, micro, sink, write_text, [this](uint64_t sample) { return labels_of(sample); });
+    return walk_.fill(
+        step, micro, sink, [this](uint64_t sample, int32_t* to) { return texts_.copy(sample, to); },
+        [this](uint64_t sample) { return labels_of(sample); });
   }
 
   uint64_t labelled_in_step(uint64_t step) override {

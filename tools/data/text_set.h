@@ -2,6 +2,7 @@
 // Here because tables, tensors and made-up texts differ only in where tokens and labels come from.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +18,8 @@ class TextWalk {
  public:
   TextWalk(const Recipe& recipe, Split split, uint64_t size);
 
-  // write_text(sample, tokens) writes at most as many as the net's text has and returns how many; labels_of(sample) where its labels lie.
+  // write_text(sample, tokens) writes at most as many as the net's text has and returns how many; labels_of(sample) where its labels lie,
+  // null where it has none.
   template <typename WriteText, typename LabelsOf>
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteText& write_text, const LabelsOf& labels_of) {
     uint64_t real = 0;
@@ -25,7 +27,8 @@ class TextWalk {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
       const size_t length = sample ? write_text(*sample, tokens_.data()) : 0;
       pad_from(length);
-      sink.add(tokens_.data(), tokens_.size() * sizeof(int32_t), sample ? labels_of(*sample) : none_.data(), form_.count(),
+      const void* labels = sample ? labels_of(*sample) : nullptr;
+      sink.add(tokens_.data(), tokens_.size() * sizeof(int32_t), labels != nullptr ? labels : none_.data(), form_.count(),
                sink.wants_document_start() ? starts_.data() : nullptr);
       real += sample.has_value();
     }
@@ -46,13 +49,19 @@ class TextWalk {
 };
 
 struct LabelledTexts {
-  std::vector<std::string> class_names = {}, files = {};
+  std::vector<std::string> class_names = {}, files = {}, warnings = {};
   std::vector<int32_t> tokens = {};        // of all texts, one behind the other
   std::vector<uint64_t> ends = {};         // where each ends
   std::vector<unsigned char> labels = {};  // of all texts, as the net's loss wants them (label_form)
   void add(const std::vector<int32_t>& text) {
     tokens.insert(tokens.end(), text.begin(), text.end());
     ends.push_back(tokens.size());
+  }
+  // The tokens of one text; returns how many.
+  size_t copy(uint64_t text, int32_t* to) const {
+    const uint64_t first = text == 0 ? 0 : ends[text - 1];
+    std::copy(tokens.begin() + static_cast<long>(first), tokens.begin() + static_cast<long>(ends[text]), to);
+    return ends[text] - first;
   }
 };
 std::unique_ptr<Dataset> make_text_set(const Recipe& recipe, Split split, LabelledTexts texts);

@@ -102,13 +102,26 @@ void read_chat(const JsonFields& fields, DataSource& data) {
   }
 }
 
+void read_columns(const JsonFields& fields, DataSource& data) {
+  fields.read("columns", data.columns,
+              {"The columns that are read, a sample's first and then its labels; of \"csv\" and \"texts\"", "",
+               "all, in their order"});
+  if (data.columns.empty()) return;
+  if (data.kind != Kind::kCsv && data.kind != Kind::kTexts)
+    fields.refuse("columns", "leave it out: it is for data of kind \"csv\" or \"texts\"");
+}
+
 void read_held_out(const JsonFields& fields, DataSource& data) {
   constexpr FieldRange kAtMostHalf = {0, 0.5};
   fields.read("held_out", data.held_out, kAtMostHalf,
-              {"The share of the training set that is not trained on but evaluated; of \"text\", \"tokens\", \"chat\" and \"preferences\", without eval_path"});
+              {"The share of the training set that is not trained on but evaluated; of \"text\", \"tokens\", \"chat\", "
+               "\"preferences\" and \"texts\", without eval_path"});
   if (data.held_out == 0) return;
-  const bool has_rows = data.kind == Kind::kText || data.kind == Kind::kTokens || data.kind == Kind::kChat || data.kind == Kind::kPreferences;
-  if (!has_rows) fields.refuse("held_out", "leave it out: it is for data of kind \"text\", \"tokens\", \"chat\" or \"preferences\"");
+  const bool has_rows = data.kind == Kind::kText || data.kind == Kind::kTokens || data.kind == Kind::kChat ||
+                        data.kind == Kind::kPreferences || data.kind == Kind::kTexts;
+  if (!has_rows)
+    fields.refuse("held_out",
+                  "leave it out: it is for data of kind \"text\", \"tokens\", \"chat\", \"preferences\" or \"texts\"");
   if (!data.eval_path.empty()) fields.refuse("held_out", "cannot go with eval_path, which names what is evaluated; leave one out");
 }
 
@@ -117,7 +130,8 @@ constexpr Word<DataSource::Broken> kBroken[] = {{"refuse", DataSource::Broken::k
 }  // namespace
 
 DataSource read_data(const JsonFields& fields, const std::string& folder) {
-  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "tokenizer", "broken", "pack", "train_on", "too_long", "bad", "held_out"});
+  fields.allow_only({"kind", "path", "eval_path", "shuffle", "mean", "std", "augment", "token_bytes", "tokenizer", "columns",
+                     "broken", "pack", "train_on", "too_long", "bad", "held_out"});
   DataSource data;
   read_kind(fields, data.kind);
   fields.read_path("path", folder, data.path, {"The file or folder of the training set", "", "required, but for \"synthetic\""});
@@ -137,8 +151,11 @@ DataSource read_data(const JsonFields& fields, const std::string& folder) {
   }
   fields.read("token_bytes", data.token_bytes, 2, 4, {"The size of a token of kind \"tokens\": 2 or 4", "bytes"});
   if (data.token_bytes == 3) fields.refuse("token_bytes", "must be 2 or 4, not 3");
-  fields.read_path("tokenizer", folder, data.tokenizer,
-                   {"The tokenizer of a net of texts: a folder that has one, tokenizer.json, or vocab.txt; of \"csv\"", "", "none"});
+  fields.read_path(
+      "tokenizer", folder, data.tokenizer,
+      {"The tokenizer of a net of texts: a folder that has one, tokenizer.json, or vocab.txt; of \"texts\" and \"csv\"", "",
+       "none"});
+  read_columns(fields, data);
   fields.read_choice("broken", data.broken, kBroken,
                      {"Whether a picture that cannot be decoded ends the run or is skipped; of an \"image_folder\""});
   if (data.broken == DataSource::Broken::kSkip && data.kind != Kind::kImageFolder) fields.refuse("broken", "leave it out: it is for the pictures of an \"image_folder\"");
@@ -163,8 +180,10 @@ void check_data(const Recipe& recipe, const RecipeRules& rules) {
     check_labels(data, kind, model, rules);
   } else if (model.input == Input::kTexts) {
     rules.require(kind == nullptr || kind->texts, "data.kind", "a net of texts needs " + either_of(kinds_that([](const DataKind& k) { return k.texts; })));
-    rules.require((data.kind == Kind::kCsv) == !data.tokenizer.empty() || kind == nullptr, "data.tokenizer",
-                  data.tokenizer.empty() ? "missing; give the folder of the model's tokenizer" : "leave it out: it is for data of kind \"csv\"");
+    const bool has_texts = data.kind == Kind::kCsv || data.kind == Kind::kTexts;
+    rules.require(has_texts == !data.tokenizer.empty() || kind == nullptr, "data.tokenizer",
+                  data.tokenizer.empty() ? "missing; give the folder of the model's tokenizer"
+                                         : "leave it out: it is for data of kind \"texts\" or \"csv\"");
     require_no_images();
     check_labels(data, kind, model, rules);
   } else {
@@ -187,6 +206,7 @@ json data_json(const DataSource& data) {
   if (!data.path.empty()) value["path"] = data.path;
   if (!data.eval_path.empty()) value["eval_path"] = data.eval_path;
   if (!data.tokenizer.empty()) value["tokenizer"] = data.tokenizer;
+  if (!data.columns.empty()) value["columns"] = data.columns;
   if (data.broken == DataSource::Broken::kSkip) value["broken"] = "skip";
   if (data.kind == Kind::kPreferences) value["pack"] = data.pack;
   if (data.kind == Kind::kChat) {

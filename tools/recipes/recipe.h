@@ -18,7 +18,20 @@ namespace reprise {
 
 struct DataSource {
   // kNone: the recipe has no "data". It can be planned, not trained.
-  enum class Kind { kNone, kIdx, kImageFolder, kTensors, kTokens, kText, kChat, kPreferences, kSynthetic, kCsv, kMaskFolder };
+  enum class Kind {
+    kNone,
+    kIdx,
+    kImageFolder,
+    kTensors,
+    kTokens,
+    kText,
+    kChat,
+    kPreferences,
+    kSynthetic,
+    kCsv,
+    kMaskFolder,
+    kTexts
+  };
   Kind kind = Kind::kNone;
   std::string path, eval_path;  // absolute, or empty where not given
   bool shuffle = true;
@@ -26,7 +39,8 @@ struct DataSource {
   bool flip = false;              // horizontal, one sample in two
   int crop = 0;                   // pixels of zero padding before a random crop back to the image's size
   int token_bytes = 2;            // 2 | 4, for kTokens
-  std::string tokenizer;          // absolute: a folder or file, of which nets of texts read kCsv
+  std::string tokenizer;          // absolute: a folder or file, of which nets of texts read kCsv and kTexts
+  std::vector<std::string> columns;  // of kCsv and kTexts: those that are read, the sample's first; {}: all
   enum class Broken { kRefuse, kSkip };
   Broken broken = Broken::kRefuse;  // a picture that cannot be decoded, for kImageFolder
   bool pack = false;                // several samples in a row, each a document of its own, for kChat and kPreferences
@@ -53,11 +67,16 @@ struct DataKind {
   }
 };
 constexpr DataKind kDataKinds[] = {
-    {"idx", DataSource::Kind::kIdx, true, false},         {"image_folder", DataSource::Kind::kImageFolder, true, false},
-    {"tensors", DataSource::Kind::kTensors, true, false, true, true, true, true}, {"csv", DataSource::Kind::kCsv, true, false, true, true, false, true},
-    {"mask_folder", DataSource::Kind::kMaskFolder, true, false, false, false, true}, {"tokens", DataSource::Kind::kTokens, false, true},
-    {"text", DataSource::Kind::kText, false, true},       {"chat", DataSource::Kind::kChat, false, true},
+    {"idx", DataSource::Kind::kIdx, true, false},
+    {"image_folder", DataSource::Kind::kImageFolder, true, false},
+    {"tensors", DataSource::Kind::kTensors, true, false, true, true, true, true},
+    {"csv", DataSource::Kind::kCsv, true, false, true, true, false, true},
+    {"mask_folder", DataSource::Kind::kMaskFolder, true, false, false, false, true},
+    {"tokens", DataSource::Kind::kTokens, false, true},
+    {"text", DataSource::Kind::kText, false, true},
+    {"chat", DataSource::Kind::kChat, false, true},
     {"preferences", DataSource::Kind::kPreferences, false, true},
+    {"texts", DataSource::Kind::kTexts, false, false, true, true, false, true},
     {"synthetic", DataSource::Kind::kSynthetic, true, true, true, true, true, true},
 };
 

@@ -1,0 +1,28 @@
+// A text that stands for itself in the tokens of a net that reads it: whole, with what its tokenizer puts around it, cut at the net's length.
+// Here because a text is the same whether it is learned from or said something of. It must not be included outside tools/data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/recipes/recipe.h"
+#include "tools/tokenizer/tokenizer.h"
+
+namespace reprise {
+
+class TextReader {
+ public:
+  // Opens the recipe's tokenizer. Throws UserError where it has ids that the net has not, or leaves a text no room.
+  explicit TextReader(const Recipe& recipe);
+
+  size_t most() const { return most_; }
+  // Throws UserError that begins with `place` where it is no text.
+  std::vector<int32_t> read(const std::string& text, const std::string& place, bool* is_cut = nullptr) const;
+
+ private:
+  const std::unique_ptr<Tokenizer> tokenizer_;
+  const size_t most_;
+};
+
+}  // namespace reprise

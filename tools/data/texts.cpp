@@ -1,0 +1,46 @@
+// Texts and what is to be learned of each, from a file of records: CSV or JSON. Tokens stay in memory.
+#include "tools/data/held_out.h"
+#include "tools/data/label_columns.h"
+#include "tools/data/sources.h"
+#include "tools/data/text_reader.h"
+#include "tools/data/text_set.h"
+#include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
+
+namespace reprise {
+namespace {
+
+std::unique_ptr<Dataset> open_part_of_texts(const Recipe& recipe, Split split, const DataPart& part) {
+  const auto records = open_records(part.path());
+  const LabelColumns columns(recipe, *records, "a text", "text");
+  const TextReader reader(recipe);
+  const uint64_t bytes = label_form(recipe).bytes();
+  part.size(records->size());  // refuses where none is left
+  LongWork work("tokens of " + part.path());
+  LabelledTexts set = {.class_names = columns.names(), .files = {part.path(), recipe.data.tokenizer}};
+  uint64_t cut = 0;
+  for (uint64_t n = 0; n < records->size(); ++n) {
+    if (!part.has(n)) continue;
+    bool is_cut = false;
+    set.add(reader.read(columns.samples()[n], records->place(n), &is_cut));
+    cut += is_cut;
+    const auto* labels = static_cast<const unsigned char*>(columns.labels_of(n));
+    set.labels.insert(set.labels.end(), labels, labels + bytes);
+    work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));
+  }
+  if (cut > 0) {
+    set.warnings.push_back(part.path() + ": " + std::to_string(cut) + " of " + std::to_string(set.ends.size()) +
+                           " texts are longer than the net's " + std::to_string(reader.most()) +
+                           " tokens, and are cut at their end");
+  }
+  return make_text_set(recipe, split, std::move(set));
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_texts(const Recipe& recipe, Split split, DataLook* /*look*/) {
+  const DataPart part(recipe, split);
+  return part.path().empty() ? nullptr : open_part_of_texts(recipe, split, part);
+}
+
+}  // namespace reprise
