@@ -1,4 +1,4 @@
-// Nets whose labels are maps, numbers or several at once, trained, judged and asked as a person does: what the log says, what a snapshot goes on
+// Nets whose labels are maps, numbers or several at once, and nets of texts, trained, judged and asked as a person does: what the log says, what a snapshot goes on
 // with, what predictions are written, and what is refused.
 // Here so that what tests/faces/labelled_data_test.cpp and judged_training_test.cpp judge apart holds for the program that a person runs.
 #include <gtest/gtest.h>
@@ -226,6 +226,69 @@ TEST_F(LabelledProgram, WritesTheProbabilitiesOfLabels) {
   for (const json& picture : json::parse(result.out)) {
     for (const json& value : picture["values"]) EXPECT_TRUE(value["probability"] >= 0 && value["probability"] <= 1) << value;
   }
+}
+
+// ---- texts ----
+
+// Sentences whose class is told by one word, which BERT's vocab.txt has in pieces or whole.
+const char* const kClues[] = {"sparrow", "Herring", "OAK"};
+const char* const kNames[] = {"bird", "fish", "tree"};
+std::string sentence(uint32_t n) {
+  return std::string(n % 2 == 0 ? "Look, a" : "There is the") + " " + kClues[n % kClasses] + (n % 5 < 3 ? "!" : " by the sea.");
+}
+
+std::string text_folder() {
+  const std::string folder = in_programs("labelled-texts");
+  fs::create_directories(folder);
+  write_text(folder + "/vocab.txt",
+             "[PAD]\n[UNK]\n[CLS]\n[SEP]\nlook\n,\na\nthere\nis\nthe\nspar\n##row\nherring\no\n##ak\n!\nby\nsea\n.\n");
+  std::string table = "what,text\n";
+  for (uint32_t n = 0; n < 60; ++n) table += std::string(kNames[n % kClasses]) + ",\"" + sentence(n) + "\"\n";
+  write_text(folder + "/texts.csv", table);
+  return folder;
+}
+
+TEST_F(LabelledProgram, TellsTextsApart) {
+  const std::string folder = text_folder();
+  const json texts = {{"model",
+                       {{"family", "net"},
+                        {"text", {{"length", 12}, {"pad", 0}}},
+                        {"nodes",
+                         {{{"op", "embedding"}, {"name", "words"}, {"rows", 19}, {"features", 8}},
+                          {{"op", "global_pool"}, {"name", "mean"}, {"masked", true}},
+                          {{"op", "loss_head"}, {"name", "head"}, {"classes", kClasses}}}}}},
+                      {"data", {{"kind", "texts"}, {"path", folder + "/texts.csv"}, {"tokenizer", folder}, {"held_out", 0.2}}},
+                      {"batch", 4},
+                      {"steps", 150},
+                      {"evaluate_every", 150},
+                      {"seed", 3},
+                      {"optimizer", {{"name", "adamw"}, {"lr", 0.05}}}};
+  const std::string program = train_program("texts", texts);
+  quietly(program, {"--save", at("s"), "--log", at("log.jsonl")});
+  EXPECT_EQ(read_log(at("log.jsonl")).lines.back()["accuracy"], 1.0);
+  const json judged = json::parse(train(program, {"--resume", at("s"), "--evaluate", "--per-class", "--json", "--quiet"}).out);
+  EXPECT_EQ(judged["labelled"], 12);
+  EXPECT_EQ(judged["classes"][2]["name"], "tree");
+
+  write_text(at("new.txt"), "A HERRING, look!\n\n\xff\nby the sea is a spärrow\n");
+  const ProcessResult result = train(program, {"--resume", at("s"), "--predict", at("new.txt"), folder + "/texts.csv",
+                                               "--predict-to", at("p.csv"), "--json", "--quiet"});
+  EXPECT_EQ(result.status, 1) << "a line is no UTF-8";
+  const json said = json::parse(result.out);
+  ASSERT_EQ(said.size(), 63u);
+  EXPECT_EQ(said[0]["file"], at("new.txt"));
+  EXPECT_EQ(said[0]["text"], "A HERRING, look!");
+  EXPECT_EQ(said[0]["top"][0]["name"], "fish");
+  EXPECT_EQ(said[1]["line"], 3);
+  EXPECT_TRUE(said[1].contains("error") && !said[1].contains("text")) << said[1];
+  EXPECT_EQ(said[2]["top"][0]["name"], "bird");
+  for (uint32_t n = 0; n < 60; ++n) EXPECT_EQ(said[3 + n]["top"][0]["name"], kNames[n % kClasses]) << n;
+  const std::string written = file_text(at("p.csv"));
+  EXPECT_EQ(written.substr(0, written.find('\n')), "text,bird,fish,tree");
+  EXPECT_NE(written.find("\n\"A HERRING, look!\",0."), std::string::npos) << written.substr(0, 200);
+  const ProcessResult lines = train(program, {"--resume", at("s"), "--predict", folder + "/texts.csv"});
+  EXPECT_EQ(lines.out.find(folder + "/texts.csv, line 2: bird "), 0u) << lines.out.substr(0, 200);
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("none.txt")}, {"none.txt", "--predict", "cannot be opened"});
 }
 
 }  // namespace

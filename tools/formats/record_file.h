@@ -21,6 +21,7 @@ class RecordFile {
   uint64_t size() const { return records_.size(); }
   const std::string& path() const { return file_.path(); }
   uint64_t begin(uint64_t n) const { return records_[n].begin; }  // the byte of the file at which record n begins
+  uint64_t line(uint64_t n) const { return records_[n].line; }    // in which it begins, from 1
   // "FILE, line 7": where record n begins, lines counted as an editor does.
   virtual std::string place(uint64_t n) const { return place_of_line(records_[n].line); }
 

@@ -1,4 +1,4 @@
-// See predict.h. What is said of pictures comes from the logits that the evaluation's loss head reads, or from what another loss reads (outputs.h).
+// See predict.h. What is said of samples comes from the logits that the evaluation's loss head reads, or from what another loss reads (outputs.h).
 #include "tools/inference/predict.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 #include <numeric>
 
 #include "tools/data/data_feed.h"
-#include "tools/data/pictures.h"
+#include "tools/data/unlabelled.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 #include "tools/inference/evaluation.h"
-#include "tools/inference/reference.h"
 #include "tools/inference/logits.h"
 #include "tools/inference/outputs.h"
 #include "tools/inference/predictions.h"
+#include "tools/inference/reference.h"
 #include "tools/session/session.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/snapshot.h"
@@ -48,14 +48,14 @@ std::vector<std::string> names_of_outputs(const Recipe& recipe, const ProgramOpt
   return names;
 }
 
-void require_images(const Recipe& recipe, const char* option) {
+void require_samples(const Recipe& recipe, const char* option) {
   if (recipe.sequence == 0) return;
-  throw UserError(recipe.name + ": " + option + ": is for models of images", UserError::kUsage);
+  throw UserError(recipe.name + ": " + option + ": is for nets of images or texts", UserError::kUsage);
 }
 
-// Of a class for each picture, or for each place.
+// Of a class for each sample, or for each place.
 void require_classes(const Recipe& recipe, const char* option) {
-  require_images(recipe, option);
+  require_samples(recipe, option);
   if (describe_model(recipe.model).classes > 0) return;
   throw UserError(recipe.name + ": " + option + ": is for nets that tell classes apart", UserError::kUsage);
 }
@@ -177,38 +177,45 @@ int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options
 
 namespace {
 
-// Calls say(picture) for each picture that could be decoded, while its micro-batch is evaluated, and says why another could not.
-class PictureWalk {
+// Calls say(sample) for each sample that could be read, while its micro-batch is evaluated, and says why another could not.
+class PredictionWalk {
  public:
-  PictureWalk(Session& session, const ProgramOptions& options) : session_(session), json_(options.json), files_(list_pictures(options.predict)), data_(session.recipe(), files_) {}
+  PredictionWalk(Session& session, const ProgramOptions& options)
+      : session_(session), json_(options.json), data_(open_unlabelled(session.recipe(), options.predict)) {}
 
-  const std::vector<std::string>& files() const { return files_; }
+  const std::vector<UnlabelledSample>& samples() const { return data_->samples(); }
 
-  // Of row or sample `n` of the micro-batch; kNoPicture where that is behind the last, or broken, which is then said once.
-  static constexpr uint64_t kNoPicture = ~uint64_t{0};
-  uint64_t picture(uint64_t n) {
-    const uint64_t picture = first_ + n;
-    if (picture >= files_.size()) return kNoPicture;
-    const std::string& fault = data_.fault(picture);
-    if (fault.empty()) return picture;
+  // Of row `n` of the micro-batch; kNoSample where that is behind the last, or could not be read, which is then said once.
+  static constexpr uint64_t kNoSample = ~uint64_t{0};
+  uint64_t sample(uint64_t n) {
+    const uint64_t sample = first_ + n;
+    if (sample >= samples().size()) return kNoSample;
+    const std::string& fault = samples()[sample].fault;
+    if (fault.empty()) return sample;
     std::cerr << fault << "\n";
-    if (json_) all_.push_back({{"file", files_[picture]}, {"error", fault}});
+    if (json_) say(sample, {{"error", fault}}, "");
     status_at_end_ = UserError::kBadInput;
-    return kNoPicture;
+    return kNoSample;
   }
-  void say(ordered_json value, const std::string& line) {
-    if (json_) {
-      all_.push_back(std::move(value));
-    } else {
-      std::cout << line << "\n";
+  // `value`: what is said of the sample; `line`: the same behind its place.
+  void say(uint64_t n, const ordered_json& value, const std::string& line) {
+    const UnlabelledSample& sample = samples()[n];
+    if (!json_) {
+      std::cout << sample.place << ":" << line << "\n";
+      return;
     }
+    ordered_json entry = {{"file", sample.file}};
+    if (sample.line > 0) entry["line"] = sample.line;
+    if (sample.line > 0 && sample.fault.empty()) entry["text"] = sample.text;
+    entry.update(value);
+    all_.push_back(std::move(entry));
   }
 
   // Answers the exit status.
   template <typename Reader>
   int run(const Reader& reader) {
-    DataFeed feed(data_);
-    for (uint64_t n = 0; n < data_.micro_batches(); ++n, first_ += static_cast<uint64_t>(session_.recipe().batch)) {
+    DataFeed feed(*data_);
+    for (uint64_t n = 0; n < data_->micro_batches(); ++n, first_ += static_cast<uint64_t>(session_.recipe().batch)) {
       EvaluationReport unused;
       feed.begin_at(n);
       const Status status = evaluate(session_.trainer(), feed.source(), 1, unused);
@@ -223,80 +230,84 @@ class PictureWalk {
  private:
   Session& session_;
   const bool json_;
-  const std::vector<std::string> files_;
-  PictureFiles data_;
+  const std::unique_ptr<UnlabelledSet> data_;
   ordered_json all_ = ordered_json::array();
-  uint64_t first_ = 0;  // picture of the micro-batch
+  uint64_t first_ = 0;  // sample of the micro-batch
   int status_at_end_ = 0;
 };
 
-void say_classes(PictureWalk& walk, uint64_t picture, const std::vector<std::string>& names, const std::vector<double>& logits) {
+void say_classes(PredictionWalk& walk, uint64_t sample, const std::vector<std::string>& names,
+                 const std::vector<double>& logits) {
   ordered_json guesses = ordered_json::array();
-  std::string line = walk.files()[picture] + ":";
+  std::string line;
   for (const Guess& guess : top_guesses(logits)) {
     guesses.push_back({{"class", guess.number}, {"name", names[guess.number]}, {"probability", guess.probability}});
     char number[32];
     std::snprintf(number, sizeof number, " %.4f", guess.probability);
-    line += (line.back() == ':' ? " " : ", ") + names[guess.number] + number;
+    line += (line.empty() ? " " : ", ") + names[guess.number] + number;
   }
-  walk.say({{"file", walk.files()[picture]}, {"top", guesses}}, line);
+  walk.say(sample, {{"top", guesses}}, line);
 }
 
 double probability_of(double logit) { return 1 / (1 + std::exp(-logit)); }
 
-// What a net says of pictures in numbers: how likely each class is, or each label, or numbers as they are.
+// What a net says of samples in numbers: how likely each class is, or each label, or numbers as they are.
 class NumberPredictions {
  public:
-  NumberPredictions(PictureWalk& walk, ModelDescription::Target target, std::vector<std::string> names, const std::string& to)
+  NumberPredictions(PredictionWalk& walk, ModelDescription::Target target, std::vector<std::string> names, const std::string& to)
       : walk_(walk), target_(target), names_(std::move(names)), to_(to) {
     const bool is_file = to.ends_with(".csv") || to.ends_with(".npy");
     if (!to.empty() && !is_file) throw UserError(to + ": --predict-to: must end in .csv or .npy", UserError::kUsage);
   }
 
-  // What the net's loss reads of the micro-batch's picture n.
+  // What the net's loss reads of the micro-batch's row n.
   void take(uint64_t n, std::vector<double> numbers) {
-    const uint64_t picture = walk_.picture(n);
-    if (picture == PictureWalk::kNoPicture) return;
+    const uint64_t sample = walk_.sample(n);
+    if (sample == PredictionWalk::kNoSample) return;
     if (target_ == ModelDescription::Target::kClass) {
-      say_classes(walk_, picture, names_, numbers);
+      say_classes(walk_, sample, names_, numbers);
       numbers = probabilities_of(numbers);
     } else {
       if (target_ == ModelDescription::Target::kLabels) std::transform(numbers.begin(), numbers.end(), numbers.begin(), probability_of);
-      say_values(picture, numbers);
+      say_values(sample, numbers);
     }
-    taken_.push_back(walk_.files()[picture]);
+    const UnlabelledSample& given = walk_.samples()[sample];
+    are_texts_ = given.line > 0;
+    taken_.push_back(are_texts_ ? given.text : given.file);
     numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
   }
 
   void write() const {
-    if (!to_.empty()) write_numbers(to_, taken_, names_, numbers_);
+    if (!to_.empty()) write_numbers(to_, are_texts_ ? "text" : "image", taken_, names_, numbers_);
   }
 
  private:
-  void say_values(uint64_t picture, const std::vector<double>& numbers) {
+  void say_values(uint64_t sample, const std::vector<double>& numbers) {
     ordered_json values = ordered_json::array();
-    std::string line = walk_.files()[picture] + ":";
+    std::string line;
     for (size_t i = 0; i < numbers.size(); ++i) {
       values.push_back({{"name", names_[i]}, {target_ == ModelDescription::Target::kLabels ? "probability" : "value", numbers[i]}});
       char number[32];
       std::snprintf(number, sizeof number, " %.6g", numbers[i]);
       line += (i == 0 ? " " : ", ") + names_[i] + number;
     }
-    walk_.say({{"file", walk_.files()[picture]}, {"values", values}}, line);
+    walk_.say(sample, {{"values", values}}, line);
   }
 
-  PictureWalk& walk_;
+  PredictionWalk& walk_;
   const ModelDescription::Target target_;
   const std::vector<std::string> names_;
   const std::string to_;
-  std::vector<std::string> taken_;  // files of pictures
+  bool are_texts_ = false;
+  std::vector<std::string> taken_;  // files of pictures, or texts
   std::vector<float> numbers_;      // of these
 };
 
 // What a net writes of pictures in maps, a file for each.
 class MapPredictions {
  public:
-  MapPredictions(PictureWalk& walk, const Recipe& recipe, const std::string& to) : walk_(walk), model_(describe_model(recipe.model)), to_(to) {
+  MapPredictions(PredictionWalk& walk, const Recipe& recipe, const std::string& to)
+      : walk_(walk), model_(describe_model(recipe.model)), to_(to) {
     if (to.empty()) throw UserError(recipe.name + ": --predict: the net writes maps; say with --predict-to DIR where", UserError::kUsage);
     require_different_stems();
     std::error_code error;
@@ -308,8 +319,8 @@ class MapPredictions {
     uint64_t places = 1;
     for (size_t side = 0; side + 1 < model_.output.size(); ++side) places *= model_.output[side];
     for (uint64_t n = 0; n < outputs.rows / places; ++n) {
-      const uint64_t picture = walk_.picture(n);
-      if (picture != PictureWalk::kNoPicture) take_map(outputs, n * places, places, picture);
+      const uint64_t sample = walk_.sample(n);
+      if (sample != PredictionWalk::kNoSample) take_map(outputs, n * places, places, sample);
     }
   }
 
@@ -317,15 +328,18 @@ class MapPredictions {
   // One would replace the other.
   void require_different_stems() const {
     std::map<std::string, std::string> file_of;
-    for (const std::string& file : walk_.files()) {
-      const auto [found, is_new] = file_of.emplace(std::filesystem::path(file).stem().string(), file);
-      if (!is_new) throw UserError(file + ": --predict-to: has the name of " + found->second + ", and their maps would be one file; predict them apart", UserError::kUsage);
+    for (const UnlabelledSample& sample : walk_.samples()) {
+      const auto [found, is_new] = file_of.emplace(std::filesystem::path(sample.file).stem().string(), sample.file);
+      if (!is_new)
+        throw UserError(sample.file + ": --predict-to: has the name of " + found->second +
+                            ", and their maps would be one file; predict them apart",
+                        UserError::kUsage);
     }
   }
 
   // Classes as bytes at the size that the net has; numbers as they are, [H,W,K].
-  void take_map(const NetOutputs& outputs, uint64_t first, uint64_t places, uint64_t picture) {
-    const std::string& file = walk_.files()[picture];
+  void take_map(const NetOutputs& outputs, uint64_t first, uint64_t places, uint64_t sample) {
+    const std::string& file = walk_.samples()[sample].file;
     std::string written = to_ + "/" + std::filesystem::path(file).stem().string();
     if (model_.target == ModelDescription::Target::kClassMap) {
       written += ".png";
@@ -337,21 +351,21 @@ class MapPredictions {
       written += ".npy";
       write_npy(written, {model_.output.begin(), model_.output.end()}, outputs.numbers.data() + first * outputs.columns);
     }
-    walk_.say({{"file", file}, {"written", written}}, file + ": " + written);
+    walk_.say(sample, {{"written", written}}, " " + written);
   }
 
-  PictureWalk& walk_;
+  PredictionWalk& walk_;
   const ModelDescription model_;
   const std::string to_;
 };
 
-int predict_maps(Session& session, PictureWalk& walk, const std::string& to) {
+int predict_maps(Session& session, PredictionWalk& walk, const std::string& to) {
   MapPredictions predictions(walk, session.recipe(), to);
   const OutputReader reader(session.trainer(), [&](const NetOutputs& outputs) { predictions.take(outputs); });
   return walk.run(reader);
 }
 
-int predict_numbers(Session& session, PictureWalk& walk, NumberPredictions& predictions) {
+int predict_numbers(Session& session, PredictionWalk& walk, NumberPredictions& predictions) {
   if (describe_model(session.recipe().model).output.empty()) {
     const LogitsReader reader(session.trainer(), [&](uint64_t row, int32_t, const std::vector<double>& logits) { predictions.take(row, logits); });
     return walk.run(reader);
@@ -367,12 +381,12 @@ int predict_numbers(Session& session, PictureWalk& walk, NumberPredictions& pred
 
 }  // namespace
 
-int predict_pictures(const CompiledPlan& compiled, const ProgramOptions& options) {
+int predict_samples(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   const Recipe& recipe = session.recipe();
-  require_images(recipe, "--predict");
+  require_samples(recipe, "--predict");
   show_untrained(session);
-  PictureWalk walk(session, options);
+  PredictionWalk walk(session, options);
   const ModelDescription model = describe_model(recipe.model);
   if (model.output.size() > 1) return predict_maps(session, walk, options.predict_to);
   NumberPredictions predictions(walk, model.target, names_of_outputs(recipe, options), options.predict_to);

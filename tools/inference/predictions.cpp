@@ -22,13 +22,14 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-void write_numbers(const std::string& path, const std::vector<std::string>& files, const std::vector<std::string>& names, const std::vector<float>& numbers) {
-  if (path.ends_with(".npy")) return write_npy(path, {files.size(), names.size()}, numbers.data());
-  std::string text = "image";
+void write_numbers(const std::string& path, const std::string& title, const std::vector<std::string>& samples,
+                   const std::vector<std::string>& names, const std::vector<float>& numbers) {
+  if (path.ends_with(".npy")) return write_npy(path, {samples.size(), names.size()}, numbers.data());
+  std::string text = title;
   for (const std::string& name : names) text += "," + csv_field(name);
   text += "\n";
-  for (size_t row = 0; row < files.size(); ++row) {
-    text += csv_field(files[row]);
+  for (size_t row = 0; row < samples.size(); ++row) {
+    text += csv_field(samples[row]);
     for (size_t column = 0; column < names.size(); ++column) {
       char number[32];
       std::snprintf(number, sizeof number, ",%.9g", static_cast<double>(numbers[row * names.size() + column]));

@@ -1,4 +1,4 @@
-// Files of what a net says of pictures: numbers as CSV or npy, classes of places as PNG.
+// Files of what a net says of pictures and texts: numbers as CSV or npy, classes of places as PNG.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,10 @@
 
 namespace reprise {
 
-// Rows of numbers under their names, each behind the file of its picture (RFC 4180), or, where the path ends in .npy, the numbers alone, f32 [rows,
-// names]. Throws UserError; nothing half-written is left.
-void write_numbers(const std::string& path, const std::vector<std::string>& files, const std::vector<std::string>& names, const std::vector<float>& numbers);
+// Rows of numbers under their names, each behind its sample (RFC 4180), whose column is called `title`; or, where the path ends in .npy, the numbers
+// alone, f32 [rows, names]. Throws UserError; nothing half-written is left.
+void write_numbers(const std::string& path, const std::string& title, const std::vector<std::string>& samples,
+                   const std::vector<std::string>& names, const std::vector<float>& numbers);
 
 // An array of f32 in the form of NumPy's files, version 1.0.
 void write_npy(const std::string& path, const std::vector<uint64_t>& shape, const float* numbers);

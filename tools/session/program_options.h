@@ -23,7 +23,7 @@ struct ProgramOptions {
   uint32_t threads = 0;
   std::string log, tensorboard, init, init_adapter, save, resume, disk, streamed, trace, trace_steps, manifest;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
-  std::vector<std::string> predict;    // pictures, and folders of them
+  std::vector<std::string> predict;    // pictures and folders of them, or files of texts
   std::string predict_to;              // the file, or of maps the folder, of what the net says of them
   std::string start_budget, control, pressure_file = "/proc/pressure/memory";
   double pressure = 0;  // per cent; 0: not looked at

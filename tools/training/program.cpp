@@ -88,7 +88,7 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
     if (!options.chat) set_up_signals();  // nothing is to be saved where a person converses: a signal ends it at once
     const CompiledPlan compiled = choose_plan(started(choices, options.start_budget), options.quiet);
     if (options.evaluate) return evaluate_weights(compiled, options);
-    if (!options.predict.empty()) return predict_pictures(compiled, options);
+    if (!options.predict.empty()) return predict_samples(compiled, options);
     if (!options.prompt.empty()) return answer_prompt(compiled, options);
     if (options.chat) return converse(compiled, options, std::cin);
     return train(compiled, options);

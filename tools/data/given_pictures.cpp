@@ -1,0 +1,92 @@
+// Pictures that a person names, without labels (unlabelled.h).
+#include "tools/data/unlabelled.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tools/data/class_folders.h"
+#include "tools/data/images.h"
+#include "tools/data/picture.h"
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A link that leads nowhere is named when it is opened, as a broken picture is: whoever counts the answers misses none.
+bool is_listed(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  const bool leads_nowhere = entry.is_symlink(ignored) && !entry.exists(ignored);
+  return (leads_nowhere || entry.is_regular_file(ignored)) && is_picture(entry.path().string());
+}
+
+void add_folder(const std::string& folder, std::vector<std::string>& files) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (is_listed(*entry)) found.push_back(entry->path().string());
+  }
+  if (error) throw UserError(folder + ": cannot be listed: " + error.message());
+  if (found.empty()) throw UserError(folder + ": holds no picture (.jpg .jpeg .png .bmp .ppm .pgm)");
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
+}
+
+std::vector<std::string> list_pictures(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    if (!fs::exists(path)) throw UserError(path + ": --predict: is not there");
+    if (fs::is_directory(path)) {
+      add_folder(path, files);
+    } else {
+      files.push_back(path);
+    }
+  }
+  return files;
+}
+
+class GivenPictures : public UnlabelledSet {
+ public:
+  GivenPictures(const Recipe& recipe, const std::vector<std::string>& files)
+      : shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()) {
+    for (const std::string& file : files) samples_.push_back({.place = file, .file = file});
+    set_size(recipe, files.size(), label_form(recipe).count());
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
+      try {
+        decode_picture(samples_[sample].file, shape_, bytes_.data());
+      } catch (const UserError& error) {
+        samples_[sample].fault = error.what();
+        std::fill(bytes_.begin(), bytes_.end(), uint8_t{0});
+      }
+      const auto pixel = [&](int y, int x, int c) {
+        return table_(c, bytes_[static_cast<size_t>((y * shape_.width + x) * shape_.channels + c)]);
+      };
+      write_image(
+          shape_, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
+      return nullptr;
+    });
+  }
+
+ private:
+  const ImageShape shape_;
+  PixelTable table_;
+  ImageWalk walk_;
+  std::vector<uint8_t> bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<UnlabelledSet> open_given_pictures(const Recipe& recipe, const std::vector<std::string>& paths) {
+  return std::make_unique<GivenPictures>(recipe, list_pictures(paths));
+}
+
+std::unique_ptr<UnlabelledSet> open_unlabelled(const Recipe& recipe, const std::vector<std::string>& paths) {
+  const bool are_texts = describe_model(recipe.model).input == ModelDescription::Input::kTexts;
+  return are_texts ? open_given_texts(recipe, paths) : open_given_pictures(recipe, paths);
+}
+
+}  // namespace reprise

@@ -1,0 +1,95 @@
+// Texts that a person names, without labels (unlabelled.h).
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tools/data/text_reader.h"
+#include "tools/data/text_set.h"
+#include "tools/data/unlabelled.h"
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
+#include "tools/formats/record_file.h"
+
+namespace reprise {
+namespace {
+
+bool holds_records(const std::string& path) {
+  return path.ends_with(".csv") || path.ends_with(".json") || path.ends_with(".jsonl");
+}
+
+class GivenTexts : public UnlabelledSet {
+ public:
+  GivenTexts(const Recipe& recipe, const std::vector<std::string>& paths)
+      : column_(recipe.data.columns.empty() ? "" : recipe.data.columns[0]), set_({}) {
+    for (const std::string& path : paths) {
+      const size_t before = samples_.size();
+      holds_records(path) ? take_records(path) : take_lines(path);
+      if (samples_.size() == before)
+        throw UserError(path + ": --predict: holds no text: of CSV and JSON a record has one, of other files each line");
+    }
+    const TextReader reader(recipe);
+    for (UnlabelledSample& sample : samples_) set_.add(read(reader, sample));
+    walk_.emplace(recipe, Split::kEvaluation, samples_.size());
+    set_size(recipe, samples_.size(), walk_->form().count());
+  }
+
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
+    return walk_->fill(
+        step, micro, sink, [this](uint64_t sample, int32_t* to) { return set_.copy(sample, to); },
+        [](uint64_t) { return nullptr; });
+  }
+
+ private:
+  // As a training finds it: the recipe's column, "text", or the first.
+  nlohmann::ordered_json::const_iterator text_in(const nlohmann::ordered_json& record) const {
+    for (const std::string& column : {column_, std::string("text")}) {
+      if (record.contains(column)) return record.find(column);
+    }
+    return record.begin();
+  }
+
+  void take_records(const std::string& path) {
+    const auto records = open_records(path);
+    for (uint64_t n = 0; n < records->size(); ++n) {
+      UnlabelledSample sample = {.place = records->place(n), .file = path, .line = records->line(n)};
+      const nlohmann::ordered_json record = records->read(n);
+      const auto text = record.is_object() ? text_in(record) : record.end();
+      if (text == record.end() || !text->is_string()) throw UserError(sample.place + ": --predict: has no text");
+      sample.text = text->get<std::string>();
+      samples_.push_back(std::move(sample));
+    }
+  }
+
+  void take_lines(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) throw UserError(path + ": --predict: cannot be opened");
+    uint64_t number = 0;
+    for (std::string line; std::getline(file, line);) {
+      ++number;
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      samples_.push_back({.place = path + ", line " + std::to_string(number), .file = path, .line = number, .text = line});
+    }
+  }
+
+  static std::vector<int32_t> read(const TextReader& reader, UnlabelledSample& sample) {
+    try {
+      return reader.read(sample.text, sample.place);
+    } catch (const UserError& error) {
+      sample.fault = error.what();
+      return {};
+    }
+  }
+
+  const std::string column_;
+  LabelledTexts set_;
+  std::optional<TextWalk> walk_;
+};
+
+}  // namespace
+
+std::unique_ptr<UnlabelledSet> open_given_texts(const Recipe& recipe, const std::vector<std::string>& paths) {
+  return std::make_unique<GivenTexts>(recipe, paths);
+}
+
+}  // namespace reprise
