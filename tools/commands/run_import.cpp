@@ -13,7 +13,7 @@ namespace reprise {
 namespace {
 
 struct ImportOptions {
-  std::string file, output, data, loss, model_output, check;
+  std::string file, output, data, tokenizer, loss, model_output, check;
   std::vector<std::string> inputs, freeze;
   int classes = 0;
   bool json = false;
@@ -46,6 +46,7 @@ ImportOrder order_of(const ImportOptions& options, const Port& port) {
   order.freeze = options.freeze;
   order.request.output = options.model_output;
   if (!options.loss.empty()) order.request.loss = options.loss + "_loss";
+  order.tokenizer = options.tokenizer;
   if (options.data.empty()) return order;
   const size_t equals = options.data.find('=');
   order.data_kind = options.data.substr(0, equals);
@@ -82,6 +83,9 @@ Command add_import(OptionParser& app, const Port& port) {
   parser->add_option("--check", options->check,
                      "a safetensors file of inputs and outputs under the model's names, or a folder of ONNX's test data: what is "
                      "imported must compute the same");
+  parser->add_option("--tokenizer", options->tokenizer,
+                     "of a net of texts and its data: a folder with tokenizer.json or vocab.txt, or such a file; default: FILE's "
+                     "folder, where it has one");
   parser->add_flag("--json", options->json, "print what was made, or all that is refused, as JSON");
   return {parser, [options, &port] { return run_import(*options, port); }};
 }

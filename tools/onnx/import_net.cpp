@@ -38,15 +38,39 @@ std::vector<std::string> head_tensors(const ImportedNet& net) {
   return names;
 }
 
+// The folder of the model's file where it has a tokenizer, as published models do.
+std::string tokenizer_beside(const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
+    if (std::filesystem::exists(folder / name, ignored)) return folder.string();
+  }
+  return "";
+}
+
+json data_of(const ImportOrder& order, const ImportedNet& net) {
+  json data = {{"kind", order.data_kind.empty() ? "synthetic" : order.data_kind}};
+  if (!order.data_path.empty()) data["path"] = std::filesystem::absolute(order.data_path).string();
+  const bool has_texts = net.graph.contains("text") && (order.data_kind == "texts" || order.data_kind == "csv");
+  const std::string tokenizer = !order.tokenizer.empty() ? std::filesystem::absolute(order.tokenizer).string()
+                                : has_texts              ? tokenizer_beside(order.file)
+                                                         : "";
+  if (has_texts && tokenizer.empty())
+    throw UserError(
+        order.file +
+        ": --tokenizer: no tokenizer.json and no vocab.txt lies beside it; give the folder or file of the model's own");
+  if (!tokenizer.empty()) data["tokenizer"] = tokenizer;
+  return data;
+}
+
 json recipe_json(const ImportOrder& order, const ImportReport& report, const ImportedNet& net) {
   const auto name_of = [](const std::string& file) { return std::filesystem::path(file).filename().string(); };
   json recipe = {{"model", {{"graph", name_of(report.graph)}}},
                  {"init", {{"from", name_of(report.weights)}}},
-                 {"data", {{"kind", order.data_kind.empty() ? "synthetic" : order.data_kind}}},
+                 {"data", data_of(order, net)},
                  {"batch", kBatch},
                  {"steps", 100},
                  {"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}}}};
-  if (!order.data_path.empty()) recipe["data"]["path"] = std::filesystem::absolute(order.data_path).string();
   if (order.request.classes > 0) recipe["init"]["skip"] = head_tensors(net);
   std::vector<std::string> frozen = order.freeze;
   frozen.insert(frozen.end(), net.frozen.begin(), net.frozen.end());

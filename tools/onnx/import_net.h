@@ -17,6 +17,7 @@ struct ImportOrder {
   std::string data_kind, data_path;
   std::string check = {};      // stored outputs that the net must compute (check_net.h); "": none
   const Port* port = nullptr;  // where it then runs
+  std::string tokenizer = {};  // of texts; empty: the one that lies beside the file, where data need one
 };
 
 struct ImportReport {
