@@ -434,7 +434,7 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
 	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
 	BUILD=$(BUILD) tests/bench/lm_bench.sh
-bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/NETS.md
+bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/data/kjv.txt $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/NETS.md
 	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
 .PHONY: fuzz traffic bench-plan bench-lm bench-nets chen chen-curves
 

@@ -4,12 +4,13 @@
 `make bench-nets` runs every part for every net of bench_nets.py and writes tests/bench/NETS.md. Each part keeps what it found in
 BUILD/nets/results.json, so that one can be run again by itself, on an idle machine where it is timed; `page` writes the page.
 Usage: build/parity-venv/bin/python tests/bench/nets_bench.py [--only NET,...] [--threads 2] [--rounds 2] [--seeds 1,2,3]
-         [gradients] [speed] [depthwise] [task] [page]    (default: all of them)
+         [gradients] [speed] [depthwise] [task] [texts] [page]    (default: all of them)
 
 gradients: one step of sgd whose momentum is then the gradient, beside PyTorch in f64 and f32 on the weights of the imported file.
 speed:     seconds of import and plan; steps and memory in turns with PyTorch, storing everything and within half of its memory.
 depthwise: build/tests/bench/depthwise_bench.
 task:      nets_task.py.
+texts:     texts_task.py.
 """
 import argparse
 import json
@@ -52,10 +53,10 @@ def write_batch(path, x, labels):
   save_file({"images": x.contiguous(), "labels": labels}, path)
 
 
-def import_net(name, exporter, data="synthetic", loss=""):
+def import_net(name, exporter, data="synthetic", loss="", options=()):
   """The recipe of one export as a dictionary, or what is refused; and the seconds of it."""
   recipe = FOLDER / f"{name}-{exporter.split('.')[0]}.json"
-  command = [BUILD / "reprise", "import", FOLDER / f"{name}.{exporter}", "-o", recipe, "--data", data, "--json"]
+  command = [BUILD / "reprise", "import", FOLDER / f"{name}.{exporter}", "-o", recipe, "--data", data, *options, "--json"]
   start = time.perf_counter()
   done = subprocess.run([*command, "--loss", loss] if loss else command, cwd=ROOT, capture_output=True, text=True)
   seconds = time.perf_counter() - start
@@ -213,13 +214,23 @@ def depthwise(_, args):
 def task(_, args):
   import nets_task
   for seed in args.seeds.split(","):
-    found = nets_task.task(int(seed), FOLDER, lambda name: import_net(name, "old.onnx")[0], args.threads)
-    print(f"task, seed {seed}: " + ", ".join(f"{side} {each['accuracy']:.4f}" for side, each in found.items()), flush=True)
-    keep("task", seed, found)
+    keep_task("task", seed, nets_task.task(int(seed), FOLDER, lambda name: import_net(name, "old.onnx")[0], args.threads))
 
 
-PARTS = {"gradients": gradients, "speed": speed, "depthwise": depthwise, "task": task}
-ONCE = ("depthwise", "task")  # not for each net
+def texts(_, args):
+  import texts_task
+  import_file = lambda name, data, options: import_net(name, "old.onnx", data, options=options)[0]
+  for seed in args.seeds.split(","):
+    keep_task("texts", seed, texts_task.task(int(seed), FOLDER, import_file, args.threads))
+
+
+def keep_task(part, seed, found):
+  print(f"{part}, seed {seed}: " + ", ".join(f"{side} {each['accuracy']:.4f}" for side, each in found.items()), flush=True)
+  keep(part, seed, found)
+
+
+PARTS = {"gradients": gradients, "speed": speed, "depthwise": depthwise, "task": task, "texts": texts}
+ONCE = ("depthwise", "task", "texts")  # not for each net
 
 
 def main():
@@ -228,7 +239,7 @@ def main():
   parser.add_argument("--only", metavar="NET,...")
   parser.add_argument("--threads", type=int, default=2)
   parser.add_argument("--rounds", type=int, default=2)
-  parser.add_argument("--seeds", default="1,2,3", help="of the task")
+  parser.add_argument("--seeds", default="1,2,3", help="of the tasks")
   parser.add_argument("--child", help=argparse.SUPPRESS)
   parser.add_argument("--format", help=argparse.SUPPRESS)
   args = parser.parse_args()
