@@ -289,6 +289,9 @@ TEST_F(LabelledProgram, TellsTextsApart) {
   const ProcessResult lines = train(program, {"--resume", at("s"), "--predict", folder + "/texts.csv"});
   EXPECT_EQ(lines.out.find(folder + "/texts.csv, line 2: bird "), 0u) << lines.out.substr(0, 200);
   expect_refusal(program, {"--resume", at("s"), "--predict", at("none.txt")}, {"none.txt", "--predict", "cannot be opened"});
+
+  write_text(folder + "/vocab.txt", file_text(folder + "/vocab.txt") + "ship\n");
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("new.txt")}, {"training.json", "tokenizer of " + folder, "not the one that it was trained with"});
 }
 
 }  // namespace

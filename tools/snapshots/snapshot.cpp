@@ -13,6 +13,9 @@
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 #include "tools/snapshots/state_tensors.h"
+#include "tools/tokenizer/tokenizer_config.h"
+#include "tools/tokenizer/tokenizer_file.h"
+#include "tools/weights/gguf_weights.h"
 #include "tools/weights/model_files.h"
 
 namespace reprise {
@@ -208,9 +211,24 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
   return all;
 }
 
+// What a net of texts takes for ids: its tokenizer's file, and what is said beside it.
+std::map<std::string, std::string> texts_of_tokenizer(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) return {};
+  if (is_gguf(path)) return ModelFiles::open(path).text_sums();
+  const std::string file = tokenizer_path(path);
+  const TokenizerConfig config(file);
+  json said = json::object();
+  for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars", "unk_token", "cls_token", "sep_token", "bos_token", "add_bos_token"}) {
+    if (config.fields().has_value(key)) said[key] = config.fields().at(key);
+  }
+  return {{"tokenizer", checksum_of(text_of_tokenizer(file) + said.dump())}};
+}
+
 }  // namespace
 
 std::map<std::string, std::string> texts_of(const Recipe& recipe) {
+  if (!recipe.data.tokenizer.empty()) return texts_of_tokenizer(recipe.data.tokenizer);
   std::error_code ignored;
   const std::string& path = recipe.place.path();
   return path.empty() || !std::filesystem::exists(path, ignored) ? std::map<std::string, std::string>() : ModelFiles::open(path).text_sums();
@@ -256,7 +274,7 @@ std::vector<std::string> other_texts(const Recipe& recipe, const std::string& fo
   for (const auto& [name, was] : theirs) {
     const auto is = ours.find(name);
     if (ours.empty() || (is != ours.end() && is->second == was) || (name != kChatTemplate && !same_form)) continue;
-    const std::string file = name + " of " + recipe.place.path();
+    const std::string file = name + " of " + (recipe.data.tokenizer.empty() ? recipe.place.path() : recipe.data.tokenizer);
     const std::string line = file + (is == ours.end() ? ", which it was trained with, is not there any more" : " is not the one that it was trained with");
     if (name != kChatTemplate && !goes_on) throw UserError(folder + "/" + kTraining + ": texts: " + line + "; put that one there again");
     all.push_back(line);

@@ -50,17 +50,6 @@ Format format_of(const std::string& path) {
   return at == std::string_view::npos || text[at] == '{' ? Format::kJson : Format::kLines;
 }
 
-// The tokenizer's file in a folder.
-std::string file_in(const std::string& folder) {
-  std::error_code ignored;
-  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
-    const std::string file = (std::filesystem::path(folder) / name).string();
-    if (std::filesystem::exists(file, ignored)) return file;
-  }
-  throw UserError(folder +
-                  ": holds no tokenizer.json and no vocab.txt; name a folder that does, the file itself, or a GGUF file");
-}
-
 // Cuts the matches out of the text; `between` gets the text around them, and whether the text begins with it.
 template <typename Between>
 void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control, std::vector<int32_t>& ids, const Between& between) {
@@ -75,9 +64,18 @@ void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control
 
 }  // namespace
 
-TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {
+std::string tokenizer_path(const std::string& path) {
   std::error_code ignored;
-  const std::string file = std::filesystem::is_directory(path, ignored) ? file_in(path) : path;
+  if (!std::filesystem::is_directory(path, ignored)) return path;
+  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
+    const std::string file = (std::filesystem::path(path) / name).string();
+    if (std::filesystem::exists(file, ignored)) return file;
+  }
+  throw UserError(path + ": holds no tokenizer.json and no vocab.txt; name a folder that does, the file itself, or a GGUF file");
+}
+
+TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {
+  const std::string file = tokenizer_path(path);
   const Format format = format_of(file);
   if (format == Format::kJson) return read_tokenizer_json(file, new_tokens, made);
   TokenizerFile read = format == Format::kGguf ? read_tokenizer_gguf(file) : read_tokenizer_lines(file);
