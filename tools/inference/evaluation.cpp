@@ -19,7 +19,7 @@ class EvaluationFeed : public DataFeed {
   EvaluationFeed(const Port& port, const Recipe& recipe, Dataset& data, uint64_t batches, bool quiet)
       : DataFeed(data), port_(port), start_(port.seconds()),
         progress_("evaluating ", 0, batches, static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max(1, recipe.sequence)),
-                  recipe.sequence > 0 ? "tokens" : "images", quiet, start_, 1) {}
+                  counted_in(recipe), quiet, start_, 1) {}
 
   void finish() { progress_.finish(); }
   bool stopped() const { return stopped_; }
@@ -41,6 +41,15 @@ class EvaluationFeed : public DataFeed {
 };
 
 }  // namespace
+
+const char* counted_in(const Recipe& recipe) {
+  switch (describe_model(recipe.model).input) {
+    case ModelDescription::Input::kTokens: return "tokens";
+    case ModelDescription::Input::kTexts: return "texts";
+    case ModelDescription::Input::kImages: break;
+  }
+  return "images";
+}
 
 EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& recipe, Dataset& data, const EvaluationLimits& limits) {
   const uint64_t all = data.micro_batches(), batches = limits.most_batches == 0 ? all : std::min(all, limits.most_batches);

@@ -31,6 +31,9 @@ struct EvaluationResult {
   }
 };
 
+// What progress counts: "tokens", "images" or "texts".
+const char* counted_in(const Recipe& recipe);
+
 // Throws what the data set throws.
 EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& recipe, Dataset& data, const EvaluationLimits& limits);
 

@@ -202,7 +202,7 @@ class TrainingRun {
 
   void train() {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
-    Progress progress("", first_step_, last_step_, samples_per_step() * sequence, recipe_.sequence > 0 ? "tokens" : "images", options_.quiet, now());
+    Progress progress("", first_step_, last_step_, samples_per_step() * sequence, counted_in(recipe_), options_.quiet, now());
     DataFeed feed(*training_data_);
     while (trainer().step < last_step_ && stop_signal() == 0 && !stops_early()) {
       try {
