@@ -291,7 +291,8 @@ TEST_F(LabelledProgram, TellsTextsApart) {
   expect_refusal(program, {"--resume", at("s"), "--predict", at("none.txt")}, {"none.txt", "--predict", "cannot be opened"});
 
   write_text(folder + "/vocab.txt", file_text(folder + "/vocab.txt") + "ship\n");
-  expect_refusal(program, {"--resume", at("s"), "--predict", at("new.txt")}, {"training.json", "tokenizer of " + folder, "not the one that it was trained with"});
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("new.txt")},
+                 {"training.json", "tokenizer of " + folder, "not the one that it was trained with"});
 }
 
 }  // namespace

@@ -17,9 +17,12 @@ constexpr double kSilentSeconds = 2;
 class EvaluationFeed : public DataFeed {
  public:
   EvaluationFeed(const Port& port, const Recipe& recipe, Dataset& data, uint64_t batches, bool quiet)
-      : DataFeed(data), port_(port), start_(port.seconds()),
-        progress_("evaluating ", 0, batches, static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max(1, recipe.sequence)),
-                  counted_in(recipe), quiet, start_, 1) {}
+      : DataFeed(data),
+        port_(port),
+        start_(port.seconds()),
+        progress_("evaluating ", 0, batches,
+                  static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max(1, recipe.sequence)), counted_in(recipe),
+                  quiet, start_, 1) {}
 
   void finish() { progress_.finish(); }
   bool stopped() const { return stopped_; }

@@ -219,7 +219,8 @@ std::map<std::string, std::string> texts_of_tokenizer(const std::string& path) {
   const std::string file = tokenizer_path(path);
   const TokenizerConfig config(file);
   json said = json::object();
-  for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars", "unk_token", "cls_token", "sep_token", "bos_token", "add_bos_token"}) {
+  for (const char* key : {"do_lower_case", "strip_accents", "tokenize_chinese_chars", "unk_token", "cls_token", "sep_token",
+                          "bos_token", "add_bos_token"}) {
     if (config.fields().has_value(key)) said[key] = config.fields().at(key);
   }
   return {{"tokenizer", checksum_of(text_of_tokenizer(file) + said.dump())}};
