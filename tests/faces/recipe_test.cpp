@@ -444,7 +444,6 @@ const BadRecipe kBadRecipes[] = {
     {"blocks without lora", kGpt, R"({"freeze": ["*wte*"], "weights": {"frozen": "q4_0"}})", {"weights.frozen", "q4_0", "lora"}},
     {"init's word", kGpt, R"({"init": "zeros"})", {"init", "\"random\"", "zeros"}},
     {"init's kind", kGpt, R"({"init": 3})", {"init", "object"}},
-    {"lora of images", kResNet, R"({"lora": {"r": 8}})", {"lora", "language models"}},
     {"prompts of images", kResNet, R"({"prompts": ["hello"]})", {"prompts", "language models"}},
     {"steps zero", kResNet, R"({"steps": 0})", {"steps", "from 1"}},
     {"strategy", kResNet, R"({"schedule": "optimum"})", {"schedule.strategy", "\"optimal\"?", "\"revolve\""}},
