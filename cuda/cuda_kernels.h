@@ -175,6 +175,10 @@ template <typename Stored>
 Status cuda_class_loss_backward(const KernelContext& context, const ClassLossBackwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_class_loss_evaluate(const KernelContext& context, const ClassLossEvaluateArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_pair_loss_backward(const KernelContext& context, const PairLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cuda_pair_loss_evaluate(const KernelContext& context, const PairLossEvaluateArgsOf<Stored>& args);
 
 Status cuda_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
 Status cuda_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
@@ -261,6 +265,8 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<TargetLossEvaluate, Stored, cuda_target_loss_evaluate<Stored>>();
   table.set<ClassLossBackward, Stored, cuda_class_loss_backward<Stored>>();
   table.set<ClassLossEvaluate, Stored, cuda_class_loss_evaluate<Stored>>();
+  table.set<PairLossBackward, Stored, cuda_pair_loss_backward<Stored>>();
+  table.set<PairLossEvaluate, Stored, cuda_pair_loss_evaluate<Stored>>();
 }
 
 // Products, over activations that are stored so.

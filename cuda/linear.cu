@@ -4,6 +4,7 @@
 
 #include "cuda/cuda_kernels.h"
 #include "cuda/linear_rules.h"
+#include "cuda/split_product.h"
 #include "cuda/tile_mma.h"
 #include "cuda/tile_product.h"
 #include "cuda/tile_source.h"

@@ -37,9 +37,27 @@ constexpr CudaClassLossScratch cuda_class_loss_scratch(uint64_t M, uint64_t N, u
   return s;
 }
 
+// [ f64 a pair: its loss | u32 a pair: whether it is right | f32 inverses[2,B] of lengths | f32 units[2,B,D] | of contrast: f32 cosines[B,B]; f32 [4,B]:
+// the largest cosine of each row, its sum, and the same of each column; of the backward f32 slopes[2,B,D] of units ]
+struct CudaPairLossScratch {
+  uint64_t rights_at, inverses_at, units_at, cosines_at, sums_at, slopes_at, bytes;
+};
+constexpr CudaPairLossScratch cuda_pair_loss_scratch(uint64_t B, uint64_t D, bool contrasts, bool is_backward) {
+  CudaPairLossScratch s{};
+  s.rights_at = align_up(sizeof(double) * B);
+  s.inverses_at = s.rights_at + align_up(sizeof(uint32_t) * B);
+  s.units_at = s.inverses_at + align_up(sizeof(float) * 2 * B);
+  s.cosines_at = s.units_at + align_up(sizeof(float) * 2 * B * D);
+  s.sums_at = s.cosines_at + (contrasts ? align_up(sizeof(float) * B * B) : 0);
+  s.slopes_at = s.sums_at + (contrasts ? align_up(sizeof(float) * 4 * B) : 0);
+  s.bytes = s.slopes_at + (contrasts && is_backward ? sizeof(float) * 2 * B * D : 0);
+  return s;
+}
+
 constexpr void add_cuda_loss_rules(BackendRules& rules) {
   rules.have(TargetLossKernels{});
   rules.have(ClassLossKernels{});
+  rules.have(PairLossKernels{});
   const auto targets = [&rules]<typename A>(const A*) {
     rules.of<A>().scratch_bytes = [](const ShapedCall& c) -> uint64_t { return sizeof(CudaLossTally) * cuda_target_loss_blocks(c[A::kX].elements()); };
   };
@@ -53,6 +71,14 @@ constexpr void add_cuda_loss_rules(BackendRules& rules) {
   };
   classes(static_cast<const ClassLossBackward*>(nullptr));
   classes(static_cast<const ClassLossEvaluate*>(nullptr));
+  const auto pairs = [&rules]<typename A>(const A*) {
+    rules.of<A>().scratch_bytes = [](const ShapedCall& c) {
+      const bool contrasts = c.attribute<PairLossAttribute>().kind == static_cast<uint32_t>(PairLossKind::kContrast);
+      return cuda_pair_loss_scratch(c[A::kX].leading_elements() / 2, c[A::kX].last_dimension(), contrasts, A::kInfo.pass == Pass::kBackward).bytes;
+    };
+  };
+  pairs(static_cast<const PairLossBackward*>(nullptr));
+  pairs(static_cast<const PairLossEvaluate*>(nullptr));
 }
 
 }  // namespace reprise

@@ -247,16 +247,6 @@ struct TileOutput {
   }
 };
 
-// to[i] (+)= the parts' sums, in their order.
-static __global__ void __launch_bounds__(kBlockThreads)
-    add_parts(float* to, const float* partials, uint64_t n, uint32_t count, bool accumulate) {
-  for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
-    float sum = partials[i];
-    for (uint32_t part = 1; part < count; ++part) sum += partials[part * n + i];
-    to[i] = accumulate ? to[i] + sum : sum;
-  }
-}
-
 // ---- launching ----
 
 template <bool kMoments = false, typename A, typename B, typename Output>
@@ -266,32 +256,6 @@ void launch_product(const KernelContext& context, const TileProduct<A, B, Output
   const dim3 grid(static_cast<uint32_t>(sides.tiles(p.shape)), part_count);
   const auto kernel = large ? tile_product_simt<LargeTile, kMoments, A, B, Output> : tile_product_simt<SmallTile, kMoments, A, B, Output>;
   REPRISE_LAUNCH(kernel, grid, large ? LargeTile::kThreads : SmallTile::kThreads, context.queue, p);
-}
-
-// A weight's gradient dw[rows, columns]: its depth is split by shape, and the parts are added up in their order.
-struct SplitOutput {
-  float* dw;
-  float* partials;
-  ProductShape shape;
-  DepthSplit split;
-  bool accumulate;
-
-  bool is_whole() const { return split.count == 1; }
-  TileOutput<float> output() const {
-    return {is_whole() ? dw : partials, {shape.columns}, nullptr, is_whole() && accumulate, shape.columns % 4 == 0, shape.outputs()};
-  }
-  Status finish(const KernelContext& context) const {
-    if (!is_whole()) {
-      REPRISE_LAUNCH(add_parts, blocks_for(shape.outputs()), kBlockThreads, context.queue, dw, partials, shape.outputs(), split.count,
-                     accumulate);
-    }
-    return launch_status();
-  }
-};
-template <typename A, typename B>
-Status launch_split_product(const KernelContext& context, const A& a, const B& b, const SplitOutput& to) {
-  launch_product(context, TileProduct<A, B, TileOutput<float>>{a, b, to.output(), to.shape, to.split.size, nullptr}, to.split.count);
-  return to.finish(context);
 }
 
 }  // namespace reprise

@@ -439,6 +439,27 @@ struct ClassLossAttribute {
   }
 };
 
+// How the two vectors of a pair are compared (lib/ops/pair_loss.h has the formulas).
+enum class PairLossKind : uint32_t { kContrast, kCosine, kSimilarity };
+struct PairLossAttribute {
+  static constexpr const char* kName = "PairLoss";
+  uint32_t kind;           // a PairLossKind
+  float temperature = 0;   // contrast: what cosines are divided by; 0 of the others
+  uint32_t symmetric = 0;  // contrast: 1: the second is told from other firsts, too
+  float margin = 0;        // cosine: up to this cosine a pair is apart; 0 of the others
+  constexpr bool operator==(const PairLossAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("kind", kind), visit("temperature", temperature), visit("symmetric", symmetric), visit("margin", margin);
+  }
+  constexpr bool makes_sense() const {
+    if (kind == static_cast<uint32_t>(PairLossKind::kContrast)) return sense::within(static_cast<double>(temperature), 1e-4, sense::kMostFactor) && symmetric <= 1 && margin == 0;
+    const bool has_margin = kind == static_cast<uint32_t>(PairLossKind::kCosine);
+    return kind <= static_cast<uint32_t>(PairLossKind::kSimilarity) && temperature == 0 && symmetric == 0 &&
+           (has_margin ? margin >= -1 && margin < 1 : margin == 0);
+  }
+};
+
 template <typename... T>
 struct TypeList {
   static constexpr uint32_t kCount = sizeof...(T);
@@ -448,7 +469,7 @@ struct TypeList {
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
                                 EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute,
-                                TargetLossAttribute, ClassLossAttribute, ProductAttribute>;
+                                TargetLossAttribute, ClassLossAttribute, ProductAttribute, PairLossAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -21,6 +21,7 @@
 #include "lib/ops/loss_head.h"
 #include "lib/ops/matrix_update.h"
 #include "lib/ops/optimizer.h"
+#include "lib/ops/pair_loss.h"
 #include "lib/ops/pool.h"
 #include "lib/ops/preference.h"
 #include "lib/ops/product.h"
@@ -53,7 +54,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
                                  PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
                                  AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels,
-                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels>::List;
+                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels, PairLossKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

@@ -21,6 +21,7 @@ enum class Op : uint8_t {
   kAvgPool, kConvTranspose, kLearned,
   kTargetLoss, kClassLoss,
   kSoftmax, kProduct, kLearnedRows,
+  kPairLoss,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,

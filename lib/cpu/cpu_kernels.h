@@ -169,6 +169,10 @@ template <typename Stored>
 Status cpu_class_loss_backward(const KernelContext& context, const ClassLossBackwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_class_loss_evaluate(const KernelContext& context, const ClassLossEvaluateArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_pair_loss_backward(const KernelContext& context, const PairLossBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_pair_loss_evaluate(const KernelContext& context, const PairLossEvaluateArgsOf<Stored>& args);
 
 Status cpu_preference_backward(const KernelContext& context, const PreferenceBackwardArgs& args);
 Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEvaluateArgs& args);
@@ -268,6 +272,8 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<TargetLossEvaluate, Stored, cpu_target_loss_evaluate<Stored>>();
   table.template set<ClassLossBackward, Stored, cpu_class_loss_backward<Stored>>();
   table.template set<ClassLossEvaluate, Stored, cpu_class_loss_evaluate<Stored>>();
+  table.template set<PairLossBackward, Stored, cpu_pair_loss_backward<Stored>>();
+  table.template set<PairLossEvaluate, Stored, cpu_pair_loss_evaluate<Stored>>();
 }
 
 template <typename Table>

@@ -11,6 +11,7 @@
 #include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/loss_rules.h"
 #include "lib/cpu/matrix_update_rules.h"
+#include "lib/cpu/pair_loss_rules.h"
 #include "lib/cpu/product_rules.h"
 
 namespace reprise {
@@ -66,6 +67,7 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_loss_head_rules<kSize>(rules);
   add_loss_rules(rules);
   add_matrix_update_rules<kSize>(rules);
+  add_pair_loss_rules<kSize>(rules);
   add_product_rules<kSize>(rules);
   name_levels(rules, kSize);
   return rules;

@@ -240,6 +240,40 @@ TEST_F(MadeFile, MayEndInAnythingWithALoss) {
   EXPECT_TRUE(describe_model(read_recipe(recipe).model).target == Target::kNumbers);
 }
 
+// As torch.nn.functional.normalize is written, which a loss of pairs has itself.
+TEST_F(MadeFile, MayEndInADivisionByTheLength) {
+  const std::string recipe = folder_.file("net.json");
+  const Text before = node("Conv", {"x", "c.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") +
+                      node("Gemm", {"f", "fc.weight", "fc.bias"}, "z", integer("transB", 1));
+  Parts parts;
+  const auto divided = [&](const Text& of, int64_t axis) {
+    return before + node("ReduceL2", {of}, "l", integers("axes", {axis}) + integer("keepdims", 1)) + node("Clip", {"l"}, "k") +
+           node("Shape", {"z"}, "s") + node("Expand", {"k", "s"}, "e") + node("Div", {"z", "e"}, "y");
+  };
+  for (const char* loss : {"infonce_loss", "cosine_loss", "similarity_loss"}) {
+    parts.nodes = divided("z", -1);
+    EXPECT_TRUE(refused(parts, {.classes = 0, .inputs = {}, .loss = loss}).empty()) << loss;
+    EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"linear", loss}));
+    EXPECT_TRUE(describe_model(read_recipe(recipe).model).has_pairs());
+    parts.nodes = before + node("Relu", {"z"}, "y");
+    EXPECT_TRUE(refused(parts, {.classes = 0, .inputs = {}, .loss = loss}).empty()) << loss;
+    EXPECT_EQ(last_ops(recipe, 2), (std::vector<std::string>{"relu", loss}));
+  }
+  parts.nodes = divided("z", 0);  // each number by those of other samples
+  EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "infonce_loss"}).empty());
+  parts.nodes = divided("f", -1);  // by another length
+  EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "infonce_loss"}).empty());
+  parts.nodes = divided("z", -1);
+  EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "mse_loss"}).empty()) << "which reads the quotient";
+  Parts map;
+  map.nodes = node("Conv", {"x", "c.weight"}, "y");
+  map.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1}));
+  map.output = value(12, "y", {-1, 4, 6, 6});
+  const std::vector<std::string> reasons = refused(map, {.classes = 0, .inputs = {}, .loss = "infonce_loss"});
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_NE(reasons[0].find("a vector of each input, [N,K]"), Text::npos) << reasons[0];
+}
+
 // Which the loss has itself, so that it is not taken twice.
 TEST_F(MadeFile, MayEndInASoftmaxOrASigmoid) {
   const std::string recipe = folder_.file("net.json");

@@ -323,6 +323,90 @@ TEST_F(TokenizerTest, WhatIsNotKnownIsRefusedByItsName) {
   }
 }
 
+TEST_F(TokenizerTest, WhatWordPieceDoesNotKnowIsRefusedByItsName) {
+  const json whole = piece_tokenizers().at("uncased").json;
+  const auto changed = [&](const char* place, const json& value) {
+    json result = whole;
+    result[json::json_pointer(place)] = value;
+    return result;
+  };
+  const json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, cls = {{"SpecialToken", {{"id", "[CLS]"}, {"type_id", 0}}}};
+  const auto refused = [&](const json& tokenizer, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { open(tokenizer); }, fragments);
+  };
+  refused(changed("/model/unk_token", "[NONE]"), {"model.unk_token", "[NONE]", "no token"});
+  refused(changed("/model/max_input_chars_per_word", 0), {"model.max_input_chars_per_word"});
+  refused(changed("/model/merges", json::array()), {"model.merges", "unknown key"});
+  refused(changed("/normalizer/type", "Lowercase"), {"normalizer.type", "\"Lowercase\"", "\"BertNormalizer\""});
+  refused(changed("/normalizer/keep", true), {"normalizer.keep", "unknown key"});
+  refused(changed("/normalizer", {{"type", "Sequence"}, {"normalizers", {{{"type", "NFC"}}, whole["normalizer"]}}}),
+          {"normalizers[1].type", "alone"});
+  refused(changed("/pre_tokenizer", all.at("gpt2").json["pre_tokenizer"]), {"pre_tokenizer", "ByteLevel", "WordPiece"});
+  refused(changed("/pre_tokenizer/type", "Whitespace"), {"pre_tokenizer.type", "\"BertPreTokenizer\""});
+  refused(changed("/decoder/prefix", "@@"), {"decoder.prefix", "\"@@\"", "\"##\""});
+  refused(changed("/decoder/type", "Fuse"), {"decoder.type", "\"WordPiece\""});
+  refused(changed("/post_processor/single", {cls, cls, text}), {"single[1].SpecialToken.id", "second token before"});
+  refused(changed("/post_processor", {{"type", "BertProcessing"}, {"cls", {"[CLS]", 3}}, {"sep", {"[SEP]", 3}}}),
+          {"post_processor.cls", "id 2, not 3"});
+  refused(changed("/post_processor", {{"type", "BertProcessing"}, {"cls", {"[CLS]", 2}}, {"sep", 3}}),
+          {"post_processor.sep", "[token, id]"});
+  const auto ours = all.at("gpt2").json;
+  json bert = ours;
+  bert["normalizer"] = whole["normalizer"];
+  refused(bert, {"normalizer.type", "BertNormalizer"});
+}
+
+TEST_F(TokenizerTest, LinesThatAreNoVocabularyAreRefused) {
+  const auto refused = [&](const std::string& lines, const std::string& config, std::initializer_list<std::string> fragments) {
+    put_file(folder.file("vocab.txt"), lines);
+    put_file(folder.file("tokenizer_config.json"), config);
+    expect_user_error([&] { Tokenizer::open(folder.file("vocab.txt")); }, fragments);
+  };
+  const std::string good = "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n";
+  refused("Once upon a time\n", "{}", {"vocab.txt", "BERT's kind", "unk_token", "[UNK]"});
+  refused(good + "a\n", "{}", {"vocab.txt, line 6", "\"a\"", "line 5"});
+  refused(good, R"({"sep_token": "</s>"})", {"vocab.txt", "sep_token", "\"</s>\""});
+  refused(good, R"({"do_lower_case": 1})", {"tokenizer_config.json", "do_lower_case"});
+  refused(good, R"({"do_basic_tokenize": false})", {"tokenizer_config.json", "do_basic_tokenize"});
+  refused(good + "\xff\n", "{}", {"vocab.txt", "token 5", "UTF-8"});
+}
+
+// What a text begins with is bos, as of RoBERTa's byte pairs, and what it ends with is no part of encode().
+TEST_F(TokenizerTest, AWholeTextStandsBetweenItsTokens) {
+  const TokenizedText& text = all.at("gpt2").cases[7];
+  const auto around = [&](const json& processor) {
+    json tokenizer = all.at("gpt2").json;
+    tokenizer["added_tokens"] = {{{"id", 800}, {"content", "<s>"}, {"special", true}},
+                                 {{"id", 801}, {"content", "</s>"}, {"special", true}}};
+    tokenizer["post_processor"] = processor;
+    return open(tokenizer);
+  };
+  const json s = {{"SpecialToken", {{"id", "<s>"}}}}, end = {{"SpecialToken", {{"id", "</s>"}}}},
+             itself = {{"Sequence", {{"id", "A"}}}};
+  std::vector<int32_t> whole = text.ids;
+  whole.insert(whole.begin(), 800);
+  whole.push_back(801);
+  for (const json& processor : {json{{"type", "RobertaProcessing"},
+                                     {"cls", {"<s>", 800}},
+                                     {"sep", {"</s>", 801}},
+                                     {"trim_offsets", true},
+                                     {"add_prefix_space", false}},
+                                json{{"type", "TemplateProcessing"}, {"single", {s, itself, end}}}}) {
+    const auto tokenizer = around(processor);
+    EXPECT_EQ(tokenizer->encode_whole(text.text, whole.size()), whole);
+    EXPECT_EQ(tokenizer->encode(text.text, false), text.ids);
+    EXPECT_EQ(tokenizer->encode_whole(text.text, 2), (std::vector<int32_t>{800, 801}));
+    EXPECT_EQ(tokenizer->bos(), 800);
+    expect_user_error([&] { (void)tokenizer->encode_whole(text.text, 1); }, {"2 tokens around a text", "may be 1"});
+  }
+  const auto behind = around({{"type", "TemplateProcessing"}, {"single", {itself, end, end}}});
+  EXPECT_EQ(behind->encode_whole("", 9), (std::vector<int32_t>{801, 801}));
+  EXPECT_FALSE(behind->adds_bos());
+  bool is_cut = true;
+  EXPECT_EQ(open(all.at("gpt2").json)->encode_whole(text.text, text.ids.size(), &is_cut), text.ids);
+  EXPECT_FALSE(is_cut);
+}
+
 TEST_F(TokenizerTest, APatternThatGoesBackAndForthForEverIsStopped) {
   json endless = all.at("gpt2").json;
   endless["pre_tokenizer"] = {{"type", "Sequence"},

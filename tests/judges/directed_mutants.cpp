@@ -143,6 +143,12 @@ class DirectedMutantMaker {
     attribute<TargetLossAttribute>("huber without a delta", [](TargetLossAttribute& a) { a = {2, 0.0f}; });
     attribute<ClassLossAttribute>("a label smoothed away", [](ClassLossAttribute& a) { a.label_smoothing = 1; });
     attribute<ClassLossAttribute>("more dice than loss", [](ClassLossAttribute& a) { a.dice = 1.5f; });
+    attribute<PairLossAttribute>("no loss of pairs", [](PairLossAttribute& a) { a.kind = 3; });
+    attribute<PairLossAttribute>("a temperature of 0", [](PairLossAttribute& a) { a = {0, 0.0f}; });
+    attribute<PairLossAttribute>("a temperature that is none", [](PairLossAttribute& a) { a = {0, kNan}; });
+    attribute<PairLossAttribute>("symmetric twice", [](PairLossAttribute& a) { a = {0, 0.5f, 2}; });
+    attribute<PairLossAttribute>("a cosine's temperature", [](PairLossAttribute& a) { a = {1, 0.5f}; });
+    attribute<PairLossAttribute>("a margin of 1", [](PairLossAttribute& a) { a = {1, 0, 0, 1.0f}; });
     attribute<UnaryAttribute>("no function", [](UnaryAttribute& a) { a.function = kUnaryFunctionCount; });
     attribute<UnaryAttribute>("parameter NaN", [](UnaryAttribute& a) { a.parameter = kNan; });
     attribute<TransposeAttribute>("a dimension twice", [](TransposeAttribute& a) { a.axis_1 = a.axis_2; });

@@ -207,7 +207,7 @@ class Derivation {
 
   void backward(const Node& n) {
     if (n.op == Op::kLossHead) return loss(n);
-    if (n.op == Op::kTargetLoss || n.op == Op::kClassLoss) return judged(n);
+    if (is_loss(n.op)) return judged(n);
     if (!needs_[n.outputs[0]] || gradient_.count(n.outputs[0]) == 0) return;  // nothing trains below, or nobody reads it
     const ValueId x = first_input(n);
     const Term dy = gradient_.at(n.outputs[0]);
@@ -385,8 +385,14 @@ class Derivation {
   }
 
   // Whatever the net ends in, its loss and the gradient of that are one call.
+  // What a loss without a linear layer reads; one of pairs has no weights.
+  std::vector<Term> judged_inputs(const Node& n, Term x) const {
+    if (n.op == Op::kPairLoss) return {x, value(graph_.labels)};
+    return {x, value(graph_.labels), value(n.parameters[0])};
+  }
+
   void judged(const Node& n) {
-    const Application call = application(n, Pass::kBackward, {value(n.inputs[0]), value(graph_.labels), value(n.parameters[0])});
+    const Application call = application(n, Pass::kBackward, judged_inputs(n, value(n.inputs[0])));
     contribute(n.inputs[0], call, 0);
     update_scalars(terms_, call, scalars_);
   }
@@ -540,8 +546,8 @@ class Derivation {
         const Application call = graph_.pairs != kNoValue ? judge_pairs(n, Pass::kEvaluate, x) :
             application(n, Pass::kEvaluate, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
         update_scalars(terms_, call, scalars_);
-      } else if (n.op == Op::kTargetLoss || n.op == Op::kClassLoss) {
-        update_scalars(terms_, application(n, Pass::kEvaluate, {x, value(graph_.labels), value(n.parameters[0])}), scalars_);
+      } else if (is_loss(n.op)) {
+        update_scalars(terms_, application(n, Pass::kEvaluate, judged_inputs(n, x)), scalars_);
       } else {
         forward(n);
       }

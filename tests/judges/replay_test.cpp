@@ -197,6 +197,7 @@ std::vector<NetworkCase> cases() {
           network_case("skips, only the last layer trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("last", 0) == 0; }),
           judged_case("numbers", JudgedNetwork::Ends::kNumbers),
           judged_case("labels, bf16", JudgedNetwork::Ends::kLabels, DType::kBf16),
+          judged_case("pairs", JudgedNetwork::Ends::kPairs),
           judged_case("a map", JudgedNetwork::Ends::kMap),
           judged_case("a map, bf16", JudgedNetwork::Ends::kMap, DType::kBf16),
           llama_case(),
@@ -480,7 +481,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 66u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 68u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
                            "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
                            "the spill file's carrier loads"}) {

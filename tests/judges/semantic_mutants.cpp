@@ -292,6 +292,8 @@ class SemanticMutantMaker {
     change("another loss of numbers", of({Op::kTargetLoss}), [](TargetLossAttribute& a) { a = {a.kind == 0 ? 1u : 0u, 0}; });
     change("another share of dice", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.dice = a.dice * 0.5f + 0.25f; });
     change("another smoothing of labels", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.label_smoothing = a.label_smoothing * 0.5f + 0.25f; });
+    change("another temperature", of({Op::kPairLoss}), [](PairLossAttribute& a) { a = {0, a.temperature * 0.5f + 0.25f, a.symmetric}; });
+    change("the other symmetry", of({Op::kPairLoss}), [](PairLossAttribute& a) { a = {0, a.kind == 0 ? a.temperature : 0.5f, 1 - a.symmetric}; });
     change("another function", of({Op::kUnary}), [](UnaryAttribute& a) { a = {a.function == 0 ? 1u : 0u, 0}; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
     change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });

@@ -120,6 +120,7 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
       return {scalars[Scalar::kSeedAndStep], scalars[Scalar::kMicroBatch]};
     case Op::kLossHead:
     case Op::kTargetLoss:
+    case Op::kPairLoss:
     case Op::kClassLoss:  // whose weight of the step's labels is the host's as their number is
     case Op::kPreference:
       if (pass == Pass::kEvaluate) return {};
@@ -149,6 +150,7 @@ void update_scalars(TermTable& terms, const Application& call, Scalars& scalars)
       [[fallthrough]];
     case Op::kTargetLoss:
     case Op::kClassLoss:
+    case Op::kPairLoss:
     case Op::kPreference:
       write(Scalar::kLoss, scalars[Scalar::kLoss]);
       if (call.pass == Pass::kBackward) write(Scalar::kSkip, scalars[Scalar::kSkip]);

@@ -8,7 +8,7 @@ namespace reprise::test {
 // Each family's file defines one.
 extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kClassLossFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
     kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily,
-    kMatrixUpdateFamily, kOptimizerFamily, kPoolFamily, kPreferenceFamily, kProductFamily, kResizeFamily, kRopeFamily, kSoftmaxFamily, kTargetLossFamily,
+    kMatrixUpdateFamily, kOptimizerFamily, kPairLossFamily, kPoolFamily, kPreferenceFamily, kProductFamily, kResizeFamily, kRopeFamily, kSoftmaxFamily, kTargetLossFamily,
     kTransposeFamily, kUnaryFamily;
 
 namespace {
@@ -17,6 +17,7 @@ constexpr const OpFamily* kFamilies[] = {
     &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
     &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
     &kTransposeFamily, &kResizeFamily, &kLearnedFamily, &kTargetLossFamily, &kClassLossFamily, &kSoftmaxFamily, &kProductFamily,
+    &kPairLossFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {

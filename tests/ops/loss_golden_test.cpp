@@ -117,5 +117,30 @@ TEST(LossGoldens, OfMapsArePyTorchs) {
   judge_classes("maps.both", {.dice = 0.25f}, x, places, 3, 4, weights(4, 5));
 }
 
+void judge_pairs(const std::string& name, const PairLossAttribute& loss, Floats targets) {
+  Call call;
+  call.scalars.step_labelled = 5;
+  targets[3] = std::nanf("");
+  const Floats x = script_numbers(108, 6, 2);
+  Floats dx(x.size());
+  const PairLossInputOf<float> in = {
+      .x = x.data(), .targets = targets.data(), .scratch = call.scratch.data(), .B = 6, .D = 9, .loss = loss};
+  EXPECT_TRUE(cpu_pair_loss_backward<float>(call.context, {dx.data(), &call.scalars, in}).ok());
+  expect_golden(name, call.scalars.loss_sum, dx);
+  call.scalars.loss_sum = 0;
+  EXPECT_TRUE(cpu_pair_loss_evaluate<float>(call.context, {&call.scalars, in}).ok());
+  EXPECT_EQ(call.scalars.labelled, 5u);
+  EXPECT_NEAR(call.scalars.loss_sum / 5, golden(name)[0], 1e-6 * golden(name)[0]) << name;
+}
+
+TEST(LossGoldens, OfPairsArePyTorchs) {
+  const auto of = [](PairLossKind kind) { return static_cast<uint32_t>(kind); };
+  const Floats wanted = {1, -1, 1, 0, -1, 1};
+  judge_pairs("pairs.infonce", {of(PairLossKind::kContrast), 0.25f, 0}, wanted);
+  judge_pairs("pairs.symmetric", {of(PairLossKind::kContrast), 0.5f, 1}, wanted);
+  judge_pairs("pairs.cosine", {of(PairLossKind::kCosine), 0, 0, 0.125f}, wanted);
+  judge_pairs("pairs.similarity", {of(PairLossKind::kSimilarity)}, script_numbers(6, 7, 1));
+}
+
 }  // namespace
 }  // namespace reprise::test

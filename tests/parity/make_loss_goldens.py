@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # Makes tests/golden/losses.txt: what PyTorch's losses, and the gradients of them, are for the numbers below.
-# It is here so that the losses of lib/ops/target_loss.h and class_loss.h are judged by those whose names they have. It needs torch and numpy alone, as
+# It is here so that the losses of lib/ops/target_loss.h, class_loss.h and pair_loss.h are judged by those whose names they have. It needs torch and numpy alone, as
 # Debian's python3-torch has them, and computes in double. Dice is its formula, which MONAI's DiceLoss has, differentiated by torch.
 import os
 
@@ -60,6 +60,23 @@ def main():
   add("maps", maps, lambda x: entropy(x.permute(0, 2, 1), places))
   add("maps.dice", maps, lambda x: dice(x.permute(0, 2, 1), places, 4))
   add("maps.both", maps, lambda x: 0.75 * entropy(x.permute(0, 2, 1), places) + 0.25 * dice(x.permute(0, 2, 1), places, 4))
+  # Of pairs one's first and second are neighbours: [2B,D]. The fourth pair has no target.
+  vectors, wanted = tensor((12, 9), 6, 2.0), torch.tensor([1.0, -1.0, 1.0, float("nan"), -1.0, 1.0], dtype=torch.float64)
+  likeness, there = tensor((6,), 7), ~torch.isnan(wanted)
+
+  def sides(x):
+    return x[0::2][there], x[1::2][there]
+
+  def logits(x, temperature):
+    first, second = (nn.functional.normalize(side, dim=1) for side in sides(x))
+    return first @ second.T / temperature
+
+  own = torch.arange(int(there.sum()))
+  contrast = nn.functional.cross_entropy
+  add("pairs.infonce", vectors, lambda x: contrast(logits(x, 0.25), own))
+  add("pairs.symmetric", vectors, lambda x: (contrast(logits(x, 0.5), own) + contrast(logits(x, 0.5).T, own)) / 2)
+  add("pairs.cosine", vectors, lambda x: nn.functional.cosine_embedding_loss(*sides(x), wanted[there], margin=0.125))
+  add("pairs.similarity", vectors, lambda x: nn.functional.mse_loss(nn.functional.cosine_similarity(*sides(x)), likeness[there]))
   with open(kFile, "w") as file:
     file.write("\n".join(lines) + "\n")
 

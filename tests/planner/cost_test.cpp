@@ -342,6 +342,17 @@ TEST(Cost, TheLossHeadComputesItsLogitsInTheBackward) {
               3 * logits, 4 * (2 * M * C + 2 * V * C + M) + 2 * kScalarsBytes);
 }
 
+TEST(Cost, PairsAmongOthersAreThreeProducts) {
+  const uint32_t B = 6, D = 5;
+  const double cosines = 2 * B * B * D, numbers = 4 * (2 * B * D + B) + 2 * kScalarsBytes;
+  using A = PairLossBackward;
+  const OneCall backward = one_call<A>({{A::kDx, {2 * B, D}}, {A::kScalars, {{kScalarsBytes}, DType::kU8}}, {A::kX, {2 * B, D}}, {A::kLabels, {B}}});
+  expect_cost(OneCall(backward).attribute(PairLossAttribute{0, 0.5f}), 3 * cosines, numbers + 4 * 2 * B * D);
+  expect_cost(OneCall(backward).attribute(PairLossAttribute{1}), 0, numbers + 4 * 2 * B * D);
+  using E = PairLossEvaluate;
+  expect_cost(one_call<E>({{E::kScalars, {{kScalarsBytes}, DType::kU8}}, {E::kX, {2 * B, D}}, {E::kLabels, {B}}}).attribute(PairLossAttribute{0, 0.5f, 1}), cosines, numbers);
+}
+
 TEST(Cost, ATransferMovesItsBlockOnce) {
   expect_cost(one_call<TransferStart>({{TransferStart::kY, {100}}, {TransferStart::kX, {100}}}), 0, 400);
   expect_cost(one_call<TransferWait>({{TransferWait::kY, {100}}, {TransferWait::kX, {100}}}), 0, 0);

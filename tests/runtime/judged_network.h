@@ -1,4 +1,4 @@
-// Small networks that end in a loss without a linear layer: numbers, labels that are true or false, and classes of the places of maps.
+// Small networks that end in a loss without a linear layer: numbers, labels that are true or false, classes of the places of maps, and pairs.
 // Here because such a step must be planned, judged and trained as every other.
 #pragma once
 
@@ -11,14 +11,16 @@ namespace reprise {
 struct JudgedNetwork {
   static constexpr uint32_t kN = 3, kH = 6, kW = 5, kIn = 3, kC = 6, kOut = 4;
 
-  enum class Ends { kNumbers, kLabels, kMap };
+  enum class Ends { kNumbers, kLabels, kMap, kPairs };
 
   // Two units of convolutions; what they write is a map, or its mean.
   static Graph build(Ends ends, DType stored = DType::kF32) {
     Graph g(stored);
     const WindowAttribute pointwise = {1, 1, 1, 0};
-    g.input = g.add_value("images", ValueKind::kInput, {kN, kH, kW, kIn});
-    if (ends == Ends::kMap) {
+    g.input = g.add_value("images", ValueKind::kInput, {ends == Ends::kPairs ? 2 * kN : kN, kH, kW, kIn});
+    if (ends == Ends::kPairs) {
+      g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kF32);
+    } else if (ends == Ends::kMap) {
       g.labels = g.add_value("labels", ValueKind::kLabels, {kN, kH, kW}, DType::kU8);
     } else {
       g.labels = g.add_value("labels", ValueKind::kLabels, {kN, kOut}, DType::kF32);
@@ -30,6 +32,8 @@ struct JudgedNetwork {
     const ValueId map = g.conv(unit, "last", kOut, pointwise, true);
     if (ends == Ends::kMap) {
       g.class_loss(map, "loss", {.label_smoothing = 0.125f, .dice = 0.25f}, g.table("loss.weights", {1, 2, 0.5f, 1}));
+    } else if (ends == Ends::kPairs) {
+      g.pair_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(PairLossKind::kContrast), 0.25f, 1});
     } else if (ends == Ends::kLabels) {
       g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kBinary)}, g.table("loss.positive_weights", {1, 2, 3, 4}));
     } else {

@@ -32,7 +32,8 @@ constexpr Definition kDefinitions[] = {
     {"beta2", "0.999"}, {"rate", "1"}, {"decay_power", "0.8"}, {"least_scale", "0.001"}, {"clip", "1"}, {"adalomo", "0"}, {"by_tensor", "0"},
     {"period", "200"}, {"window", "0"}, {"softcap", "0"}, {"Attention.scale", "0"}, {"causal", "1"}, {"offset", "0"}, {"first", "0"}, {"function", "0"}, {"parameter", "0"},
     {"second_last", "0"}, {"third_last", "0"}, {"axis_1", "1"}, {"axis_2", "2"}, {"axis_3", "3"}, {"Resize.P", "2H"}, {"Resize.Q", "2W"}, {"Resize.kind", "0"},
-    {"shared", "1"}, {"turned_a", "0"}, {"turned_b", "0"}, {"TargetLoss.kind", "3"}, {"delta", "0"}, {"label_smoothing", "0"}, {"dice", "0"}};
+    {"shared", "1"}, {"turned_a", "0"}, {"turned_b", "0"}, {"TargetLoss.kind", "3"}, {"delta", "0"}, {"label_smoothing", "0"}, {"dice", "0"}, {"PairLoss.kind", "0"},
+    {"temperature", "0.07"}, {"symmetric", "0"}, {"margin", "0"}};
 
 constexpr int kDeepest = 8;  // no definition needs more steps than that: deeper is a circle
 

@@ -77,8 +77,8 @@ Command add_import(OptionParser& app, const Port& port) {
   parser->add_option("--input", options->inputs, "NAME=SHAPE, as x=1,3,224,224, of an input whose size is open");
   parser->add_option("--model-output", options->model_output,
                      "of a model that has several outputs, the one that is computed and judged");
-  parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; without it, it must end in a classifier's linear layer")
-      ->one_of({"class", "mse", "l1", "huber", "binary"});
+  parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; of pairs: infonce, cosine or similarity; without it, it must end in a classifier's linear layer")
+      ->one_of({"class", "mse", "l1", "huber", "binary", "infonce", "cosine", "similarity"});
   parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");
   parser->add_option("--check", options->check,
                      "a safetensors file of inputs and outputs under the model's names, or a folder of ONNX's test data: what is "

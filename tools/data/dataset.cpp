@@ -3,6 +3,7 @@
 #include "tools/data/dataset.h"
 
 #include <cstring>
+#include <limits>
 
 #include "tools/data/images.h"
 #include "tools/data/sources.h"
@@ -32,7 +33,7 @@ LabelForm label_form(const Recipe& recipe) {
   const ModelDescription model = describe_model(recipe.model);
   const std::vector<uint32_t>& output = model.output;
   ImageShape shape = {1, 1, 1};
-  if (model.target != Target::kClass && !output.empty()) {
+  if (model.target != Target::kClass && !model.has_pairs() && !output.empty()) {
     shape.channels = static_cast<int>(output.back());
     if (output.size() > 1) shape.width = static_cast<int>(output[output.size() - 2]);
     if (output.size() > 2) shape.height = static_cast<int>(output[0]);
@@ -41,6 +42,13 @@ LabelForm label_form(const Recipe& recipe) {
   if (model.target != Target::kClassMap) return {DType::kF32, shape};
   shape.channels = 1;
   return {DType::kU8, shape};
+}
+
+TargetRange target_range(const Recipe& recipe) {
+  const ModelDescription model = describe_model(recipe.model);
+  if (model.has_pairs()) return {-1, 1, "from -1 to 1"};
+  if (model.target == ModelDescription::Target::kLabels) return {0, 1, "from 0 to 1"};
+  return {-std::numeric_limits<float>::max(), std::numeric_limits<float>::max(), "finite"};
 }
 
 uint64_t LabelForm::labelled(const void* labels) const {

@@ -49,13 +49,17 @@ std::vector<std::string> list_pictures(const std::vector<std::string>& paths) {
 class GivenPictures : public UnlabelledSet {
  public:
   GivenPictures(const Recipe& recipe, const std::vector<std::string>& files)
-      : shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, files.size()), bytes_(shape_.values()) {
+      : shape_(image_shape(recipe)), table_(recipe), walk_(recipe, Split::kEvaluation, read_at_once(recipe, files.size())), bytes_(shape_.values()) {
     for (const std::string& file : files) samples_.push_back({.place = file, .file = file});
-    set_size(recipe, files.size(), label_form(recipe).count());
+    set_size(recipe, read_at_once(recipe, files.size()), label_form(recipe).count());
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
+      if (sample >= samples_.size()) {
+        std::fill_n(image, shape_.values(), 0.0f);
+        return nullptr;
+      }
       try {
         decode_picture(samples_[sample].file, shape_, bytes_.data());
       } catch (const UserError& error) {

@@ -29,13 +29,13 @@ class GivenTexts : public UnlabelledSet {
     }
     const TextReader reader(recipe);
     for (UnlabelledSample& sample : samples_) set_.add(read(reader, sample));
-    walk_.emplace(recipe, Split::kEvaluation, samples_.size());
-    set_size(recipe, samples_.size(), walk_->form().count());
+    walk_.emplace(recipe, Split::kEvaluation, read_at_once(recipe, samples_.size()));
+    set_size(recipe, read_at_once(recipe, samples_.size()), walk_->form().count());
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     return walk_->fill(
-        step, micro, sink, [this](uint64_t sample, int32_t* to) { return set_.copy(sample, to); },
+        step, micro, sink, [this](uint64_t sample, int32_t* to) { return sample < samples_.size() ? set_.copy(sample, to) : 0; },
         [](uint64_t) { return nullptr; });
   }
 

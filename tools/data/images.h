@@ -35,6 +35,13 @@ struct LabelForm {
   double weight(const void* labels, const std::vector<double>& class_weights) const;
 };
 LabelForm label_form(const Recipe& recipe);
+// What a number that is learned may be, and that in words.
+struct TargetRange {
+  float low, high;
+  const char* words;
+  bool has(float number) const { return number >= low && number <= high; }
+};
+TargetRange target_range(const Recipe& recipe);
 // Of a sample without any.
 std::vector<unsigned char> labels_of_none(const LabelForm& form);
 
@@ -69,12 +76,13 @@ void write_image(const ImageShape& shape, const Augmentation& augmentation, cons
   }
 }
 
-// Walks micro-batches through a buffer of one image, stored as the recipe's dtype says.
+// Walks micro-batches through a buffer of one sample's images, stored as the recipe's dtype says.
 class ImageWalk {
  public:
   ImageWalk(const Recipe& recipe, Split split, uint64_t size)
-      : recipe_(recipe), split_(split), order_(recipe, split, size), form_(label_form(recipe)), none_(labels_of_none(form_)), labels_(form_.bytes()) {
-    const uint64_t values = image_shape(recipe).values();
+      : recipe_(recipe), split_(split), inputs_(static_cast<uint64_t>(describe_model(recipe.model).inputs_of_sample())), order_(recipe, split, size),
+        form_(label_form(recipe)), none_(labels_of_none(form_)), labels_(form_.bytes()) {
+    const uint64_t values = inputs_ * image_shape(recipe).values();
     if (recipe.dtype == Recipe::Dtype::kBf16) {
       narrow_.resize(values);
     } else {
@@ -82,11 +90,12 @@ class ImageWalk {
     }
   }
 
-  // write_sample(sample, augmentation, image) writes one sample, of float or Bf16, and returns its label: a class; or, whatever its labels are, where
-  // they lie, and of none null. Maps are turned as their image is. Returns the number of real samples.
-  template <typename WriteSample>
-  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteSample& write_sample) {
-    return narrow_.empty() ? fill_from(wide_, step, micro, sink, write_sample) : fill_from(narrow_, step, micro, sink, write_sample);
+  // write_image_of(n, augmentation, image) writes image n, of float or Bf16, and returns the label of its sample: a class; or, whatever its labels are,
+  // where they lie, and of none null. Image n is sample n; of pairs, sample n is the images 2n and 2n + 1, each augmented by itself, and the first
+  // says its label. Maps are turned as their image is. Returns the number of real samples.
+  template <typename WriteImage>
+  uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteImage& write_image_of) {
+    return narrow_.empty() ? fill_from(wide_, step, micro, sink, write_image_of) : fill_from(narrow_, step, micro, sink, write_image_of);
   }
 
   const SampleOrder& order() const { return order_; }
@@ -94,26 +103,26 @@ class ImageWalk {
   const void* none() const { return none_.data(); }  // the labels of a sample without any
 
  private:
-  template <typename Stored, typename WriteSample>
-  uint64_t fill_from(std::vector<Stored>& image, uint64_t step, uint64_t micro, BatchSink& sink, const WriteSample& write_sample) {
+  template <typename Stored, typename WriteImage>
+  uint64_t fill_from(std::vector<Stored>& images, uint64_t step, uint64_t micro, BatchSink& sink, const WriteImage& write_image_of) {
     uint64_t real = 0;
     for (uint64_t b = 0; b < static_cast<uint64_t>(recipe_.batch); ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
       const void* labels = none_.data();
       int32_t label = kIgnoredLabel;
-      if (sample) {
-        const Augmentation augmentation = split_ == Split::kTraining ? augmentation_at(recipe_.data, recipe_.seed, step, micro, b) : Augmentation{};
-        if constexpr (std::is_same_v<decltype(write_sample(*sample, augmentation, image.data())), int32_t>) {
-          label = write_sample(*sample, augmentation, image.data());
+      for (uint64_t i = 0; sample && i < inputs_; ++i) {
+        const Augmentation augmentation = split_ == Split::kTraining ? augmentation_at(recipe_.data, recipe_.seed, step, micro, b * inputs_ + i) : Augmentation{};
+        Stored* image = images.data() + i * (images.size() / inputs_);
+        if constexpr (std::is_same_v<decltype(write_image_of(*sample, augmentation, image)), int32_t>) {
+          label = write_image_of(*sample * inputs_ + i, augmentation, image);
           labels = &label;
-        } else if (const void* written = write_sample(*sample, augmentation, image.data()); written != nullptr) {
+        } else if (const void* written = write_image_of(*sample * inputs_ + i, augmentation, image); written != nullptr && i == 0) {
           labels = augmentation.flip ? flipped(written) : written;
         }
-        ++real;
-      } else {
-        std::fill(image.begin(), image.end(), Stored(0.0f));
       }
-      sink.add(image.data(), image.size() * sizeof(Stored), labels, form_.count());
+      if (!sample) std::fill(images.begin(), images.end(), Stored(0.0f));
+      real += sample.has_value();
+      sink.add(images.data(), images.size() * sizeof(Stored), labels, form_.count());
     }
     return real;
   }
@@ -122,6 +131,7 @@ class ImageWalk {
 
   Recipe recipe_;
   Split split_;
+  uint64_t inputs_;  // images of a sample
   SampleOrder order_;
   LabelForm form_;
   std::vector<unsigned char> none_, labels_;  // of a sample without labels; of one that is turned

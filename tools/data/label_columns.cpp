@@ -19,9 +19,22 @@ std::string without_blanks(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
-// Those of one sample, which is the first of them.
-std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& table, const LabelForm& form, const char* sample,
-                                    const char* usual) {
+// Columns of labels: a pair is one, whatever stands behind it, where the loss wants no number of it.
+size_t label_columns(const Recipe& recipe) { return describe_model(recipe.model).target == ModelDescription::Target::kPair ? 0 : label_form(recipe).count(); }
+
+// What a record must have, for messages.
+std::string wanted_columns(const Recipe& recipe, const char* input) {
+  const bool are_pairs = describe_model(recipe.model).inputs_of_sample() == 2;
+  const size_t labels = label_columns(recipe);
+  std::string wanted = input;
+  if (are_pairs) wanted += std::string(labels == 0 ? " and " : ", ") + input + " of the other of the pair";
+  if (label_form(recipe).stored == DType::kI32) return wanted + " and its class";
+  if (labels == 0) return wanted;
+  return wanted + (are_pairs ? ", and how alike they are" : " and " + std::to_string(labels) + " numbers, as many as the net writes");
+}
+
+// Those of one sample: of its inputs, then of its labels.
+std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& table, const char* input, const char* usual) {
   const nlohmann::ordered_json record = table.read(0);
   if (!record.is_object())
     throw UserError(table.place(0) + ": must be an object of columns, not " + json_shown(nlohmann::json(record)));
@@ -34,13 +47,10 @@ std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& tabl
   const auto found = std::find(columns.begin(), columns.end(), usual);
   if (found != columns.end()) std::rotate(columns.begin(), found, found + 1);
   if (!recipe.data.columns.empty()) columns = recipe.data.columns;
-  if (columns.size() == form.count() + 1) return columns;
-  const std::string labels = form.stored == DType::kI32
-                                 ? " and its class"
-                                 : " and " + std::to_string(form.count()) + " numbers, as many as the net writes";
-  const std::string others =
-      recipe.data.columns.empty() && columns.size() > form.count() + 1 ? "; name those with data.columns" : "";
-  throw UserError(table.place(0) + ": has " + std::to_string(columns.size()) + " columns; must have " + sample + labels + others);
+  const size_t count = static_cast<size_t>(describe_model(recipe.model).inputs_of_sample()) + label_columns(recipe);
+  if (columns.size() == count) return columns;
+  const std::string others = recipe.data.columns.empty() && columns.size() > count ? "; name those with data.columns" : "";
+  throw UserError(table.place(0) + ": has " + std::to_string(columns.size()) + " columns; must have " + wanted_columns(recipe, input) + others);
 }
 
 // Numbers of JSON as they would stand in CSV; null is nothing.
@@ -64,10 +74,9 @@ bool is_class_number(const std::string& name, int classes) {
 
 }  // namespace
 
-LabelColumns::LabelColumns(const Recipe& recipe, const RecordFile& table, const char* sample, const char* usual)
-    : form_(label_form(recipe)),
-      is_binary_(describe_model(recipe.model).target == ModelDescription::Target::kLabels),
-      columns_(columns_of(recipe, table, form_, sample, usual)) {
+LabelColumns::LabelColumns(const Recipe& recipe, const RecordFile& table, const char* input, const char* usual)
+    : form_(label_form(recipe)), range_(target_range(recipe)), inputs_of_sample_(static_cast<size_t>(describe_model(recipe.model).inputs_of_sample())),
+      columns_(columns_of(recipe, table, input, usual)) {
   if (form_.stored == DType::kI32) {
     table.path() == recipe.data.path ? name_classes(recipe, table) : name_classes(recipe, *open_records(recipe.data.path));
   }
@@ -94,20 +103,23 @@ void LabelColumns::name_classes(const Recipe& recipe, const RecordFile& table) {
 void LabelColumns::read_record(const RecordFile& table, uint64_t n) {
   const nlohmann::ordered_json record = table.read(n);
   const std::string place = table.place(n);
-  samples_.push_back(field_of(record, place, columns_[0]));
   unsigned char* to = labels_.data() + n * form_.bytes();
-  for (size_t c = 1; c < columns_.size(); ++c) {
+  const auto store = [&to](auto label) {
+    std::memcpy(to, &label, sizeof label);
+    to += sizeof label;
+  };
+  for (size_t c = 0; c < columns_.size(); ++c) {
     const std::string text = field_of(record, place, columns_[c]);
-    if (form_.stored == DType::kI32) {
-      const int32_t number = class_of(place, columns_[c], without_blanks(text));
-      std::memcpy(to, &number, sizeof number);
+    if (c < inputs_of_sample_) {
+      inputs_.push_back(text);
+    } else if (form_.stored == DType::kI32) {
+      store(class_of(place, columns_[c], without_blanks(text)));
     } else {
-      if (n == 0) names_.push_back(columns_[c]);
-      const float number = number_of(place, columns_[c], text);
-      std::memcpy(to, &number, sizeof number);
+      if (n == 0 && inputs_of_sample_ == 1) names_.push_back(columns_[c]);
+      store(number_of(place, columns_[c], text));
     }
-    to += sizeof(float);
   }
+  if (columns_.size() == inputs_of_sample_) store(1.0f);
 }
 
 // Nothing is no number.
@@ -116,9 +128,10 @@ float LabelColumns::number_of(const std::string& place, const std::string& colum
   char* end = nullptr;
   const float number = std::strtof(text.c_str(), &end);
   while (*end == ' ' || *end == '\t') ++end;
-  const bool is_right = *end == 0 && std::isfinite(number) && (!is_binary_ || (number >= 0 && number <= 1));
-  if (is_right) return number;
-  throw UserError(place + ": " + json_shown(column) + " is " + json_shown(text) + "; must be a number" + (is_binary_ ? " from 0 to 1" : "") + ", or empty for none");
+  if (*end == 0 && range_.has(number)) return number;
+  const bool is_any = range_.high > 1;
+  throw UserError(place + ": " + json_shown(column) + " is " + json_shown(text) + "; must be a number" + (is_any ? "" : std::string(" ") + range_.words) +
+                  ", or empty for none");
 }
 
 // Nothing is no class.

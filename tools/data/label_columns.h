@@ -1,4 +1,4 @@
-// The columns of a table that say what is to be learned of a sample, which stands in one of them.
+// The columns of a table that say what is to be learned of a sample, which stands in one of them; that of a pair in two.
 // Here because pictures and texts of a table have the same labels.
 #pragma once
 
@@ -11,22 +11,26 @@
 
 namespace reprise {
 
-// The columns are those that the recipe names, the sample's first; else all that the first record has, in its order. As the net's loss wants them (label_form): K numbers or labels that are true or false, where an empty field is none; or one column, a class.
+// The columns are those that the recipe names, the sample's first; else all that the first record has, in its order. As the net's loss wants
+// them (label_form): K numbers or labels that are true or false, where an empty field is none; or one column, a class; of pairs one number, or
+// no column at all.
 // Where every class of the training's table is an integer from 0 on that the net has, a class is its number. Else classes have the order of
 // their names. Throws UserError with the line.
 class LabelColumns {
  public:
-  // `sample`: what a sample is, for messages. `usual`: the column that it is where the recipe names none and there is such; else it is the first.
-  LabelColumns(const Recipe& recipe, const RecordFile& table, const char* sample, const char* usual = "");
+  // `input`: what a sample is, or each of a pair, for messages. `usual`: the column that it is where the recipe names none and there is such; else
+  // it is the first.
+  LabelColumns(const Recipe& recipe, const RecordFile& table, const char* input, const char* usual = "");
 
   // The names of the classes, or of the columns.
   const std::vector<std::string>& names() const { return names_; }
   // The labels of every record, as the file has them.
   const std::vector<unsigned char>& labels() const { return labels_; }
   const void* labels_of(uint64_t n) const { return labels_.data() + n * form_.bytes(); }
-  // The sample's column of each record, and its name.
-  const std::vector<std::string>& samples() const { return samples_; }
-  const std::string& sample_column() const { return columns_[0]; }
+  // The inputs of each record, one after the other, and the names of their columns.
+  const std::vector<std::string>& inputs() const { return inputs_; }
+  uint64_t inputs_of_sample() const { return inputs_of_sample_; }
+  const std::string& column_of(uint64_t input) const { return columns_[input % inputs_of_sample_]; }
 
  private:
   void name_classes(const Recipe& recipe, const RecordFile& table);
@@ -35,9 +39,10 @@ class LabelColumns {
   int32_t class_of(const std::string& place, const std::string& column, const std::string& text) const;
 
   const LabelForm form_;
-  const bool is_binary_;
-  const std::vector<std::string> columns_;  // the sample's first
-  std::vector<std::string> names_, samples_;
+  const TargetRange range_;
+  const size_t inputs_of_sample_;
+  const std::vector<std::string> columns_;  // the inputs' first
+  std::vector<std::string> names_, inputs_;
   std::vector<unsigned char> labels_;
 };
 

@@ -27,7 +27,7 @@ struct Position {
 
 // One decoded micro-batch, before normalisation and augmentation.
 struct Decoded {
-  std::vector<uint8_t> pixels;  // [batch, H, W, C]
+  std::vector<uint8_t> pixels;  // [batch, H, W, C]; of pairs twice as many
   std::vector<unsigned char> labels;  // [batch]
   std::string error;            // the line that ends the run
 };
@@ -38,17 +38,18 @@ class PictureDataset : public Dataset {
       : recipe_(recipe),
         split_(split),
         pictures_(std::move(pictures)),
+        inputs_(static_cast<uint64_t>(describe_model(recipe.model).inputs_of_sample())),
         table_(recipe),
-        walk_(recipe, split, pictures_.files.size()),
+        walk_(recipe, split, pictures_.files.size() / inputs_),
         form_(label_form(recipe)) {
-    set_size(recipe, pictures_.files.size(), form_.count());
+    set_size(recipe, pictures_.files.size() / inputs_, form_.count());
     class_names_ = pictures_.class_names;
     warnings_ = pictures_.warnings;
     std::vector<std::string> files = pictures_.files;
     files.insert(files.end(), pictures_.others.begin(), pictures_.others.end());
     fingerprint_ = fingerprint_of(size_, path, files);
     for (Decoded& decoded : ring_) {
-      decoded.pixels.resize(batch_ * image_shape(recipe).values());
+      decoded.pixels.resize(batch_ * inputs_ * image_shape(recipe).values());
       decoded.labels.resize(batch_ * form_.bytes());
     }
     producer_ = std::thread([this] { produce(); });
@@ -69,13 +70,12 @@ class PictureDataset : public Dataset {
     if (!decoded.error.empty()) throw UserError(decoded.error);
     const ImageShape shape = image_shape(recipe_);
     const uint8_t* bytes = decoded.pixels.data();
-    const unsigned char* labels = decoded.labels.data();
+    uint64_t pictures = 0;
     const uint64_t real = walk_.fill(step, micro, sink, [&](uint64_t, const Augmentation& augmentation, auto* image) -> const void* {
       const auto pixel = [&](int y, int x, int c) { return table_(c, bytes[(y * shape.width + x) * shape.channels + c]); };
       write_image(shape, augmentation, pixel, [&](int c) { return table_(c, 0); }, image);
       bytes += shape.values();
-      labels += form_.bytes();
-      return labels - form_.bytes();
+      return decoded.labels.data() + pictures++ / inputs_ * form_.bytes();
     });
     release();
     return real;
@@ -90,11 +90,11 @@ class PictureDataset : public Dataset {
     return walk_.order().sum_over_step(step, [&](uint64_t sample) { return pictures_.weights[sample]; });
   }
 
-  uint64_t unread_files() const override { return size_; }
+  uint64_t unread_files() const override { return pictures_.files.size(); }
   void check_file(uint64_t n) const override {
     check_picture(pictures_.files[n], image_shape(recipe_));
     std::vector<unsigned char> labels(form_.bytes());
-    pictures_.write_labels(n, labels.data());
+    pictures_.write_labels(n / inputs_, labels.data());
   }
 
  private:
@@ -162,11 +162,14 @@ class PictureDataset : public Dataset {
   // A broken picture that is to be skipped: in training the next one of the list that is whole stands in for it, so that what a position
   // gives is known without a look at the whole folder; in evaluation its place has no label.
   void decode_place(uint64_t sample, uint64_t place, Decoded& decoded) {
-    uint8_t* target = decoded.pixels.data() + place * image_shape(recipe_).values();
+    const uint64_t values = image_shape(recipe_).values();
+    uint8_t* target = decoded.pixels.data() + place * inputs_ * values;
     unsigned char* labels = decoded.labels.data() + place * form_.bytes();
     for (uint64_t tried = 0; tried < size_; ++tried) {
       const uint64_t n = (sample + tried) % size_;
-      if (try_to_decode(n, target)) return pictures_.write_labels(n, labels);
+      bool is_whole = true;
+      for (uint64_t i = 0; i < inputs_; ++i) is_whole = try_to_decode(n * inputs_ + i, target + i * values) && is_whole;
+      if (is_whole) return pictures_.write_labels(n, labels);
       std::memcpy(labels, walk_.none(), form_.bytes());
       if (split_ == Split::kEvaluation) return;
     }
@@ -201,6 +204,7 @@ class PictureDataset : public Dataset {
   Recipe recipe_;
   Split split_;
   const LabelledPictures pictures_;
+  const uint64_t inputs_;  // pictures of a sample
   PixelTable table_;
   ImageWalk walk_;
   const LabelForm form_;

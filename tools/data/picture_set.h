@@ -12,12 +12,12 @@
 namespace reprise {
 
 struct LabelledPictures {
-  std::vector<std::string> files = {};   // the pictures
+  std::vector<std::string> files = {};   // the pictures; of pairs, neighbours are one
   std::vector<std::string> others = {};  // further files that the set is known by
   std::vector<std::string> class_names = {}, warnings = {};
-  // Writes the labels of picture n as the net's loss wants them (label_form). Called by the thread that decodes; throws UserError.
+  // Writes the labels of sample n as the net's loss wants them (label_form). Called by the thread that decodes; throws UserError.
   std::function<void(uint64_t n, unsigned char* labels)> write_labels = {};
-  std::vector<uint64_t> labelled = {};  // of each picture, how many of its labels are one; {}: all
+  std::vector<uint64_t> labelled = {};  // of each sample, how many of its labels are one; {}: all
   std::vector<double> weights = {};    // and what these count by the weights of their classes; {}: as many as they are
 };
 

@@ -23,19 +23,27 @@ uint64_t sample_key(const Recipe& recipe, Split split) {
 }
 
 // What is to be learned of made-up samples: the sort of each, and the labels that all of a sort have. Numbers are from 0 to 1, labels that are true
-// or false 0 and 1; a class is its own sort.
+// or false 0 and 1; a class is its own sort. Each pair is a sort of its own where both are alike, which half are where the loss asks; else the second
+// is of another one.
 class SyntheticLabels {
  public:
   SyntheticLabels(const Recipe& recipe, Split split)
       : seed_(recipe.seed), key_(sample_key(recipe, split)), model_(describe_model(recipe.model)), form_(label_form(recipe)), labels_(form_.bytes()) {}
 
   const LabelForm& form() const { return form_; }
-  uint32_t sort_of(uint64_t sample) const {
+  // Of input n, which is sample n, or of pairs one of sample n / 2.
+  uint64_t sort_of(uint64_t n) const {
+    if (model_.has_pairs()) return key_ + n / 2 * 2 + (are_alike(n / 2) ? 0 : n % 2);
     const uint32_t sorts = form_.stored == DType::kI32 ? static_cast<uint32_t>(model_.classes) : kSorts;
-    return philox(key_, sample, ~uint64_t{0}).word[0] % sorts;
+    return philox(key_, n, ~uint64_t{0}).word[0] % sorts;
   }
+  uint64_t sample_of(uint64_t n) const { return n / static_cast<uint64_t>(model_.inputs_of_sample()); }
   const void* labels_of(uint64_t sample) {
-    const uint32_t sort = sort_of(sample);
+    if (model_.has_pairs()) {
+      store(0, are_alike(sample) ? 1.0f : model_.target == ModelDescription::Target::kAlike ? -1.0f : 0.0f);
+      return labels_.data();
+    }
+    const auto sort = static_cast<uint32_t>(sort_of(sample));
     if (form_.stored == DType::kI32) store(0, static_cast<int32_t>(sort));
     for (uint64_t i = 0; form_.stored != DType::kI32 && i < form_.count(); ++i) {
       const uint32_t word = philox(seed_ ^ kTargetKey, sort, i).word[0];
@@ -50,6 +58,9 @@ class SyntheticLabels {
   double weight_of(uint64_t sample) { return form_.weight(labels_of(sample), model_.class_weights); }
 
  private:
+  bool are_alike(uint64_t sample) const {
+    return model_.target == ModelDescription::Target::kPair || (philox(key_, sample, ~uint64_t{0}).word[0] & 1) != 0;
+  }
   template <typename Label>
   void store(uint64_t i, Label label) {
     std::memcpy(labels_.data() + i * sizeof label, &label, sizeof label);
@@ -73,19 +84,19 @@ class SyntheticImages : public Dataset {
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     const uint64_t key = sample_key(recipe_, split_);
     const ImageShape shape = image_shape(recipe_);
-    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
-      const uint32_t sort = labels_.sort_of(sample);
+    return walk_.fill(step, micro, sink, [&](uint64_t n, const Augmentation& augmentation, auto* image) -> const void* {
+      const uint64_t sort = labels_.sort_of(n);
       const auto pixel = [&](int y, int x, int c) {
         const uint64_t element =
             (static_cast<uint64_t>(y) * static_cast<uint64_t>(shape.width) + static_cast<uint64_t>(x)) *
                 static_cast<uint64_t>(shape.channels) +
             static_cast<uint64_t>(c);
-        const float noise = unit_float(philox(key, sample, element).word[0]);
+        const float noise = unit_float(philox(key, n, element).word[0]);
         const float pattern = unit_float(philox(recipe_.seed ^ kPatternKey, sort, element).word[0]);
         return 0.5f * (noise + pattern);
       };
       write_image(shape, augmentation, pixel, [](int) { return 0.0f; }, image);
-      return labels_.labels_of(sample);
+      return labels_.labels_of(labels_.sample_of(n));
     });
   }
 
@@ -109,9 +120,9 @@ class SyntheticTexts : public Dataset {
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    const auto write_text = [this](uint64_t sample, int32_t* to) {
-      const uint64_t length = 1 + philox(key_, sample, ~uint64_t{0}).word[1] % static_cast<uint32_t>(model_.text_length);
-      for (uint64_t t = 0; t < length; ++t) to[t] = token(sample, t);
+    const auto write_text = [this](uint64_t n, int32_t* to) {
+      const uint64_t length = 1 + philox(key_, n, ~uint64_t{0}).word[1] % static_cast<uint32_t>(model_.text_length);
+      for (uint64_t t = 0; t < length; ++t) to[t] = token(n, t);
       return length;
     };
     return walk_.fill(step, micro, sink, write_text, [this](uint64_t sample) { return labels_.labels_of(sample); });
@@ -124,10 +135,10 @@ class SyntheticTexts : public Dataset {
  private:
   static constexpr uint32_t kPreferred = 4;  // tokens of a sort
 
-  int32_t token(uint64_t sample, uint64_t t) const {
-    const PhiloxBlock block = philox(key_, sample, t);
+  int32_t token(uint64_t n, uint64_t t) const {
+    const PhiloxBlock block = philox(key_, n, t);
     const bool is_preferred = (block.word[0] & 1) != 0;
-    const uint32_t word = is_preferred ? philox(seed_ ^ kPatternKey, labels_.sort_of(sample), block.word[1] % kPreferred).word[0] : block.word[1];
+    const uint32_t word = is_preferred ? philox(seed_ ^ kPatternKey, labels_.sort_of(n), block.word[1] % kPreferred).word[0] : block.word[1];
     return static_cast<int32_t>(word % static_cast<uint32_t>(model_.vocabulary));
   }
 

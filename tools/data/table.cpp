@@ -13,20 +13,23 @@
 namespace reprise {
 namespace {
 
-// A picture's column is its path, from the table's folder on.
+// A picture's column is its path, from the table's folder on; of pairs each of both.
 std::unique_ptr<Dataset> open_pictures(const Recipe& recipe, Split split, const std::string& path) {
   const CsvFile table(path);
   const auto columns = std::make_shared<LabelColumns>(recipe, table, "a picture's path");
   const LabelForm form = label_form(recipe);
   const std::vector<double> class_weights = describe_model(recipe.model).class_weights;
+  const uint64_t inputs = columns->inputs_of_sample();
   LabelledPictures set;
-  for (uint64_t n = 0; n < table.size(); ++n) {
-    const std::string& name = columns->samples()[n];
-    if (name.empty()) throw UserError(table.place(n) + ": " + json_shown(columns->sample_column()) + " is empty; must be a picture's path");
+  for (uint64_t i = 0; i < columns->inputs().size(); ++i) {
+    const std::string &name = columns->inputs()[i], place = table.place(i / inputs);
+    if (name.empty()) throw UserError(place + ": " + json_shown(columns->column_of(i)) + " is empty; must be a picture's path");
     set.files.push_back((std::filesystem::path(path).parent_path() / name).string());
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(set.files.back(), ignored))
-      throw UserError(table.place(n) + ": " + set.files.back() + " is no file; must be a picture, its path beside the table's");
+      throw UserError(place + ": " + set.files.back() + " is no file; must be a picture, its path beside the table's");
+  }
+  for (uint64_t n = 0; n < table.size(); ++n) {
     set.labelled.push_back(form.labelled(columns->labels_of(n)));
     set.weights.push_back(form.weight(columns->labels_of(n), class_weights));
   }

@@ -23,8 +23,10 @@ std::vector<uint64_t> planes_of(uint64_t count, const ImageShape& shape) {
 class TensorLabels {
  public:
   TensorLabels(const Recipe& recipe, const SafetensorsFile& file, uint64_t count)
-      : file_(file), count_(count), model_(describe_model(recipe.model)), form_(label_form(recipe)), labels_(count * form_.bytes()) {
-    if (form_.stored == DType::kF32) {
+      : file_(file), count_(count), model_(describe_model(recipe.model)), form_(label_form(recipe)), range_(target_range(recipe)), labels_(count * form_.bytes()) {
+    if (model_.target == ModelDescription::Target::kPair) {
+      for (uint64_t sample = 0; sample < count_; ++sample) *targets_of(sample) = 1;
+    } else if (form_.stored == DType::kF32) {
       read_targets();
     } else if (form_.stored == DType::kU8) {
       read_maps();
@@ -50,7 +52,9 @@ class TensorLabels {
     const bool are_maps = model_.output.size() == 3;
     const ImageShape& shape = form_.shape;
     std::vector<uint64_t> stored = {count_};
-    for (const uint32_t side : model_.output) stored.push_back(side);
+    for (const uint32_t side : model_.output) {
+      if (!model_.has_pairs()) stored.push_back(side);
+    }
     const StoredTensor targets = file_.find("targets", StoredType::kF32, are_maps ? planes_of(count_, shape) : stored);
     std::vector<float> planes(form_.count());
     const uint64_t places = form_.count() / static_cast<uint64_t>(shape.channels), channels = are_maps ? static_cast<uint64_t>(shape.channels) : 1;
@@ -63,10 +67,9 @@ class TensorLabels {
     }
   }
   void require_target(uint64_t sample, float target) const {
-    const bool is_binary = model_.target == ModelDescription::Target::kLabels, is_right = is_binary ? target >= 0 && target <= 1 : std::isfinite(target);
-    if (is_right || std::isnan(target)) return;
+    if (range_.has(target) || std::isnan(target)) return;
     throw UserError(file_.path() + ": tensor \"targets\": of sample " + std::to_string(sample) + " one is " + std::to_string(target) + ", must be " +
-                    (is_binary ? "from 0 to 1" : "finite") + ", or NaN for none");
+                    range_.words + ", or NaN for none");
   }
 
   void read_maps() {
@@ -96,6 +99,7 @@ class TensorLabels {
   const uint64_t count_;
   const ModelDescription model_;
   const LabelForm form_;
+  const TargetRange range_;
   std::vector<unsigned char> labels_;  // of all samples
   std::vector<uint64_t> labelled_;     // of each sample
   std::vector<double> weights_;
@@ -111,20 +115,26 @@ uint64_t count_samples(const SafetensorsFile& file, const std::string& name, con
   return samples->second.shape[0];
 }
 
+// The tensors of the inputs; of pairs there are two.
+std::vector<std::string> names_of_inputs(const Recipe& recipe, const char* alone) {
+  return describe_model(recipe.model).has_pairs() ? std::vector<std::string>{"first", "second"} : std::vector<std::string>{alone};
+}
+
 // Values are used as they are.
 class TensorImages : public Dataset {
  public:
   TensorImages(const Recipe& recipe, Split split, const std::string& path)
-      : shape_(image_shape(recipe)), file_(path), count_(count_samples(file_, "images", "F32 (N, C, H, W)")), walk_(recipe, split, count_),
-        labels_(recipe, file_, count_), images_(file_.find("images", StoredType::kF32, planes_of(count_, shape_))), planes_(shape_.values()) {
+      : shape_(image_shape(recipe)), file_(path), count_(count_samples(file_, names_of_inputs(recipe, "images")[0], "F32 (N, C, H, W)")),
+        walk_(recipe, split, count_), labels_(recipe, file_, count_), planes_(shape_.values()) {
+    for (const std::string& name : names_of_inputs(recipe, "images")) images_.push_back(file_.find(name, StoredType::kF32, planes_of(count_, shape_)));
     set_size(recipe, count_, labels_.form().count());
     fingerprint_ = fingerprint_of(size_, "", {path});
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    return walk_.fill(step, micro, sink, [&](uint64_t sample, const Augmentation& augmentation, auto* image) -> const void* {
-      const uint64_t bytes = planes_.size() * sizeof(float);
-      file_.read(images_, sample * bytes, planes_.data(), bytes);
+    return walk_.fill(step, micro, sink, [&](uint64_t n, const Augmentation& augmentation, auto* image) -> const void* {
+      const uint64_t bytes = planes_.size() * sizeof(float), sample = n / images_.size();
+      file_.read(images_[n % images_.size()], sample * bytes, planes_.data(), bytes);
       const auto pixel = [&](int y, int x, int c) {
         const size_t row = static_cast<size_t>(c) * static_cast<size_t>(shape_.height) + static_cast<size_t>(y);
         return planes_[row * static_cast<size_t>(shape_.width) + static_cast<size_t>(x)];
@@ -147,7 +157,7 @@ class TensorImages : public Dataset {
   uint64_t count_;
   ImageWalk walk_;
   TensorLabels labels_;
-  StoredTensor images_;
+  std::vector<StoredTensor> images_;
   std::vector<float> planes_;  // [C, H, W] of one sample
 };
 
@@ -155,16 +165,19 @@ class TensorImages : public Dataset {
 std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, const std::string& path) {
   const SafetensorsFile file(path);
   const ModelDescription model = describe_model(recipe.model);
-  const uint64_t count = count_samples(file, "tokens", "I64 (N, T)"), length = static_cast<uint64_t>(model.text_length);
-  const StoredTensor stored = file.find("tokens", StoredType::kI64, {count, length});
+  const std::vector<std::string> names = names_of_inputs(recipe, "tokens");
+  const uint64_t count = count_samples(file, names[0], "I64 (N, T)"), length = static_cast<uint64_t>(model.text_length);
+  std::vector<StoredTensor> stored;
+  for (const std::string& name : names) stored.push_back(file.find(name, StoredType::kI64, {count, length}));
   LabelledTexts set = {.files = {path}};
   std::vector<int64_t> row(length);
-  for (uint64_t sample = 0; sample < count; ++sample) {
-    file.read(stored, sample * length * sizeof(int64_t), row.data(), length * sizeof(int64_t));
+  for (uint64_t n = 0; n < count * names.size(); ++n) {
+    const uint64_t sample = n / names.size();
+    file.read(stored[n % names.size()], sample * length * sizeof(int64_t), row.data(), length * sizeof(int64_t));
     std::vector<int32_t> text;
     for (const int64_t token : row) {
       if (token < 0 || token >= model.vocabulary) {
-        throw UserError(path + ": tensor \"tokens\": of sample " + std::to_string(sample) + " one is " + std::to_string(token) + ", must be from 0 to " +
+        throw UserError(path + ": tensor " + json_shown(names[n % names.size()]) + ": of sample " + std::to_string(sample) + " one is " + std::to_string(token) + ", must be from 0 to " +
                         std::to_string(model.vocabulary - 1));
       }
       text.push_back(static_cast<int32_t>(token));

@@ -9,8 +9,8 @@ namespace {
 class TextSet : public Dataset {
  public:
   TextSet(const Recipe& recipe, Split split, LabelledTexts texts)
-      : texts_(std::move(texts)), walk_(recipe, split, texts_.ends.size()), class_weights_(describe_model(recipe.model).class_weights) {
-    set_size(recipe, texts_.ends.size(), walk_.form().count());
+      : texts_(std::move(texts)), walk_(recipe, split, samples_of(recipe, texts_)), class_weights_(describe_model(recipe.model).class_weights) {
+    set_size(recipe, samples_of(recipe, texts_), walk_.form().count());
     class_names_ = texts_.class_names;
     warnings_ = texts_.warnings;
     fingerprint_ = fingerprint_of(size_, "", texts_.files);
@@ -30,6 +30,9 @@ class TextSet : public Dataset {
   }
 
  private:
+  static uint64_t samples_of(const Recipe& recipe, const LabelledTexts& texts) {
+    return texts.ends.size() / static_cast<uint64_t>(describe_model(recipe.model).inputs_of_sample());
+  }
   const void* labels_of(uint64_t sample) const { return texts_.labels.data() + sample * walk_.form().bytes(); }
 
   const LabelledTexts texts_;
@@ -40,19 +43,20 @@ class TextSet : public Dataset {
 }  // namespace
 
 TextWalk::TextWalk(const Recipe& recipe, Split split, uint64_t size)
-    : batch_(static_cast<uint64_t>(recipe.batch)), order_(recipe, split, size), form_(label_form(recipe)), none_(labels_of_none(form_)) {
+    : batch_(static_cast<uint64_t>(recipe.batch)), inputs_(static_cast<uint64_t>(describe_model(recipe.model).inputs_of_sample())), order_(recipe, split, size), form_(label_form(recipe)), none_(labels_of_none(form_)) {
   const ModelDescription model = describe_model(recipe.model);
   pad_ = model.pad;
-  tokens_.resize(static_cast<size_t>(model.text_length));
+  tokens_.resize(inputs_ * static_cast<size_t>(model.text_length));
   starts_.resize(tokens_.size());
 }
 
 // An empty text is one token of padding.
-void TextWalk::pad_from(size_t length) {
-  std::fill(tokens_.begin() + static_cast<long>(length), tokens_.end(), pad_);
+void TextWalk::pad_behind(size_t first, size_t length) {
+  const size_t text = tokens_.size() / inputs_;
+  std::fill_n(tokens_.data() + first + length, text - length, pad_);
   length = std::max<size_t>(length, 1);
-  std::fill(starts_.begin(), starts_.begin() + static_cast<long>(length), 0);
-  std::fill(starts_.begin() + static_cast<long>(length), starts_.end(), static_cast<int32_t>(length));
+  std::fill_n(starts_.data() + first, length, 0);
+  std::fill_n(starts_.data() + first + length, text - length, static_cast<int32_t>(length));
 }
 
 std::unique_ptr<Dataset> make_text_set(const Recipe& recipe, Split split, LabelledTexts texts) {

@@ -11,22 +11,25 @@
 
 namespace reprise {
 
-// Walks micro-batches through a buffer of one text. Behind its tokens stands the padding, a document of its own (lib/ops/attention.h).
+// Walks micro-batches through a buffer of one sample's texts. Behind the tokens of each stands the padding, a document of its own
+// (lib/ops/attention.h).
 //
 //   tokens   101 2009 2003 102   0   0   0        starts   0 0 0 0 4 4 4
 class TextWalk {
  public:
   TextWalk(const Recipe& recipe, Split split, uint64_t size);
 
-  // write_text(sample, tokens) writes at most as many as the net's text has and returns how many; labels_of(sample) where its labels lie,
-  // null where it has none.
+  // write_text(n, tokens) writes at most as many as the net's text has of text n and returns how many; labels_of(sample) where its labels lie,
+  // null where it has none. Text n is sample n; of pairs, sample n is the texts 2n and 2n + 1.
   template <typename WriteText, typename LabelsOf>
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink, const WriteText& write_text, const LabelsOf& labels_of) {
     uint64_t real = 0;
     for (uint64_t b = 0; b < batch_; ++b) {
       const std::optional<uint64_t> sample = order_.sample_at(step, micro, b);
-      const size_t length = sample ? write_text(*sample, tokens_.data()) : 0;
-      pad_from(length);
+      for (uint64_t i = 0; i < inputs_; ++i) {
+        const uint64_t first = i * (tokens_.size() / inputs_);
+        pad_behind(first, sample ? write_text(*sample * inputs_ + i, tokens_.data() + first) : 0);
+      }
       const void* labels = sample ? labels_of(*sample) : nullptr;
       sink.add(tokens_.data(), tokens_.size() * sizeof(int32_t), labels != nullptr ? labels : none_.data(), form_.count(),
                sink.wants_document_start() ? starts_.data() : nullptr);
@@ -38,21 +41,22 @@ class TextWalk {
   const LabelForm& form() const { return form_; }
 
  private:
-  void pad_from(size_t length);
+  void pad_behind(size_t first, size_t length);
 
-  uint64_t batch_;
+  uint64_t batch_, inputs_;  // inputs: texts of a sample
   int32_t pad_;
   SampleOrder order_;
   LabelForm form_;
   std::vector<unsigned char> none_;       // the labels of a sample without any
-  std::vector<int32_t> tokens_, starts_;  // of one text
+  std::vector<int32_t> tokens_, starts_;  // of one sample
 };
 
+// Of pairs, neighbouring texts are one.
 struct LabelledTexts {
   std::vector<std::string> class_names = {}, files = {}, warnings = {};
   std::vector<int32_t> tokens = {};        // of all texts, one behind the other
   std::vector<uint64_t> ends = {};         // where each ends
-  std::vector<unsigned char> labels = {};  // of all texts, as the net's loss wants them (label_form)
+  std::vector<unsigned char> labels = {};  // of all samples, as the net's loss wants them (label_form)
   void add(const std::vector<int32_t>& text) {
     tokens.insert(tokens.end(), text.begin(), text.end());
     ends.push_back(tokens.size());

@@ -14,16 +14,18 @@ std::unique_ptr<Dataset> open_part_of_texts(const Recipe& recipe, Split split, c
   const auto records = open_records(part.path());
   const LabelColumns columns(recipe, *records, "a text", "text");
   const TextReader reader(recipe);
-  const uint64_t bytes = label_form(recipe).bytes();
+  const uint64_t bytes = label_form(recipe).bytes(), inputs = columns.inputs_of_sample();
   part.size(records->size());  // refuses where none is left
   LongWork work("tokens of " + part.path());
   LabelledTexts set = {.class_names = columns.names(), .files = {part.path(), recipe.data.tokenizer}};
   uint64_t cut = 0;
   for (uint64_t n = 0; n < records->size(); ++n) {
     if (!part.has(n)) continue;
-    bool is_cut = false;
-    set.add(reader.read(columns.samples()[n], records->place(n), &is_cut));
-    cut += is_cut;
+    for (uint64_t i = n * inputs; i < (n + 1) * inputs; ++i) {
+      bool is_cut = false;
+      set.add(reader.read(columns.inputs()[i], records->place(n), &is_cut));
+      cut += is_cut;
+    }
     const auto* labels = static_cast<const unsigned char*>(columns.labels_of(n));
     set.labels.insert(set.labels.end(), labels, labels + bytes);
     work.done(static_cast<double>(n + 1) / static_cast<double>(records->size()));

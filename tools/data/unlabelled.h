@@ -23,6 +23,11 @@ class UnlabelledSet : public Dataset {
   const std::vector<UnlabelledSample>& samples() const { return samples_; }
 
  protected:
+  // Samples as the net reads them: of pairs each two, and a last one without another is beside padding.
+  static uint64_t read_at_once(const Recipe& recipe, uint64_t samples) {
+    const auto inputs = static_cast<uint64_t>(describe_model(recipe.model).inputs_of_sample());
+    return (samples + inputs - 1) / inputs;
+  }
   std::vector<UnlabelledSample> samples_;
 };
 

@@ -58,6 +58,12 @@ double matrix_flops(const KernelCall& call, const AttributeTables& attributes) {
       const double rows = static_cast<double>(a[backward ? 4 : 1]->leading_elements());
       return (backward ? 6 : 2) * rows * elements(a[backward ? 5 : 2]);
     }
+    case Op::kPairLoss: {  // of contrast the cosines of B firsts and as many seconds, and in the backward both sides' slopes of these
+      if (attributes.of<PairLossAttribute>()[call.attribute].kind != static_cast<uint32_t>(PairLossKind::kContrast)) return 0;
+      const bool backward = call.pass == Pass::kBackward;
+      const Tensor* x = a[backward ? uint32_t{PairLossBackward::kX} : uint32_t{PairLossEvaluate::kX}];
+      return (backward ? 3 : 1) * elements(x) * static_cast<double>(x->leading_elements()) / 2;
+    }
     case Op::kApollo: return 2 * elements(a[0]) * static_cast<double>(a[1]->last_dimension());
     case Op::kMuon: {
       const contract::MatrixShape matrix = contract::matrix_of(*a[0]);

@@ -939,6 +939,13 @@ void Graph::class_loss(ValueId x, const std::string& name, const ClassLossAttrib
   judge(Op::kClassLoss, x, name, loss, weights, in.leading_elements(), {DType::kI32, DType::kU8});
 }
 
+void Graph::pair_loss(ValueId x, const std::string& name, const PairLossAttribute& loss) {
+  const NodeRules rules(*this, Op::kPairLoss, name);
+  const Tensor in = rules.activation(x, "x", 2, 2, "a vector for each input, [2B,D]");
+  rules.require(in.shape[0] % 2 == 0, "x has " + std::to_string(in.shape[0]) + " rows; must have two for each pair");
+  judge(Op::kPairLoss, x, name, loss, kNoValue, in.shape[0] / 2, {DType::kF32});
+}
+
 void Graph::cut(ValueId v) {
   const size_t writer = v < values.size() ? writer_of(v) : kNoNode;
   if (writer == kNoNode) throw UserError("a cut: " + (v < values.size() ? values[v].name : "it") + " is no node's main output; cut where one is");

@@ -39,7 +39,7 @@ struct Value {
 constexpr size_t kNoNode = ~size_t{0};
 
 // Whether the op is a loss, the last node of a graph, which no other node is.
-constexpr bool is_loss(Op op) { return op == Op::kLossHead || op == Op::kTargetLoss || op == Op::kClassLoss; }
+constexpr bool is_loss(Op op) { return op == Op::kLossHead || op == Op::kTargetLoss || op == Op::kClassLoss || op == Op::kPairLoss; }
 
 // One operation of the network. Its kernel calls come from rules.h.
 struct Node {
@@ -264,6 +264,8 @@ class Graph {
   // x has; of classes one for each row of x, i32 or u8.
   void target_loss(ValueId x, const std::string& name, const TargetLossAttribute& loss, ValueId weights = kNoValue);
   void class_loss(ValueId x, const std::string& name, const ClassLossAttribute& loss, ValueId weights = kNoValue);
+  // Of vectors x [2B,D], a pair in each two rows (lib/ops/pair_loss.h); the labels, f32, one for each pair, must be set before.
+  void pair_loss(ValueId x, const std::string& name, const PairLossAttribute& loss);
   void cut(ValueId v);  // an output of a link; must be the main output of a node
 
   DType stored() const { return stored_; }

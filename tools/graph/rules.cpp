@@ -178,7 +178,8 @@ std::vector<Call> forward_calls(const Graph& graph, const Node& n) {
     }
     case Op::kLossHead:  // one loop does forward and backward
     case Op::kTargetLoss:
-    case Op::kClassLoss: return {};
+    case Op::kClassLoss:
+    case Op::kPairLoss: return {};
     default: throw std::logic_error("op without a forward rule: " + n.name);
   }
 }
@@ -198,20 +199,29 @@ std::optional<Call> repeated(const Call& call) {
 
 namespace {
 
-// Of a loss without a linear layer, whose arguments have the same names in each family.
+// What a loss without a linear layer reads, by the names that each family has; one of pairs has no weights.
+template <typename A>
+std::vector<NamedArgument<A, ValueId>> loss_arguments(const Graph& graph, const Node& n, ValueId x) {
+  std::vector<NamedArgument<A, ValueId>> named = {{A::kScalars, graph.scalars}, {A::kX, x}, {A::kLabels, graph.labels}};
+  if constexpr (requires { A::kWeights; }) named.push_back({A::kWeights, n.parameters[0]});
+  return named;
+}
 template <typename A>
 Call evaluated_call(const Graph& graph, const Node& n, ValueId x) {
-  return call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kLabels, graph.labels}, {A::kWeights, n.parameters[0]}}, n.attribute);
+  return call<A>(loss_arguments<A>(graph, n, x), n.attribute);
 }
 template <typename A>
 Call judged_call(const Graph& graph, const Node& n) {
-  return call<A>({{A::kDx, kNoValue}, {A::kScalars, graph.scalars}, {A::kX, n.inputs[0]}, {A::kLabels, graph.labels}, {A::kWeights, n.parameters[0]}}, n.attribute);
+  auto named = loss_arguments<A>(graph, n, n.inputs[0]);
+  named.push_back({A::kDx, kNoValue});
+  return call<A>(named, n.attribute);
 }
 
 // What the evaluation of a loss is: each label's loss summed, or, of a head, first kept by row and then judged by pairs.
 std::vector<Call> evaluated_loss(Graph& graph, const Node& n, ValueId x) {
   if (n.op == Op::kTargetLoss) return {evaluated_call<TargetLossEvaluate>(graph, n, x)};
   if (n.op == Op::kClassLoss) return {evaluated_call<ClassLossEvaluate>(graph, n, x)};
+  if (n.op == Op::kPairLoss) return {evaluated_call<PairLossEvaluate>(graph, n, x)};
   if (graph.pairs == kNoValue) {
     using A = LossHeadEvaluate;
     return {call<A>({{A::kScalars, graph.scalars}, {A::kX, x}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]}, {A::kLabels, graph.labels}},
@@ -707,6 +717,7 @@ void BackwardBuilder::running_batch_norm(const Node& n, ValueId dy) {
 void BackwardBuilder::loss(const Node& n) {
   if (n.op == Op::kTargetLoss) return write(n.inputs[0], judged_call<TargetLossBackward>(graph_, n), TargetLossBackward::kDx, false);
   if (n.op == Op::kClassLoss) return write(n.inputs[0], judged_call<ClassLossBackward>(graph_, n), ClassLossBackward::kDx, false);
+  if (n.op == Op::kPairLoss) return write(n.inputs[0], judged_call<PairLossBackward>(graph_, n), PairLossBackward::kDx, false);
   using A = LossHeadBackward;
   Call head = call<A>({{A::kDx, kNoValue}, {A::kScalars, graph_.scalars}, {A::kX, n.inputs[0]}, {A::kW, n.parameters[0]}, {A::kB, n.parameters[1]},
                        {A::kLabels, graph_.labels}},

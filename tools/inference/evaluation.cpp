@@ -67,7 +67,7 @@ EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& 
   feed.rethrow();
   if (reader && result.status.ok()) result.status = reader->status();
   if (reader) result.metrics = metrics.values();
-  result.has_accuracy = model.target != ModelDescription::Target::kNumbers;
+  result.has_accuracy = model.target != ModelDescription::Target::kNumbers && model.target != ModelDescription::Target::kSimilarity;
   result.stopped = feed.stopped();
   return result;
 }

@@ -25,6 +25,7 @@ double mean_of(const std::vector<double>& numbers) {
 }  // namespace
 
 void Metrics::add(const NetOutputs& outputs) {
+  if (model_.has_pairs()) return pairs_.add(outputs);
   if (tallies_.empty()) tallies_.resize(outputs.columns);
   if (model_.target == Target::kNumbers) return add_numbers(outputs);
   if (model_.target == Target::kLabels) return add_labels(outputs);
@@ -61,6 +62,17 @@ void Metrics::add_classes(const NetOutputs& outputs) {
   }
 }
 
+std::vector<Metric> Metrics::recalls() const {
+  static constexpr std::pair<const char*, uint64_t> kRecalls[] = {{"recall1", 1}, {"recall5", 5}, {"recall10", 10}};
+  std::vector<uint64_t> most;
+  for (const auto& [name, count] : kRecalls) {
+    if (pairs_.pairs() > count) most.push_back(count);
+  }
+  std::vector<Metric> metrics;
+  for (const double recall : pairs_.recalls(most)) metrics.push_back({kRecalls[metrics.size()].first, recall});
+  return metrics;
+}
+
 std::vector<Metric> Metrics::values() const {
   std::vector<double> each, accuracies;
   for (const Tally& tally : tallies_) {
@@ -71,6 +83,9 @@ std::vector<Metric> Metrics::values() const {
     case Target::kNumbers: return {{"mae", share_of(distance_, count_)}, {"rmse", std::sqrt(share_of(square_, count_))}};
     case Target::kLabels: return {{"f1", mean_of(each), accuracies, "label_accuracies"}};
     case Target::kClassMap: return {{"miou", mean_of(each), each, "ious"}};
+    case Target::kPair:
+    case Target::kAlike: return recalls();
+    case Target::kSimilarity: return {{"correlation", pairs_.correlation()}, {"mae", pairs_.mean_distance()}, {"rmse", pairs_.root_mean_square()}};
     case Target::kClass: break;
   }
   if (model_.classes <= static_cast<int>(kFew)) return {};

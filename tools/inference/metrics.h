@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/inference/outputs.h"
+#include "tools/inference/pair_metrics.h"
 #include "tools/models/model.h"
 
 namespace reprise {
@@ -24,7 +25,9 @@ class Metrics {
   void add(const NetOutputs& outputs);
   // Numbers: mae, rmse. Labels that are true or false: f1, the mean over labels of 2 TP / (2 TP + FP + FN), of those that are true or said to be
   // somewhere, and each one's accuracy. Classes of places: miou, the mean over classes of the places that have it and are said to, by those of
-  // which either holds, of those where one does. Classes: top5, the share whose label is among the five largest, where there are more.
+  // which either holds, of those where one does. Classes: top5, the share whose label is among the five largest, where there are more. Pairs that
+  // belong together, or not: recall1, recall5 and recall10, each where there are more pairs (pair_metrics.h). Pairs that are so alike: the correlation
+  // of their cosines with the targets, mae and rmse.
   std::vector<Metric> values() const;
 
  private:
@@ -34,10 +37,12 @@ class Metrics {
   void add_numbers(const NetOutputs& outputs);
   void add_labels(const NetOutputs& outputs);
   void add_classes(const NetOutputs& outputs);
+  std::vector<Metric> recalls() const;
 
   const ModelDescription model_;
   double distance_ = 0, square_ = 0, count_ = 0, among_five_ = 0;
   std::vector<Tally> tallies_;  // of each label, or class
+  PairMetrics pairs_;
 };
 
 // ", name 1.234" of each, for a line.

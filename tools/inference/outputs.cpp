@@ -33,11 +33,12 @@ OutputReader::~OutputReader() { trainer_.observer = before_; }
 
 void OutputReader::before_row(ProgramId id, uint32_t r) {
   if (before_.before != nullptr) before_.before(before_.state, id, r);
-  using A = ClassLossEvaluate;  // whose arguments stand as TargetLossEvaluate's
+  using A = ClassLossEvaluate;  // whose arguments stand as the others'
   static_assert(uint32_t{A::kX} == TargetLossEvaluate::kX && uint32_t{A::kLabels} == TargetLossEvaluate::kLabels);
+  static_assert(uint32_t{A::kX} == PairLossEvaluate::kX && uint32_t{A::kLabels} == PairLossEvaluate::kLabels);
   const Program& program = trainer_.plan->program(id);
   const Row& row = program.rows[r];
-  if (row.pass != Pass::kEvaluate || (row.op != Op::kClassLoss && row.op != Op::kTargetLoss) || !read_.ok()) return;
+  if (row.pass != Pass::kEvaluate || (row.op != Op::kClassLoss && row.op != Op::kTargetLoss && row.op != Op::kPairLoss) || !read_.ok()) return;
   const Ref* arguments = &program.arguments[row.first_argument];
   const Tensor &x = program.slots[ref_index(arguments[A::kX])].tensor, &labels = program.slots[ref_index(arguments[A::kLabels])].tensor;
   const ArenaAddress base = trainer_.region(Region::kProgram);

@@ -11,10 +11,10 @@ namespace reprise {
 
 // Of one micro-batch.
 struct NetOutputs {
-  std::vector<float> numbers;  // [rows, columns]: of samples, or of all places of maps
+  std::vector<float> numbers;  // [rows, columns]: of samples, of the two inputs of each pair, or of all places of maps
   uint64_t rows = 0;
   uint32_t columns = 0;
-  DType stored = DType::kI32;  // the labels: one for each row, or of numbers, f32, as many as these
+  DType stored = DType::kI32;  // the labels: one for each row, or of numbers, f32, as many as these; of pairs f32, one for each
   std::vector<unsigned char> labels;
 
   // The class of a row; -1 for none. Not of numbers.

@@ -181,7 +181,8 @@ namespace {
 class PredictionWalk {
  public:
   PredictionWalk(Session& session, const ProgramOptions& options)
-      : session_(session), json_(options.json), data_(open_unlabelled(session.recipe(), options.predict)) {}
+      : session_(session), json_(options.json), data_(open_unlabelled(session.recipe(), options.predict)),
+        at_once_(static_cast<uint64_t>(session.recipe().batch * describe_model(session.recipe().model).inputs_of_sample())) {}
 
   const std::vector<UnlabelledSample>& samples() const { return data_->samples(); }
 
@@ -215,7 +216,7 @@ class PredictionWalk {
   template <typename Reader>
   int run(const Reader& reader) {
     DataFeed feed(*data_);
-    for (uint64_t n = 0; n < data_->micro_batches(); ++n, first_ += static_cast<uint64_t>(session_.recipe().batch)) {
+    for (uint64_t n = 0; n < data_->micro_batches(); ++n, first_ += at_once_) {
       EvaluationReport unused;
       feed.begin_at(n);
       const Status status = evaluate(session_.trainer(), feed.source(), 1, unused);
@@ -231,6 +232,7 @@ class PredictionWalk {
   Session& session_;
   const bool json_;
   const std::unique_ptr<UnlabelledSet> data_;
+  const uint64_t at_once_;  // samples of a micro-batch, of pairs both
   ordered_json all_ = ordered_json::array();
   uint64_t first_ = 0;  // sample of the micro-batch
   int status_at_end_ = 0;
@@ -251,11 +253,12 @@ void say_classes(PredictionWalk& walk, uint64_t sample, const std::vector<std::s
 
 double probability_of(double logit) { return 1 / (1 + std::exp(-logit)); }
 
-// What a net says of samples in numbers: how likely each class is, or each label, or numbers as they are.
+// What a net says of samples in numbers: how likely each class is, or each label, or numbers as they are, which of one that compares pairs are
+// a vector for each.
 class NumberPredictions {
  public:
-  NumberPredictions(PredictionWalk& walk, ModelDescription::Target target, std::vector<std::string> names, const std::string& to)
-      : walk_(walk), target_(target), names_(std::move(names)), to_(to) {
+  NumberPredictions(PredictionWalk& walk, const ModelDescription& model, std::vector<std::string> names, const std::string& to)
+      : walk_(walk), model_(model), names_(std::move(names)), to_(to) {
     const bool is_file = to.ends_with(".csv") || to.ends_with(".npy");
     if (!to.empty() && !is_file) throw UserError(to + ": --predict-to: must end in .csv or .npy", UserError::kUsage);
   }
@@ -264,12 +267,12 @@ class NumberPredictions {
   void take(uint64_t n, std::vector<double> numbers) {
     const uint64_t sample = walk_.sample(n);
     if (sample == PredictionWalk::kNoSample) return;
-    if (target_ == ModelDescription::Target::kClass) {
+    if (model_.target == ModelDescription::Target::kClass) {
       say_classes(walk_, sample, names_, numbers);
       numbers = probabilities_of(numbers);
     } else {
-      if (target_ == ModelDescription::Target::kLabels) std::transform(numbers.begin(), numbers.end(), numbers.begin(), probability_of);
-      say_values(sample, numbers);
+      if (model_.target == ModelDescription::Target::kLabels) std::transform(numbers.begin(), numbers.end(), numbers.begin(), probability_of);
+      model_.has_pairs() ? say_vector(sample, numbers) : say_values(sample, numbers);
     }
     const UnlabelledSample& given = walk_.samples()[sample];
     are_texts_ = given.line > 0;
@@ -282,11 +285,20 @@ class NumberPredictions {
   }
 
  private:
+  void say_vector(uint64_t sample, const std::vector<double>& numbers) {
+    std::string line;
+    for (const double value : numbers) {
+      char number[32];
+      std::snprintf(number, sizeof number, " %.6g", value);
+      line += number;
+    }
+    walk_.say(sample, {{"vector", numbers}}, line);
+  }
   void say_values(uint64_t sample, const std::vector<double>& numbers) {
     ordered_json values = ordered_json::array();
     std::string line;
     for (size_t i = 0; i < numbers.size(); ++i) {
-      values.push_back({{"name", names_[i]}, {target_ == ModelDescription::Target::kLabels ? "probability" : "value", numbers[i]}});
+      values.push_back({{"name", names_[i]}, {model_.target == ModelDescription::Target::kLabels ? "probability" : "value", numbers[i]}});
       char number[32];
       std::snprintf(number, sizeof number, " %.6g", numbers[i]);
       line += (i == 0 ? " " : ", ") + names_[i] + number;
@@ -295,7 +307,7 @@ class NumberPredictions {
   }
 
   PredictionWalk& walk_;
-  const ModelDescription::Target target_;
+  const ModelDescription model_;
   const std::vector<std::string> names_;
   const std::string to_;
   bool are_texts_ = false;
@@ -389,7 +401,7 @@ int predict_samples(const CompiledPlan& compiled, const ProgramOptions& options)
   PredictionWalk walk(session, options);
   const ModelDescription model = describe_model(recipe.model);
   if (model.output.size() > 1) return predict_maps(session, walk, options.predict_to);
-  NumberPredictions predictions(walk, model.target, names_of_outputs(recipe, options), options.predict_to);
+  NumberPredictions predictions(walk, model, names_of_outputs(recipe, options), options.predict_to);
   const int status = predict_numbers(session, walk, predictions);
   predictions.write();
   return status;

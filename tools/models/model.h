@@ -34,7 +34,8 @@ struct ModelDescription {
   // Tokens are a window of a long text, each of which is learned from those before it; texts stand for themselves, each a sample.
   enum class Input { kImages, kTokens, kTexts };
   // What its loss wants of a sample: a class (of tokens each its next one), numbers, labels that are true or false, or a class for each place of a map.
-  enum class Target { kClass, kNumbers, kLabels, kClassMap };
+  // Of pairs, whose samples are two inputs each: nothing but the pair, whether they are alike, or how alike they are.
+  enum class Target { kClass, kNumbers, kLabels, kClassMap, kPair, kAlike, kSimilarity };
   Input input = Input::kImages;
   Target target = Target::kClass;
   int image_height = 0, image_width = 0, image_channels = 0;  // of images
@@ -47,13 +48,16 @@ struct ModelDescription {
   int pad = 0;                                                // of texts: the token behind their end
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)
   bool packs = false;                                         // of tokens: positions can start anew within a sample
+
+  bool has_pairs() const { return target == Target::kPair || target == Target::kAlike || target == Target::kSimilarity; }
+  int inputs_of_sample() const { return has_pairs() ? 2 : 1; }  // rows of the net that one after the other are a sample
 };
 
 // A family's "image", required: [height, width, channels] in pixels.
 std::array<int, 3> read_image_size(const JsonFields& fields);
 
 struct MicroBatch {
-  int samples;
+  int samples;   // of pairs each is two rows of the net
   int sequence;  // tokens in a sample; 0 for images
   bool documents = false;  // a sample may hold several texts, which do not see each other
   int pairs = 0;           // of answers that are judged; 0: each label is learned

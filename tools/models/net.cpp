@@ -122,6 +122,13 @@ ValueId append_class_loss(Graph& graph, const NetNode& node, const Inputs& in) {
   return kNoValue;
 }
 
+// One label for each pair, whose two inputs stand in neighbouring rows.
+ValueId append_pair_loss(Graph& graph, const NetNode& node, const Inputs& in, const PairLossAttribute& loss) {
+  add_labels(graph, {std::max(1u, graph.tensor(in[0]).shape[0] / 2)}, DType::kF32);
+  graph.pair_loss(in[0], node.name, loss);
+  return kNoValue;
+}
+
 ValueId append_conv(Graph& graph, const NetNode& node, const Inputs& in) {
   WindowAttribute window = window_of(node);
   window.groups = count_of(node, "groups");
@@ -269,6 +276,13 @@ std::vector<NetOp> make_net_ops() {
       {"l1_loss", kOne, {}, append_target_loss<TargetLossKind::kL1>},
       {"huber_loss", kOne, {number_key("delta", kEpsilon.low, sense::kMostFactor, 1)}, append_target_loss<TargetLossKind::kHuber>},
       {"binary_loss", kOne, {list_key("positive_weights", kEpsilon.low, sense::kMostFactor)}, append_target_loss<TargetLossKind::kBinary>},
+      {"infonce_loss", kOne, {number_key("temperature", 1e-3, 1e3, 0.07), flag_key("symmetric", true)},
+       [](G& g, const N& n, const Inputs& in) {
+         return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kContrast), number_of(n, "temperature"), flag_of(n, "symmetric") ? 1u : 0u});
+       }},
+      {"cosine_loss", kOne, {number_key("margin", -1, 0.999, 0)},
+       [](G& g, const N& n, const Inputs& in) { return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kCosine), 0, 0, number_of(n, "margin")}); }},
+      {"similarity_loss", kOne, {}, [](G& g, const N& n, const Inputs& in) { return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kSimilarity)}); }},
   };
   for (const UnaryFunctionInfo& function : kUnaryFunctions) {
     std::vector<NumberKey> keys;
@@ -504,6 +518,19 @@ int vocabulary_of(const NetModel& model) {
 }
 }  // namespace
 
+namespace {
+// Of the losses without classes.
+ModelDescription::Target target_of(const std::string& loss) {
+  using Target = ModelDescription::Target;
+  const std::pair<const char*, Target> targets[] = {
+      {"binary_loss", Target::kLabels}, {"infonce_loss", Target::kPair}, {"cosine_loss", Target::kAlike}, {"similarity_loss", Target::kSimilarity}};
+  for (const auto& [word, target] : targets) {
+    if (loss == word) return target;
+  }
+  return Target::kNumbers;
+}
+}  // namespace
+
 ModelDescription NetModel::describe() const {
   using Target = ModelDescription::Target;
   ModelDescription description = {.input = reads_texts() ? ModelDescription::Input::kTexts : ModelDescription::Input::kImages,
@@ -517,7 +544,7 @@ ModelDescription NetModel::describe() const {
     description.classes = output.empty() ? 0 : static_cast<int>(output.back());
     description.class_weights = loss.numbers.at("weights");
   } else {
-    description.target = loss.op == "binary_loss" ? Target::kLabels : Target::kNumbers;
+    description.target = target_of(loss.op);
   }
   return description;
 }
@@ -531,15 +558,18 @@ void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
     problem = error.what();
   }
   rules.require(problem.empty(), "model.nodes", problem);
+  rules.require(describe().target != ModelDescription::Target::kPair || batch.samples > 1, "batch",
+                "must be 2 at least with an \"infonce_loss\", which tells each pair from the others of its micro-batch");
 }
 
 void NetModel::build(Graph& graph, MicroBatch batch) const {
   const auto size = [](int n) { return static_cast<uint32_t>(n); };
+  const uint32_t rows = size(batch.samples * describe().inputs_of_sample());
   if (reads_texts()) {
-    graph.input = graph.add_value(kNetTokens, ValueKind::kInput, {size(batch.samples), size(text_length)}, DType::kI32);
+    graph.input = graph.add_value(kNetTokens, ValueKind::kInput, {rows, size(text_length)}, DType::kI32);
     if (pad >= vocabulary_of(*this)) throw UserError("text.pad: must be a token that every embedding has, not " + std::to_string(pad));
   } else {
-    graph.input = graph.add_value(kNetImages, ValueKind::kInput, {size(batch.samples), size(image_height), size(image_width), size(image_channels)});
+    graph.input = graph.add_value(kNetImages, ValueKind::kInput, {rows, size(image_height), size(image_width), size(image_channels)});
   }
   for (const auto& [name, other] : tied) graph.tie(name, other);
   if (nodes.back().op == kHead) add_labels(graph, {size(batch.samples)}, DType::kI32);

@@ -345,6 +345,12 @@ void reduce(AtenCall& call) {
   call.write({call.value(x), call.integers_constant(axes)}, {integer_attribute("keepdims", call.integer("keepdim", 0))});
 }
 
+// Of torch.nn.functional.normalize.
+void length(AtenCall& call) {
+  if (call.number("ord", 2) != 2) return call.give_up("of an order that is not 2");
+  reduce(call);
+}
+
 // ---- shapes ----
 
 // What torch says that the output has. The batch stays as it is, whatever it is; of another size that is open one may be, which follows
@@ -754,6 +760,7 @@ constexpr Translation kTranslations[] = {
     {"_adaptive_avg_pool2d", adaptive_pool, "AveragePool"},
     {"adaptive_max_pool1d", adaptive_pool, "MaxPool"},
     {"adaptive_max_pool2d", adaptive_pool, "MaxPool"},
+    {"linalg_vector_norm", length, "ReduceL2"},
     {"mean", reduce, "ReduceMean"},
     {"sum", reduce, "ReduceSum"},
     {"amax", reduce, "ReduceMax"},

@@ -598,7 +598,34 @@ bool Importer::set_pad(int64_t token) {
   return *pad_ == token;
 }
 
-// A softmax, or the sigmoid of labels, in which the model ends is the loss's own, which reads the numbers before it.
+// Of a reduction, where they are known before any node is read; else none.
+std::vector<int64_t> Importer::axes_of(const OnnxNode& reduction) const {
+  for (const OnnxAttribute& attribute : reduction.attributes) {
+    if (attribute.name == "axes") return attribute.integers;
+  }
+  if (reduction.inputs.size() < 2) return {};
+  std::optional<KnownNumbers> known;
+  if (const ImportValue* listed = find(reduction.inputs[1]); listed != nullptr) known = known_of(*listed, true);
+  const OnnxNode* constant = writer_of(reduction.inputs[1]);
+  if (constant != nullptr && constant->op == "Constant" && constant->attributes.size() == 1 && constant->attributes[0].tensor) {
+    known = known_of(constant_value(*constant->attributes[0].tensor, false));
+  }
+  return known ? known->integers() : std::vector<int64_t>();
+}
+
+// What a node divides by its length, row by row; "" where it does something else.
+std::string Importer::divided_by_length(const OnnxNode& node) const {
+  if (node.op != "Div" || node.inputs.size() != 2) return "";
+  const OnnxNode* length = writer_of(node.inputs[1]);
+  while (length != nullptr && (length->op == "Expand" || length->op == "Clip" || length->op == "Max")) length = writer_of(length->inputs[0]);
+  if (length == nullptr || length->op != "ReduceL2" || length->inputs[0] != node.inputs[0]) return "";
+  const std::vector<int64_t> axes = axes_of(*length);
+  return axes == std::vector<int64_t>{1} || axes == std::vector<int64_t>{-1} ? node.inputs[0] : "";
+}
+
+bool Importer::compares_pairs() const { return request_.loss == "infonce_loss" || request_.loss == "cosine_loss" || request_.loss == "similarity_loss"; }
+
+// A softmax, the sigmoid of labels or, of pairs, a division by the length, in which the model ends is the loss's own, which reads the numbers before it.
 void Importer::find_output() {
   std::vector<std::string> names;
   for (const OnnxValue& output : model_.outputs) names.push_back(output.name);
@@ -611,7 +638,9 @@ void Importer::find_output() {
                   (names.empty() ? "" : ", " + quoted_list(names) + "; --model-output NAME says which the net computes"));
   output_ = net_.output = is_named ? request_.output : names[0];
   const OnnxNode* last = writer_of(output_);
-  if (last == nullptr || last->inputs.size() != 1 || !last->domain.empty()) return;
+  if (last == nullptr || !last->domain.empty()) return;
+  if (const std::string divided = compares_pairs() ? divided_by_length(*last) : ""; !divided.empty()) output_ = divided;
+  if (last->inputs.size() != 1) return;
   const bool has_classes = request_.loss.empty() || request_.loss == "class_loss", ends_in_softmax = last->op == "Softmax" || last->op == "LogSoftmax";
   if (has_classes && ends_in_softmax) {
     NodeReader reader(*last, net_.refused);
@@ -783,9 +812,11 @@ void Importer::append_loss(const std::string& loss) {
   const std::vector<int64_t> shape = view->shape();
   if (shape.size() < 2) return refuse("output " + json_shown(output_) + ": is " + json(shape).dump() + "; must be [N,K] or [N,K,H,W]");
   const bool is_map = shape.size() == 4;
+  const bool is_vector = shape.size() == 2 || (is_map && shape[2] == 1 && shape[3] == 1);
+  if (compares_pairs() && !is_vector) return refuse("output " + json_shown(output_) + ": is " + json(shape).dump() + "; of pairs it must be a vector of each input, [N,K]");
   view = is_map ? images(reader, *view) : rows(reader, *view);
   if (!view) return;
-  if ((is_map && shape[2] == 1 && shape[3] == 1) || shape.size() == 2) view = written_as(*view, {shape[0], shape[1]});
+  if (is_vector) view = written_as(*view, {shape[0], shape[1]});
   find_last_layer(view->node);
   if (request_.classes > 0) renew_last_layer();
   append({{"op", loss}}, unique_name("loss"), {view->node}, *view);

@@ -83,6 +83,9 @@ class Importer {
   void read_images(const OnnxValue& input);
   void read_texts(const std::vector<const OnnxValue*>& inputs);
   std::vector<int64_t> shape_of(const OnnxValue& input) const;  // as the model has it, or --input; open sizes are 0 or less
+  std::vector<int64_t> axes_of(const OnnxNode& reduction) const;
+  std::string divided_by_length(const OnnxNode& node) const;
+  bool compares_pairs() const;  // what --loss asks for
   void find_output();
   std::vector<bool> wanted_nodes() const;
   void read_node(const OnnxNode& node);

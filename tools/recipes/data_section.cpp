@@ -64,7 +64,8 @@ void check_images(const DataSource& data, const ModelDescription& model, const R
 // What the net's loss wants of the data.
 void check_labels(const DataSource& data, const DataKind* kind, const ModelDescription& model, const RecipeRules& rules) {
   using Target = ModelDescription::Target;
-  static constexpr const char* kWanted[] = {"a class of each sample", "numbers", "labels that are true or false", "a class of each place"};
+  static constexpr const char* kWanted[] = {"a class of each sample", "numbers", "labels that are true or false", "a class of each place",
+                                            "pairs", "pairs that are alike or not", "pairs and how alike they are"};
   std::string words;
   for (const DataKind& each : kDataKinds) {
     const bool suits = model.input == Input::kTexts ? each.texts : each.images;

@@ -42,8 +42,8 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
   app.add_option("--predict", predict,
-                 "say what these pictures are, or all in these folders, or the texts in these files: classes or numbers on "
-                 "stdout; train nothing")
+                 "say what these pictures are, or all in these folders, or the texts in these files: classes, numbers or vectors "
+                 "on stdout; train nothing")
       ->check(a_value());
   app.add_option("--predict-to", predict_to, "write that to FILE.csv or FILE.npy; of a net that writes maps to DIR, a PNG or npy for each picture")->check(a_value());
   app.add_option("--prompt", prompt, "go on with this text, on stdout, by the weights of --resume, --init or the recipe's model, and train nothing")->check(not_empty());
