@@ -29,8 +29,8 @@ class Gpt2Builder {
     ValueId x = dropped(g_.embedding(g_.input, "transformer.wte", table, positions), "transformer.drop", model_.embd_pdrop);
     for (int layer = 0; layer < model_.n_layer; ++layer) {
       const std::string name = "transformer.h." + std::to_string(layer);
-      x = g_.add(x, attention_half(x, name), name + ".attn");
-      x = g_.add(x, mlp_half(x, name), name + ".mlp");
+      x = g_.add(attention_half(x, name), x, name + ".attn");  // which lies where the half lay
+      x = g_.add(mlp_half(x, name), x, name + ".mlp");
     }
     const ValueId y = g_.layer_norm(x, "transformer.ln_f", epsilon_);
     const ValueId head = model_.tie_word_embeddings ? table : g_.parameter("lm_head.weight", {vocabulary, width}, InitKind::kNormal, std_);
