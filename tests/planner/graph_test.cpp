@@ -294,6 +294,30 @@ TEST(Graph, WhatCrossesACutBesideTheBoundaryIsHeld) {
   EXPECT_EQ(repeats, (std::vector<std::string>{"conv.forward", "conv.forward"})) << "what backwards read; all else is held, or computed for that alone";
 }
 
+// Whatever moves numbers along the positions: a language model would learn a token from itself.
+TEST(Graph, AnOpThatDoesNotKeepPositionsApartSeesAhead) {
+  using Append = std::function<void(Graph&, ValueId)>;
+  const std::pair<const char*, Append> all[] = {
+      {"", [](Graph& g, ValueId x) { g.layer_norm(g.linear(x, "fc", 12, false, true, 1), "ln", 1e-5f); }},
+      {"", [](Graph& g, ValueId x) { g.add(x, g.learned("p", {4, 12}, InitKind::kNormal, 1), "sum"); }},
+      {"", [](Graph& g, ValueId x) { g.slice(g.reshape(x, "heads", {1, 4, 3, 4}), "part", 2, 1, 2); }},
+      {"turn", [](Graph& g, ValueId x) { g.transpose(x, "turn", {0, 2, 1}); }},
+      {"shift", [](Graph& g, ValueId x) { g.slice(x, "shift", 1, 1, 3); }},
+      {"pad", [](Graph& g, ValueId x) { g.pad(x, "pad", {0, 1, 0}, {0, 0, 0}); }},
+      {"mix", [](Graph& g, ValueId x) { g.reshape(x, "mix", {1, 12, 4}); }},
+      {"mean", [](Graph& g, ValueId x) { g.global_pool(x, "mean"); }},
+      {"all", [](Graph& g, ValueId x) { g.product(x, x, "all", {1, 0}); }},
+      {"double", [](Graph& g, ValueId x) { g.concat({x, g.relu(x, "r")}, "double", 1); }},
+  };
+  for (const auto& [name, append] : all) {
+    Graph graph;
+    graph.input = graph.add_value("tokens", ValueKind::kInput, {1, 4}, DType::kI32);
+    append(graph, graph.embedding(graph.input, "wte", graph.parameter("wte.weight", {9, 12}, InitKind::kNormal, 1), kNoValue));
+    const Node* node = node_that_sees_ahead(graph);
+    EXPECT_EQ(node == nullptr ? "" : node->name, name);
+  }
+}
+
 TEST(Graph, WhatSeesAheadGeneratesNothing) {
   for (const uint32_t causal : {1u, 0u}) {
     Graph graph;
@@ -304,7 +328,7 @@ TEST(Graph, WhatSeesAheadGeneratesNothing) {
     if (causal == 1) {
       EXPECT_EQ(generation_calls(graph, 8).caches.size(), 2u);
     } else {
-      expect_user_error([&] { generation_calls(graph, 8); }, {"core (attention): is not causal; must be causal in a model that generates"});
+      expect_user_error([&] { generation_calls(graph, 8); }, {"core (attention): reads what stands behind", "must be causal"});
     }
   }
 }

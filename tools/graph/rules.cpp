@@ -1,6 +1,8 @@
 // The rules of rules.h, one hand-written case per op. A call names its arguments as the kernel's family does.
 #include "tools/graph/rules.h"
 
+#include <algorithm>
+#include <set>
 #include <stdexcept>
 
 #include "tools/formats/error.h"
@@ -287,16 +289,42 @@ Call capped_logits(Graph& graph, GenerationCalls& generation, uint32_t cap) {
 
 }  // namespace
 
+namespace {
+
+// Ops that work on each position [b,t,...] by itself, where what they write is as long as the tokens.
+constexpr Op kByPosition[] = {Op::kEmbedding, Op::kLinear, Op::kDora, Op::kLayerNorm, Op::kRmsNorm, Op::kSoftmax, Op::kRope, Op::kRelu, Op::kGelu, Op::kUnary,
+                              Op::kSwiglu,    Op::kGeglu,  Op::kCap,  Op::kDropout,   Op::kCopy,    Op::kColumns, Op::kPad,  Op::kConcat, Op::kReshape};
+
+// Whether what the node writes of a position is made of that position alone, or of it and those before.
+bool keeps_positions(const Graph& graph, const Node& node, const std::set<ValueId>& of_tokens) {
+  if (node.op == Op::kLossHead) return true;
+  const Tensor &tokens = graph.tensor(graph.input), &y = graph.tensor(node.outputs[0]);
+  if (y.rank < 3 || y.shape[0] != tokens.shape[0] || y.shape[1] != tokens.shape[1]) return false;
+  if (node.op == Op::kAttention) return graph.attributes.of<AttentionAttribute>()[node.attribute].causal != 0;
+  if (node.op == Op::kAdd || node.op == Op::kMultiply || node.op == Op::kBroadcastAdd) {  // not broadcast along other dimensions than its own
+    return std::all_of(node.inputs.begin(), node.inputs.end(), [&](ValueId v) { return of_tokens.count(v) == 0 || graph.tensor(v).rank == y.rank; });
+  }
+  return std::count(std::begin(kByPosition), std::end(kByPosition), node.op) > 0;
+}
+
+}  // namespace
+
 const Node* node_that_sees_ahead(const Graph& graph) {
+  std::set<ValueId> of_tokens = {graph.input};
   for (const Node& n : graph.nodes) {
-    if (n.op == Op::kAttention && graph.attributes.of<AttentionAttribute>()[n.attribute].causal == 0) return &n;
+    const bool reads_tokens = std::any_of(n.inputs.begin(), n.inputs.end(), [&](ValueId v) { return of_tokens.count(v) > 0; });
+    if (!reads_tokens) continue;
+    if (!keeps_positions(graph, n, of_tokens)) return &n;
+    of_tokens.insert(n.outputs.begin(), n.outputs.end());
   }
   return nullptr;
 }
 
 GenerationCalls generation_calls(Graph& graph, uint32_t positions) {
   if (const Node* node = node_that_sees_ahead(graph)) {
-    throw UserError(node->name + " (attention): is not causal; must be causal in a model that generates");
+    throw UserError(node->name + " (" + op_name(node->op) +
+                    "): reads what stands behind; in a model that generates attention must be causal, and every other node keep "
+                    "positions apart");
   }
   GenerationCalls generation;
   const Tensor tokens = graph.tensor(graph.input);

@@ -21,8 +21,8 @@ std::optional<Call> repeated(const Call& call);
 // The whole network in evaluation: running statistics, no dropout. Appends what values and attributes it needs.
 std::vector<Call> evaluation_calls(Graph& graph);
 
-// The first attention that is not causal; null for none. Text is generated position by position, and what is cached of a position stays: it must
-// not have seen what comes later.
+// The first node by which a position of [B,T] tokens may read a later one, an attention that is not causal, or an op that does not keep positions
+// apart; null for none. A language model would learn a token from itself, and text is generated position by position: what is cached of one stays.
 const Node* node_that_sees_ahead(const Graph& graph);
 
 // The network for generation, of a graph with one sequence of P tokens: as in evaluation, but attention reads caches of `positions` keys and
