@@ -248,6 +248,56 @@ TEST(Net, SharesTheTiedParametersOfItsNodes) {
   expect_user_error([&] { adapters({"b"}); }, {"b: shares its weight"});
 }
 
+const json kLanguageModel = json::parse(R"({"family": "net", "tokens": {"length": 8}, "nodes": [
+      {"op": "learned", "name": "wpe.weight", "shape": [10, 12]}, {"op": "embedding", "name": "wte", "rows": 31, "features": 12, "inputs": ["tokens", "wpe.weight"]},
+      {"op": "layer_norm", "name": "ln_1"}, {"op": "linear", "name": "qkv", "features": 36}, {"op": "attention", "name": "core", "heads": 3},
+      {"op": "add", "name": "sum", "inputs": ["wte", "core"]}, {"op": "layer_norm", "name": "ln_f"},
+      {"op": "loss_head", "name": "lm_head", "classes": 31, "bias": false, "inputs": ["ln_f", "wte"]}]})");
+
+// A table for two: no more parameters than it has names, and as many labels as tokens.
+TEST(Net, OfALanguageModelReadsTokens) {
+  const Recipe recipe = recipe_of(kLanguageModel);
+  EXPECT_EQ(recipe.sequence, 8);
+  EXPECT_EQ(describe_model(recipe.model).vocabulary, 31);
+  EXPECT_EQ(describe_model(recipe.model).input, ModelDescription::Input::kTokens);
+  EXPECT_EQ(parse_recipe(canonical_recipe(recipe), "again.json", "/"), recipe);
+  const Graph graph = build_model(recipe);
+  std::set<std::string> parameters;
+  for (const Value& value : graph.values) {
+    if (value.kind == ValueKind::kParameter) parameters.insert(value.name);
+  }
+  EXPECT_EQ(parameters, (std::set<std::string>{"wpe.weight", "wte.weight", "ln_1.weight", "ln_1.bias", "qkv.weight", "qkv.bias", "ln_f.weight", "ln_f.bias"}));
+  EXPECT_EQ(shape_of(graph.tensor(graph.labels)), (Shape{8, 8}));
+  EXPECT_EQ(graph.nodes.back().parameters[0], graph.nodes.front().parameters[0]);
+  EXPECT_GT(plan_of(recipe).arena_bytes, 0u);
+}
+
+TEST(Net, OfALanguageModelRefusesWhatReadsAhead) {
+  struct Wrong {
+    const char *patch, *first, *second = "", *third = "";
+  };
+  const Wrong all[] = {
+      {R"([{"op": "add", "path": "/nodes/4/causal", "value": false}])", "core (attention)", "must be causal"},
+      {R"([{"op": "add", "path": "/nodes/4/masked", "value": true}])", "\"masked\"", "nets of texts"},
+      {R"([{"op": "replace", "path": "/nodes/0/shape", "value": [6, 12]}])", "wte (embedding)", "[8 or more,12]"},
+      {R"([{"op": "replace", "path": "/nodes/7/inputs", "value": ["ln_f", "qkv"]}])", "model.nodes[7].inputs", "must be a node of op \"embedding\""},
+      {R"([{"op": "replace", "path": "/nodes/7/classes", "value": 30}])", "lm_head (loss_head)", "classes is 30", "has 31 rows"},
+      {R"([{"op": "replace", "path": "/nodes/0/op", "value": "embedding"}, {"op": "remove", "path": "/nodes/0/shape"}, {"op": "add", "path": "/nodes/0/rows", "value": 10},
+           {"op": "add", "path": "/nodes/0/features", "value": 12}, {"op": "add", "path": "/nodes/0/inputs", "value": ["tokens"]}])", "model.nodes[1].inputs", "\"learned\""},
+      {R"([{"op": "add", "path": "/image", "value": [8, 8, 1]}])", "model.tokens", "cannot go with \"image\""},
+      {R"([{"op": "add", "path": "/text", "value": {"length": 8}}])", "cannot go with \"text\""},
+      {R"([{"op": "remove", "path": "/tokens/length"}])", "model.tokens.length"},
+      {R"([{"op": "add", "path": "/nodes/3/input_major", "value": true}, {"op": "add", "path": "/nodes/4", "value": {"op": "linear", "name": "more", "features": 36}}])",
+       "model.nodes", "\"qkv\" is \"input_major\"", "\"more\" is not"},
+      {R"([{"op": "replace", "path": "/nodes/7", "value": {"op": "mse_loss", "name": "l"}}])", "must be a \"loss_head\""},
+  };
+  for (const Wrong& wrong : all) {
+    SCOPED_TRACE(wrong.patch);
+    expect_user_error([&] { recipe_of(kLanguageModel.patch(json::parse(wrong.patch))); }, {"net.json", wrong.first, wrong.second, wrong.third});
+  }
+  expect_user_error([&] { recipe_of(kLanguageModel, "/", {{"sequence", 4}}); }, {"sequence", "must be the net's own length, 8, not 4"});
+}
+
 TEST(Net, RefusesWhatIsWrongByNode) {
   struct Wrong {
     const char *patch, *first, *second = "", *third = "";

@@ -44,6 +44,7 @@ struct ModelDescription {
   std::vector<double> class_weights = {};                     // what a label of each class counts; {}: 1
   int vocabulary = 0;                                         // of tokens and texts
   int longest_sequence = 0;                                   // of tokens: the most in one sample
+  bool one_length = false;                                    // of tokens: no sample is shorter
   int text_length = 0;                                        // of texts: tokens of each, which is cut or padded to them
   int pad = 0;                                                // of texts: the token behind their end
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)

@@ -9,6 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/graph/graph.h"
+#include "tools/graph/rules.h"
 
 namespace reprise {
 namespace {
@@ -78,13 +79,25 @@ float reach_of(const Graph& graph, ValueId x) {
 
 // torch.nn.Linear draws weights from U(-r, r), r = 1/sqrt(fan_in): a normal distribution of the same variance stands for it.
 ValueId append_linear(Graph& graph, const NetNode& node, const Inputs& in) {
-  return graph.linear(in[0], node.name, count_of(node, "features"), false, flag_of(node, "bias"), reach_of(graph, in[0]) / std::sqrt(3.0f));
+  return graph.linear(in[0], node.name, count_of(node, "features"), flag_of(node, "input_major"), flag_of(node, "bias"), reach_of(graph, in[0]) / std::sqrt(3.0f));
 }
 
+ValueId parameter_called(const Graph& graph, const std::string& name) {
+  for (ValueId v = 0; v < graph.values.size(); ++v) {
+    if (graph.values[v].kind == ValueKind::kParameter && graph.values[v].name == name) return v;
+  }
+  return kNoValue;
+}
+
+// With a second input, an embedding, the weight is that one's table.
 ValueId append_loss_head(Graph& graph, const NetNode& node, const Inputs& in) {
   const uint32_t classes = count_of(node, "classes"), features = static_cast<uint32_t>(graph.tensor(in[0]).last_dimension());
   const float reach = reach_of(graph, in[0]);
-  const ValueId weight = graph.parameter(node.name + ".weight", {classes, features}, InitKind::kUniform, reach);
+  const ValueId table = in.size() == 2 ? parameter_called(graph, node.inputs[1] + ".weight") : kNoValue;
+  if (table != kNoValue && graph.tensor(table).shape[0] != classes)
+    throw UserError(node.name + " (loss_head): classes is " + std::to_string(classes) + "; " + json_shown(node.inputs[1]) + ", whose table it shares, has " +
+                    std::to_string(graph.tensor(table).shape[0]) + " rows");
+  const ValueId weight = table != kNoValue ? table : graph.parameter(node.name + ".weight", {classes, features}, InitKind::kUniform, reach);
   const ValueId bias = flag_of(node, "bias") ? graph.parameter(node.name + ".bias", {classes}, InitKind::kUniform, reach) : kNoValue;
   graph.loss_head(in[0], node.name, weight, bias);
   return kNoValue;
@@ -209,10 +222,10 @@ ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
   return graph.attention(qkv, node.name, attention, starts_for(graph, node));
 }
 
-// torch.nn.Embedding's rows, of which a net has one table.
+// torch.nn.Embedding's rows, of which a net has one table; with a second input, a learned one, the rows of its first positions are added.
 ValueId append_embedding(Graph& graph, const NetNode& node, const Inputs& in) {
   const ValueId table = graph.parameter(node.name + ".weight", {count_of(node, "rows"), count_of(node, "features")}, InitKind::kNormal, kLearnedDeviation);
-  return graph.embedding(in[0], node.name, table, kNoValue);
+  return graph.embedding(in[0], node.name, table, in.size() == 2 ? parameter_called(graph, node.inputs[1]) : kNoValue);
 }
 
 // [V,C] by rows: [R,C], or turned, [C,R]; then read by other dimensions.
@@ -250,7 +263,7 @@ std::vector<NetOp> make_net_ops() {
       {"max_pool", kOne, {kernel, stride, pad, dilation}, [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
       {"avg_pool", kOne, {kernel, stride, pad, dilation, flag_key("counts_pad", false)}, append_avg_pool},
       {"global_pool", kOne, {flag_key("masked", false)}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name, starts_for(g, n)); }},
-      {"embedding", kOne, {count_key("rows", 1, kMostCount), count_key("features", 1, kMostCount)}, append_embedding},
+      {"embedding", {1, 2}, {count_key("rows", 1, kMostCount), count_key("features", 1, kMostCount)}, append_embedding},
       {"dropout", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
       {"drop_path", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
       {"learned", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
@@ -269,8 +282,8 @@ std::vector<NetOp> make_net_ops() {
       {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
       {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), flag_key("masked", false), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
        append_attention},
-      {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true)}, append_linear},
-      {kHead, kOne, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
+      {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true), flag_key("input_major", false)}, append_linear},
+      {kHead, {1, 2}, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
       {"class_loss", kOne, {number_key("label_smoothing", 0, 0.999, 0), number_key("dice", 0, 1, 0), list_key("weights", kEpsilon.low, sense::kMostFactor)}, append_class_loss},
       {"mse_loss", kOne, {}, append_target_loss<TargetLossKind::kMse>},
       {"l1_loss", kOne, {}, append_target_loss<TargetLossKind::kL1>},
@@ -382,6 +395,31 @@ std::vector<std::string> loss_words() {
   return words;
 }
 
+// An adapter is of layers whose weights all lie alike.
+void check_major(const JsonFields& fields, const NetModel& model) {
+  std::string by_input, by_output;
+  for (const NetNode& node : model.nodes) {
+    const bool is_linear = node.op == "linear";
+    if (is_linear || node.op == "conv") (is_linear && flag_of(node, "input_major") ? by_input : by_output) = node.name;
+  }
+  if (!by_input.empty() && !by_output.empty())
+    fields.refuse("nodes", "node " + json_shown(by_input) + " is \"input_major\", and " + json_shown(by_output) +
+                               " is not; all linear layers must be alike, and then there is no convolution");
+}
+
+// Second inputs that are read as tables: an embedding's positions, and the embedding whose table is the head's weight.
+void check_tables(const JsonFields& fields, const NetModel& model) {
+  std::map<std::string, std::string> ops;
+  for (size_t n = 0; n < model.nodes.size(); ++n) {
+    const NetNode& node = model.nodes[n];
+    ops[node.name] = node.op;
+    if ((node.op != "embedding" && node.op != kHead) || node.inputs.size() != 2) continue;
+    const char* right = node.op == kHead ? "embedding" : "learned";
+    if (ops[node.inputs[1]] != right)
+      fields.element("nodes", n).refuse("inputs", json_shown(node.inputs[1]) + ", the second, must be a node of op \"" + right + "\", whose table it is");
+  }
+}
+
 // The loss is the last node, and what the others write is read.
 void check_use(const JsonFields& fields, const NetModel& model) {
   if (model.nodes.empty() || !is_loss_word(model.nodes.back().op)) fields.refuse("nodes", "must end with a node of op " + either_of(loss_words()));
@@ -392,6 +430,12 @@ void check_use(const JsonFields& fields, const NetModel& model) {
     if (is_loss_word(node.op)) fields.refuse("nodes", "node " + json_shown(node.name) + ": a \"" + node.op + "\" must be the last node");
     if (read.count(node.name) == 0) fields.refuse("nodes", "node " + json_shown(node.name) + ": nothing reads what it writes; leave it out");
   }
+}
+
+void read_tokens(const JsonFields& tokens, NetModel& model) {
+  tokens.allow_only({"length"});
+  tokens.require("length", "give the tokens of a sample");
+  tokens.read("length", model.sequence, 1, kMostCount, {"How many tokens each sample has", "tokens"});
 }
 
 void read_text(const JsonFields& text, NetModel& model) {
@@ -433,10 +477,14 @@ std::vector<uint32_t> output_of(const NetModel& model) {
 }  // namespace
 
 NetModel NetModel::read(const JsonFields& fields) {
-  fields.allow_only({"family", "image", "text", "nodes", "tied"});
+  fields.allow_only({"family", "image", "text", "tokens", "nodes", "tied"});
   NetModel model;
-  if (fields.has("text")) {
-    if (fields.has("image")) fields.refuse("text", "cannot go with \"image\": a net reads one of them");
+  for (const auto& [second, first] : {std::pair("text", "image"), {"tokens", "image"}, {"tokens", "text"}}) {
+    if (fields.has(second) && fields.has(first)) fields.refuse(second, "cannot go with \"" + std::string(first) + "\": a net reads one of them");
+  }
+  if (fields.has("tokens")) {
+    read_tokens(fields.object("tokens", {"In place of \"image\", of a language model: {\"length\"}", "", "none"}), model);
+  } else if (fields.has("text")) {
     read_text(fields.object("text", {"In place of \"image\", of a net that reads texts: {\"length\", \"pad\"}", "", "none"}), model);
   } else {
     const auto [height, width, channels] = read_image_size(fields);
@@ -456,6 +504,8 @@ NetModel NetModel::read(const JsonFields& fields) {
     before.names.insert(before.last);
   }
   check_use(fields, model);
+  check_tables(fields, model);
+  check_major(fields, model);
   read_tied(fields, model);
   model.output = output_of(model);
   return model;
@@ -499,16 +549,17 @@ json NetModel::write() const {
     list.push_back(std::move(value));
   }
   json net = {{"nodes", list}};
-  if (reads_texts()) net["text"] = {{"length", text_length}, {"pad", pad}};
+  if (is_of_language()) net["tokens"] = {{"length", sequence}};
+  else if (reads_texts()) net["text"] = {{"length", text_length}, {"pad", pad}};
   else net["image"] = {image_height, image_width, image_channels};
   if (!tied.empty()) net["tied"] = tied;
   return net;
 }
 
 namespace {
-// Tokens that every table has which reads them.
+// Tokens that every table has which reads them; of a language model those that its head tells apart, too.
 int vocabulary_of(const NetModel& model) {
-  int least = 0;
+  int least = model.is_of_language() && model.nodes.back().op == kHead ? static_cast<int>(count_of(model.nodes.back(), "classes")) : 0;
   for (const NetNode& node : model.nodes) {
     if (node.op != "embedding" || node.inputs[0] != kNetTokens) continue;
     const int rows = static_cast<int>(count_of(node, "rows"));
@@ -533,9 +584,12 @@ ModelDescription::Target target_of(const std::string& loss) {
 
 ModelDescription NetModel::describe() const {
   using Target = ModelDescription::Target;
+  const bool input_major = std::any_of(nodes.begin(), nodes.end(), [](const NetNode& node) { return node.op == "linear" && flag_of(node, "input_major"); });
+  if (is_of_language())
+    return {.input = ModelDescription::Input::kTokens, .vocabulary = vocabulary_of(*this), .longest_sequence = sequence, .one_length = true, .input_major = input_major};
   ModelDescription description = {.input = reads_texts() ? ModelDescription::Input::kTexts : ModelDescription::Input::kImages,
                                   .image_height = image_height, .image_width = image_width, .image_channels = image_channels, .output = output,
-                                  .vocabulary = vocabulary_of(*this), .text_length = text_length, .pad = pad};
+                                  .vocabulary = vocabulary_of(*this), .text_length = text_length, .pad = pad, .input_major = input_major};
   const NetNode& loss = nodes.back();
   if (loss.op == kHead) {
     description.classes = static_cast<int>(count_of(loss, "classes"));
@@ -549,11 +603,27 @@ ModelDescription NetModel::describe() const {
   return description;
 }
 
+namespace {
+// A token that could be read where it is to be foretold would be learned from itself.
+void require_order(const Graph& graph) {
+  if (graph.document_start != kNoValue) throw UserError("\"masked\" is for nets of texts, which are padded; leave it out");
+  if (graph.nodes.back().op != Op::kLossHead) throw UserError("the last node must be a \"loss_head\", as in every language model");
+  const Node* node = node_that_sees_ahead(graph);
+  if (node == nullptr) return;
+  throw UserError(node->name + " (" + op_name(node->op) +
+                  "): reads tokens behind those that it writes for; in a language model attention must be causal, and every other node keep tokens apart");
+}
+}  // namespace
+
 void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
   Graph graph;
   std::string problem;
+  if (is_of_language()) {
+    rules.require(batch.sequence == sequence, "sequence", "must be the net's own length, " + std::to_string(sequence) + ", not " + std::to_string(batch.sequence));
+  }
   try {
     build(graph, batch);
+    if (is_of_language()) require_order(graph);
   } catch (const UserError& error) {
     problem = error.what();
   }
@@ -565,14 +635,20 @@ void NetModel::check(const RecipeRules& rules, MicroBatch batch) const {
 void NetModel::build(Graph& graph, MicroBatch batch) const {
   const auto size = [](int n) { return static_cast<uint32_t>(n); };
   const uint32_t rows = size(batch.samples * describe().inputs_of_sample());
-  if (reads_texts()) {
+  if (is_of_language()) {
+    graph.input = graph.add_value(kNetTokens, ValueKind::kInput, {rows, size(batch.sequence)}, DType::kI32);
+  } else if (reads_texts()) {
     graph.input = graph.add_value(kNetTokens, ValueKind::kInput, {rows, size(text_length)}, DType::kI32);
     if (pad >= vocabulary_of(*this)) throw UserError("text.pad: must be a token that every embedding has, not " + std::to_string(pad));
   } else {
     graph.input = graph.add_value(kNetImages, ValueKind::kInput, {rows, size(image_height), size(image_width), size(image_channels)});
   }
   for (const auto& [name, other] : tied) graph.tie(name, other);
-  if (nodes.back().op == kHead) add_labels(graph, {size(batch.samples)}, DType::kI32);
+  if (is_of_language()) {
+    add_labels(graph, shape_of(graph.tensor(graph.input)), DType::kI32);
+  } else if (nodes.back().op == kHead) {
+    add_labels(graph, {size(batch.samples)}, DType::kI32);
+  }
   std::map<std::string, ValueId> written = {{input(), graph.input}};
   for (const NetNode& node : nodes) {
     Inputs inputs;

@@ -25,12 +25,14 @@ struct NetModel {
 
   int image_height = 0, image_width = 0, image_channels = 0;  // of a net that reads pictures
   int text_length = 0, pad = 0;  // of one that reads texts: tokens of each, and the one behind its end
+  int sequence = 0;              // of a language model: tokens of each sample, of which it learns each from those before it
   std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss
   std::map<std::string, std::string> tied = {};  // of parameters and buffers that are those of a node before: whose
   std::vector<uint32_t> output = {};  // of one sample: what a loss that is no head reads; {} where that cannot be built
 
   bool reads_texts() const { return text_length > 0; }
-  const char* input() const { return reads_texts() ? kNetTokens : kNetImages; }
+  bool is_of_language() const { return sequence > 0; }
+  const char* input() const { return reads_texts() || is_of_language() ? kNetTokens : kNetImages; }
   static NetModel read(const JsonFields& fields);
   static nlohmann::json example();
   nlohmann::json write() const;

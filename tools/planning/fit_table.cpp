@@ -55,7 +55,9 @@ class FitTable {
   }
   std::vector<int> sequences_to_try() const {
     if (recipe_.sequence == 0) return {0};
-    const int longest = describe_model(recipe_.model).longest_sequence;
+    const ModelDescription description = describe_model(recipe_.model);
+    if (description.one_length) return {recipe_.sequence};
+    const int longest = description.longest_sequence;
     std::vector<int> sequences;
     for (const int length : {recipe_.sequence / 4, recipe_.sequence / 2, recipe_.sequence, std::min(longest, 2 * recipe_.sequence)}) {
       if (length > 0 && (sequences.empty() || length > sequences.back())) sequences.push_back(length);

@@ -210,7 +210,8 @@ namespace {
 constexpr int kTokensAtOnce = 8;
 
 std::optional<Graph> answering_network(const Recipe& recipe, const WeightSource* published) {
-  if (describe_model(recipe.model).input != ModelDescription::Input::kTokens) return std::nullopt;
+  const ModelDescription description = describe_model(recipe.model);
+  if (description.input != ModelDescription::Input::kTokens || description.one_length) return std::nullopt;
   return build_stored_model(recipe, backend_of(recipe), {.samples = 1, .sequence = std::min(kTokensAtOnce, recipe.sequence)}, published);
 }
 

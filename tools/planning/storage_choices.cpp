@@ -100,11 +100,13 @@ json row_of(const Recipe& recipe, const WeightSource* published) {
   const json weights = written.value("weights", json::object());
   const uint64_t budget = *recipe.budget_bytes;
   Largest steps;
-  const int most_tokens = describe_model(recipe.model).longest_sequence;
-  const auto tokens = [most_tokens](int n) { return std::min(kSequenceStep * n, most_tokens); };
+  const ModelDescription description = describe_model(recipe.model);
+  const int most_tokens = description.longest_sequence, step = description.one_length ? most_tokens : kSequenceStep;
+  const auto tokens = [most_tokens, step](int n) { return std::min(step * n, most_tokens); };
   if (recipe.sequence > 0) {
-    const int most = (most_tokens + kSequenceStep - 1) / kSequenceStep;
-    steps = largest_within(budget, most, recipe.sequence / kSequenceStep, [&](int n) { return least_bytes(recipe, published, 1, tokens(n)); });
+    const int most = (most_tokens + step - 1) / step;
+    steps =
+        largest_within(budget, most, recipe.sequence / step, [&](int n) { return least_bytes(recipe, published, 1, tokens(n)); });
   }
   const int samples = tokens(steps.n) / std::max(1, recipe.sequence);  // of as many tokens as the longest
   const Largest batch = largest_within(budget, kLargestBatch, samples, [&](int n) { return least_bytes(recipe, published, n, recipe.sequence); });
