@@ -132,6 +132,27 @@ TEST_F(OnnxExportTest, KeepsEveryOtherByte) {
   EXPECT_EQ(old, now);
 }
 
+// A table that the file has twice, once turned, as the head's weight: both are what was trained.
+TEST_F(OnnxExportTest, WritesATiedTableWhereverItStands) {
+  import("tests/golden/nets/plain_gpt2.new.onnx");
+  write("out.onnx");
+  const std::vector<float> table = numbers_in(*open_weights(at("trained.safetensors")), "transformer.wte.weight");
+  const OnnxFile after(at("out.onnx"));
+  size_t whole = 0, turned = 0;
+  for (const OnnxTensor& tensor : after.model().constants) {
+    const bool is_whole = tensor.shape == std::vector<uint64_t>{31, 16},
+               is_turned = tensor.shape == std::vector<uint64_t>{16, 31};
+    if (!is_whole && !is_turned) continue;
+    const std::vector<float> numbers = after.floats(tensor);
+    for (size_t v = 0; v < 31; ++v) {
+      for (size_t c = 0; c < 16; ++c) EXPECT_EQ(numbers[is_whole ? v * 16 + c : c * 31 + v], table[v * 16 + c]) << tensor.name;
+    }
+    is_whole ? ++whole : ++turned;
+  }
+  EXPECT_EQ(whole, 1u);
+  EXPECT_EQ(turned, 1u);
+}
+
 TEST_F(OnnxExportTest, MakesRoomForANewHead) {
   import(kResNet, 5);
   EXPECT_EQ(write("out.onnx").resized, 2u);

@@ -178,6 +178,113 @@ std::vector<std::string> last_ops(const std::string& recipe, size_t count) {
   return {ops.end() - static_cast<ptrdiff_t>(count), ops.end()};
 }
 
+std::vector<json> nodes_of(const json& graph, const Text& op) {
+  std::vector<json> found;
+  for (const json& each : graph.at("nodes")) {
+    if (each.at("op") == op) found.push_back(each);
+  }
+  return found;
+}
+Text constant(const Text& output, const Text& stored) {
+  return node("Constant", {}, output, bytes(5, bytes(1, "value") + bytes(5, stored) + number(20, 4)));
+}
+const Text kMean = node("GlobalAveragePool", {"r"}, "g") + node("Flatten", {"g"}, "f");
+const Text kHead = node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+
+// Exporters give the constants within nodes one name, or none.
+TEST_F(MadeFile, TellsConstantsOfOneNameApart) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + constant("p", tensor("value", {4, 1, 1}, 2)) +
+                constant("q", tensor("value", {4, 1, 1}, 3)) + node("Mul", {"a", "p"}, "b") + node("Mul", {"b", "q"}, "r") +
+                kMean + kHead;
+  EXPECT_TRUE(refused(parts).empty());
+  const auto weights = open_weights(folder_.file("net.safetensors"));
+  const Recipe recipe = read_recipe(folder_.file("net.json"));
+  ASSERT_EQ(recipe.freeze.size(), 2u) << "what is no parameter of the model is not trained";
+  EXPECT_EQ(numbers_in(*weights, recipe.freeze[0]), std::vector<float>(4, 2));
+  EXPECT_EQ(numbers_in(*weights, recipe.freeze[1]), std::vector<float>(4, 3));
+}
+
+// GELU's form by tanh in the spellings of transformers (gelu_new, gelu_fast) and of torch's exporters. With another number it is a chain like any other.
+TEST_F(MadeFile, ReadsAGeluByTanhHoweverItIsSpelt) {
+  const auto scalar = [](const Text& name, float number) { return bytes(5, tensor(name, {}, number)); };
+  const Text numbers =
+      scalar("half", 0.5f) + scalar("one", 1) + scalar("three", 3) + scalar("root", 0.7978845608f) + scalar("cube", 0.044715f);
+  const Text behind = node("Tanh", {"k"}, "t") + node("Add", {"t", "one"}, "t1");
+  const Text chains[] = {
+      node("Pow", {"r", "three"}, "r3") + node("Mul", {"r3", "cube"}, "c3") + node("Add", {"r", "c3"}, "s") +
+          node("Mul", {"s", "root"}, "k") + behind + node("Mul", {"r", "half"}, "h") + node("Mul", {"h", "t1"}, "u"),
+      node("Mul", {"r", "r"}, "r2") + node("Mul", {"r", "r2"}, "r3") + node("Mul", {"cube", "r3"}, "c3") +
+          node("Add", {"r", "c3"}, "s") + node("Mul", {"root", "s"}, "k") + behind + node("Mul", {"r", "t1"}, "h") +
+          node("Mul", {"half", "h"}, "u"),
+      node("Mul", {"r", "cube"}, "c1") + node("Mul", {"c1", "r"}, "c2") + node("Add", {"c2", "one"}, "s") +
+          node("Mul", {"r", "root"}, "q") + node("Mul", {"q", "s"}, "k") + behind + node("Mul", {"r", "half"}, "h") +
+          node("Mul", {"h", "t1"}, "u"),
+  };
+  const auto parts_of = [&](const Text& chain, const Text& constants) {
+    Parts parts;
+    parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Relu", {"a"}, "r") + chain +
+                  node("GlobalAveragePool", {"u"}, "g") + node("Flatten", {"g"}, "f") +
+                  node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+    parts.constants += constants;
+    return parts;
+  };
+  for (const Text& chain : chains) {
+    EXPECT_EQ(refused(parts_of(chain, numbers)), std::vector<std::string>());
+    EXPECT_EQ(last_ops(folder_.file("net.json"), 5),
+              (std::vector<std::string>{"conv", "relu", "gelu", "global_pool", "loss_head"}));
+    const json graph = json::parse(read_file(folder_.file("net.graph.json")));
+    EXPECT_EQ(nodes_of(graph, "gelu").at(0).at("tanh"), true);
+  }
+  const Text other =
+      scalar("half", 0.5f) + scalar("one", 1) + scalar("three", 3) + scalar("root", 0.7978845608f) + scalar("cube", 0.05f);
+  EXPECT_EQ(refused(parts_of(chains[0], other)), std::vector<std::string>());
+  const json graph = json::parse(read_file(folder_.file("net.graph.json")));
+  EXPECT_EQ(nodes_of(graph, "gelu").size(), 0u);
+  EXPECT_EQ(nodes_of(graph, "tanh").size(), 1u);
+  EXPECT_EQ(nodes_of(graph, "multiply").size(), 3u) << "r r, r r r, and the last";
+}
+
+// What foretells of each of four tokens the next one of five, by nothing but the token.
+Parts language_parts(float of_head) {
+  Parts parts;
+  parts.nodes = node("Gather", {"wte.weight", "ids"}, "e") + node("MatMul", {"e", "h.weight"}, "y");
+  parts.constants = bytes(5, tensor("wte.weight", {5, 3})) + bytes(5, tensor("h.weight", {3, 5}, of_head));
+  parts.input =
+      bytes(11, bytes(1, "ids") + bytes(2, bytes(1, number(1, 7) + bytes(2, bytes(1, bytes(2, "n")) + bytes(1, number(1, 4))))));
+  parts.output = value(12, "y", {-1, 4, 5});
+  return parts;
+}
+
+TEST_F(MadeFile, OfALanguageModelMayShareItsTable) {
+  for (const auto& [of_head, is_tied] : {std::pair(0.5f, true), {0.25f, false}}) {
+    EXPECT_EQ(refused(language_parts(of_head)), std::vector<std::string>());
+    const Recipe recipe = read_recipe(folder_.file("net.json"));
+    EXPECT_EQ(recipe.sequence, 4);
+    EXPECT_EQ(describe_model(recipe.model).vocabulary, 5);
+    const json head = json::parse(read_file(folder_.file("net.graph.json"))).at("nodes").back();
+    EXPECT_EQ(head.at("op"), "loss_head");
+    EXPECT_EQ(head.at("inputs").size(), is_tied ? 2u : 1u);
+    EXPECT_EQ(open_weights(folder_.file("net.safetensors"))->names().size(), is_tied ? 1u : 2u);
+  }
+}
+
+TEST_F(MadeFile, OfALanguageModelIsRefusedWhereItIsNone) {
+  Parts parts = language_parts(0.5f);
+  EXPECT_TRUE(
+      refused(parts, {.classes = 3, .inputs = {}, .loss = ""}).at(0).find("whose classes are its tokens; leave --classes out") !=
+      Text::npos);
+  parts.nodes += node("Relu", {"y"}, "r");
+  parts.output = value(12, "r", {-1, 4, 5});
+  expect_refused(parts, {"output \"r\"", "language model alone", "a linear layer"});
+  // Every token sees every other one.
+  parts.nodes = node("Gather", {"wte.weight", "ids"}, "e") + node("Transpose", {"e"}, "t", integers("perm", {0, 2, 1})) +
+                node("MatMul", {"e", "t"}, "s") + node("Softmax", {"s"}, "w") + node("MatMul", {"w", "e"}, "a") +
+                node("MatMul", {"a", "h.weight"}, "y");
+  parts.output = value(12, "y", {-1, 4, 5});
+  expect_error(parts.file(), {"reads tokens behind", "attention must be causal"});
+}
+
 // As torch's newer exporter writes a reshape that it takes for another stride: places of the flattened value, computed along the batch.
 TEST_F(MadeFile, ReadsPlacesThatAreAllInTheirOrder) {
   const auto places = [](int64_t rows_apart) {
@@ -310,31 +417,43 @@ TEST_F(MadeFile, MayHaveTransposedMatrices) {
   EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "fc.weight"), (std::vector<float>{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
 }
 
-json graph_at(const std::string& recipe) { return json::parse(read_file(recipe.substr(0, recipe.size() - 5) + ".graph.json")); }
-std::vector<json> nodes_of(const json& graph, const Text& op) {
-  std::vector<json> found;
-  for (const json& each : graph.at("nodes")) {
-    if (each.at("op") == op) found.push_back(each);
+// x + norm(x) as norm(x) + x, which takes less memory.
+TEST_F(MadeFile, HasTheNormOfASumFirst) {
+  const Text vectors = bytes(5, tensor("n.weight", {4})) + bytes(5, tensor("n.bias", {4})) +
+                       bytes(5, tensor("n.running_mean", {4})) + bytes(5, tensor("n.running_var", {4}));
+  for (const auto& inputs : {std::vector<Text>{"a", "b"}, {"b", "a"}}) {
+    Parts parts;
+    parts.nodes = node("Conv", {"x", "c.weight"}, "a") +
+                  node("BatchNormalization", {"a", "n.weight", "n.bias", "n.running_mean", "n.running_var"}, "b") +
+                  node("Add", inputs, "s") + node("Relu", {"s"}, "r") + node("GlobalAveragePool", {"r"}, "g") +
+                  node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+    parts.constants += vectors;
+    EXPECT_TRUE(refused(parts).empty());
+    EXPECT_EQ(nodes_of(json::parse(read_file(folder_.file("net.graph.json"))), "add").at(0).at("inputs"), (json{"n", "c"}));
   }
-  return found;
 }
-Text constant(const Text& output, const Text& stored) { return node("Constant", {}, output, bytes(5, bytes(1, "value") + bytes(5, stored) + number(20, 4))); }
-const Text kMean = node("GlobalAveragePool", {"r"}, "g") + node("Flatten", {"g"}, "f");
-const Text kHead = node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
 
-// Exporters give the constants within nodes one name, or none.
-TEST_F(MadeFile, TellsConstantsOfOneNameApart) {
+// Beside a convolution every linear layer is [out,in], as a file may have a matrix of its own that is not.
+TEST_F(MadeFile, HasLayersThatLieAlike) {
   Parts parts;
-  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + constant("p", tensor("value", {4, 1, 1}, 2)) + constant("q", tensor("value", {4, 1, 1}, 3)) + node("Mul", {"a", "p"}, "b") +
-                node("Mul", {"b", "q"}, "r") + kMean + kHead;
+  const Text head = node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+  parts.nodes = parts.nodes.substr(0, parts.nodes.size() - head.size()) + node("MatMul", {"f", "m.weight"}, "h") +
+                node("Gemm", {"h", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+  Text raw;
+  for (int i = 0; i < 8; ++i) {
+    const float n = static_cast<float>(i);
+    raw.append(reinterpret_cast<const char*>(&n), sizeof n);
+  }
+  parts.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1})) +
+                    bytes(5, number(1, 4) + number(1, 2) + number(2, 1) + bytes(8, "m.weight") + bytes(9, raw)) +
+                    bytes(5, tensor("fc.weight", {3, 2})) + bytes(5, tensor("fc.bias", {3}));
   EXPECT_TRUE(refused(parts).empty());
-  const auto weights = open_weights(folder_.file("net.safetensors"));
-  const Recipe recipe = read_recipe(folder_.file("net.json"));
-  ASSERT_EQ(recipe.freeze.size(), 2u) << "what is no parameter of the model is not trained";
-  EXPECT_EQ(numbers_in(*weights, recipe.freeze[0]), std::vector<float>(4, 2));
-  EXPECT_EQ(numbers_in(*weights, recipe.freeze[1]), std::vector<float>(4, 3));
+  const json linear = nodes_of(json::parse(read_file(folder_.file("net.graph.json"))), "linear").at(0);
+  EXPECT_FALSE(linear.contains("input_major"));
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "m.weight"), (std::vector<float>{0, 2, 4, 6, 1, 3, 5, 7}));
 }
 
+json graph_at(const std::string& recipe) { return json::parse(read_file(recipe.substr(0, recipe.size() - 5) + ".graph.json")); }
 // An axis whose numbers do not lie together is put together before anything is put beside it.
 TEST_F(MadeFile, PutsAxesTogether) {
   Parts parts;

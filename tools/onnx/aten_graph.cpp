@@ -478,6 +478,26 @@ void sum_up(AtenCall& call) {
   call.ignore("dtype");
   call.write({call.value(x), call.integer_constant(call.axis(x, call.integer("dim", 0)))});
 }
+void triangle(AtenCall& call) {
+  const std::string x = call.first();
+  const bool is_upper = call.node().target.starts_with("aten.triu");
+  call.write({call.value(x), call.integer_constant(call.integer("diagonal", 0))}, {integer_attribute("upper", is_upper ? 1 : 0)});
+}
+// Of neighbours along an axis, with what is put before it and behind it.
+void subtract_neighbours(AtenCall& call) {
+  const std::string x = call.first();
+  call.require("n", 1, 1);
+  const int64_t axis = call.axis(x, call.integer("dim", -1));
+  Names parts;
+  if (call.has("prepend")) parts.push_back(call.value(call.tensor("prepend")));
+  parts.push_back(call.value(x));
+  if (call.has("append")) parts.push_back(call.value(call.tensor("append")));
+  const std::string all = parts.size() == 1 ? parts[0] : call.add("Concat", parts, {integer_attribute("axis", axis)});
+  const auto list = [&](int64_t value) { return call.integers_constant({value}); };
+  const std::string behind = call.add("Slice", {all, list(1), list(INT64_MAX), list(axis)}),
+                    before = call.add("Slice", {all, list(0), list(-1), list(axis)});
+  call.write({behind, before});
+}
 // x[i, j, ...]: lists of places in its first axes, which are broadcast to each other.
 void index(AtenCall& call) {
   const std::string x = call.first();
@@ -685,6 +705,9 @@ constexpr Translation kTranslations[] = {
     {"ne", unequal, "Not"},
     {"gather", select_places, "GatherElements"},
     {"cumsum", sum_up, "CumSum"},
+    {"triu", triangle, "Trilu"},
+    {"tril", triangle, "Trilu"},
+    {"diff", subtract_neighbours, "Sub"},
     {"index_select", select_places, "Gather"},
     {"index", index, "GatherND"},
     {"where", where, "Where"},
@@ -722,6 +745,7 @@ constexpr Translation kTranslations[] = {
     {"clone", contiguous, "Identity"},
     {"contiguous", contiguous, "Identity", true},
     {"alias", identity, "Identity", true},
+    {"detach", identity, "Identity", true},
     {"lift_fresh_copy", identity, "Identity"},
     {"lift_fresh", identity, "Identity", true},
     {"linear", linear, "Add"},

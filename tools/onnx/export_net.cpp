@@ -135,7 +135,9 @@ OnnxExport export_onnx(const WeightSource& weights, const std::string& imported,
   if (!net.refused.empty()) throw UserError(source.path + ": " + net.refused[0]);
   OnnxExport report;
   std::map<const OnnxTensor*, Target> targets;
-  for (const ImportedTensor& weight : net.weights) {
+  std::vector<ImportedTensor> all = net.weights;
+  all.insert(all.end(), net.copies.begin(), net.copies.end());
+  for (const ImportedTensor& weight : all) {
     if (weight.tensor->is_made()) continue;
     const StoredWeight* stored = weights.find(weight.name);
     if (stored == nullptr)

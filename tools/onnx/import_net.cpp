@@ -167,6 +167,7 @@ ImportReport import_net(const ImportOrder& order) {
   report.model_nodes = file.model().nodes.size();
   report.left_out = net.left_out;
   report.joined = net.joined;
+  report.tied = net.tied;
   report.refused = net.refused;
   if (!report.refused.empty()) return report;
   for (const std::string* output : {&report.recipe, &report.graph, &report.weights}) require_other_file(*output, order.file);
@@ -208,6 +209,7 @@ std::string import_text(const ImportReport& report) {
          "\n  nodes           " + std::to_string(report.nodes) + " of the model's " + std::to_string(report.model_nodes) + ": " +
          counted(report.ops) + "; " + std::to_string(report.left_out) + " left out, which it does not need\n" +
          (report.joined.empty() ? "" : "  joined          " + counted(report.joined) + ", each from a chain of nodes\n") +
+         (report.tied.empty() ? "" : "  head            shares the table of " + report.tied + "\n") +
          "  links           " + std::to_string(report.links) + "\n  parameters      " + std::to_string(report.elements) + " in " +
          std::to_string(report.tensors) + " tensors, of which " + std::to_string(report.trained_elements) +
          " are trained\n  smallest budget " + bytes_text(report.smallest_budget_bytes) + ", in batches of " +
@@ -227,6 +229,7 @@ json import_json(const ImportReport& report) {
           {"left_out", report.left_out},
           {"ops", ops},
           {"joined", report.joined},
+          {"tied", report.tied.empty() ? json() : json(report.tied)},
           {"links", report.links},
           {"parameters", report.elements},
           {"trained_parameters", report.trained_elements},

@@ -25,6 +25,7 @@ struct ImportReport {
   size_t model_nodes = 0, nodes = 0, left_out = 0, links = 0, tensors = 0;
   std::vector<std::pair<std::string, size_t>> ops;  // of the net, with how many there are
   std::map<std::string, size_t> joined;              // of them those that the model has as several nodes
+  std::string tied;  // the embedding whose table is the head's weight, too; "" for none
   uint64_t elements = 0, trained_elements = 0;
   uint64_t smallest_budget_bytes = 0;  // at the recipe's batch
   int batch = 0;

@@ -8,6 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/models/model.h"
+#include "tools/onnx/powers.h"
 
 namespace reprise {
 namespace {
@@ -120,6 +121,7 @@ const char* form_text(ImportForm form) {
     case ImportForm::kScaled: return "a normalised value before its weight and bias";
     case ImportForm::kErf:
     case ImportForm::kErfTerm: return "an error function";
+    case ImportForm::kPowers: return "powers of a value";
     case ImportForm::kScores:
     case ImportForm::kWeights:
     case ImportForm::kIsNan: return "the scores of an attention";
@@ -149,7 +151,9 @@ std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue&
   if (value.form == ImportForm::kUnknown) return std::nullopt;
   if (value.form == ImportForm::kConstant)
     return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
-  if (const auto own = value.form == ImportForm::kTensor ? std::nullopt : settled(reader, value); own && own->form == ImportForm::kTensor) return own->view;
+  if (const auto own = value.form == ImportForm::kTensor ? std::nullopt : settled(reader, value);
+      own && own->form == ImportForm::kTensor)
+    return whole(reader, *own);
   if (reader.failed()) return std::nullopt;
   if (value.form != ImportForm::kTensor) {
     return reader.refuse(std::string("reads ") + form_text(value.form) + ", which is available within a layer alone"), std::nullopt;
@@ -171,19 +175,19 @@ std::string Importer::text_of(const TensorView& view) {
 }
 
 std::optional<ImportValue> Importer::settled(NodeReader& reader, const ImportValue& value) {
-  if (value.form != ImportForm::kScores && value.form != ImportForm::kWeights) return value;
-  const std::string key = text_of(value.view) + " by " + text_of(value.other->view) + json({value.factor, value.dropout}).dump() +
-                          (value.form == ImportForm::kWeights ? " softmax" : "");
+  const bool are_powers = value.form == ImportForm::kPowers;
+  if (!are_powers && value.form != ImportForm::kScores && value.form != ImportForm::kWeights) return value;
+  const std::string key = are_powers ? text_of(value.view) + " powers " + json(value.powers).dump()
+                                     : text_of(value.view) + " by " + text_of(value.other->view) +
+                                           json({value.factor, value.dropout}).dump() +
+                                           (value.form == ImportForm::kWeights ? " softmax" : "");
   auto found = settled_.find(key);
   if (found == settled_.end()) {
-    const auto view = append_scores(*this, reader, value);
-    if (!view) return std::nullopt;
-    found = settled_.emplace(key, *view).first;
+    const auto made = are_powers ? append_powers(*this, reader, value) : append_scores(*this, reader, value);
+    if (!made) return std::nullopt;
+    found = settled_.emplace(key, *made).first;
   }
-  ImportValue tensor;
-  tensor.form = ImportForm::kTensor;
-  tensor.view = found->second;
-  return tensor;
+  return found->second;
 }
 
 ImportValue Importer::stored(const OnnxNode& node, const ImportValue& constant) {
@@ -257,6 +261,7 @@ const OnnxNode* Importer::only_reader_of(const std::string& value) const {
   const OnnxNode* reader = nullptr;
   if (is_output(value)) return nullptr;
   for (const OnnxNode& node : model_.nodes) {
+    if (node.op == "Shape") continue;
     const long times = std::count(node.inputs.begin(), node.inputs.end(), value);
     if (times > 1 || (times == 1 && reader != nullptr)) return nullptr;
     if (times == 1) reader = &node;
@@ -329,6 +334,12 @@ TensorView Importer::append(json node, const std::string& name, const std::vecto
 json* Importer::node_called(const std::string& name) {
   const auto found = places_.find(name);
   return found == places_.end() ? nullptr : &nodes_[found->second];
+}
+
+void Importer::replace_at_end(const std::string& name, const json& node) {
+  nodes_.erase(nodes_.begin() + static_cast<long>(places_.at(name)));
+  nodes_.push_back(node);
+  for (size_t n = 0; n < nodes_.size(); ++n) places_[nodes_[n].at("name")] = n;
 }
 
 TensorView Importer::written_as(const TensorView& view, const std::vector<int64_t>& shape) {
@@ -666,13 +677,17 @@ std::vector<bool> Importer::wanted_nodes() const {
   return wanted;
 }
 
-// What is known of its inputs already is computed here.
+// What is known of its inputs already is computed here. A comparison has no gradient, so that what it reads need not be told from a parameter.
 bool Importer::compute(NodeReader& reader) {
+  static const std::set<std::string> kComparisons = {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"};
+  const bool compares = kComparisons.count(reader.node().op) > 0;
   std::vector<std::optional<KnownNumbers>> numbers;
   for (const std::string& input : reader.node().inputs) {
     const auto found = input.empty() ? values_.end() : values_.find(input);
     const bool is_rows = found != values_.end() && found->second.known && found->second.known->is_rows();
-    numbers.push_back(found == values_.end() ? std::nullopt : is_rows ? std::optional(*found->second.known) : known_of(found->second));
+    numbers.push_back(found == values_.end() ? std::nullopt
+                      : is_rows              ? std::optional(*found->second.known)
+                                             : known_of(found->second, compares));
     if (!input.empty() && !numbers.back()) return false;
   }
   std::vector<const KnownNumbers*> inputs;
@@ -706,6 +721,7 @@ void Importer::read_node(const OnnxNode& node) {
 
 // Nodes that were replaced by what they are part of.
 void Importer::leave_out_unread() {
+  lay_alike();
   std::set<std::string> read;
   std::vector<bool> stays(nodes_.size());
   for (size_t n = nodes_.size(); n-- > 0;) {
@@ -763,84 +779,7 @@ void Importer::tie_shared() {
     if (sharing.count({node_of(name), node_of(other)}) > 0) tied[name] = other;
   }
   std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return tied.count(weight.name) > 0; });
-  if (!tied.empty()) net_.graph["tied"] = tied;
-}
-
-void Importer::finish() {
-  if (!net_.refused.empty()) return;
-  if (texts_.texts > 0) net_.graph["text"] = {{"length", texts_.length}, {"pad", pad_.value_or(0)}};
-  const std::string& output = output_;
-  const ImportValue* value = find(output);
-  if (value == nullptr) return refuse("output " + json_shown(output) + ": no node writes it");
-  if (softmax_axis_ && *softmax_axis_ != 1 && *softmax_axis_ != 1 - static_cast<int64_t>(value->view.axes.size())) {
-    return refuse("output " + json_shown(net_.output) + ": is a softmax along axis " + std::to_string(*softmax_axis_) +
-                  "; must be along the classes, axis 1");
-  }
-  if (!request_.loss.empty()) return append_loss(request_.loss);
-  const json* last = value->form == ImportForm::kTensor && value->factor == 1 ? node_called(value->view.node) : nullptr;
-  const bool has_logits = value->view.axes.size() == 2 && (value->form != ImportForm::kConstant || value->repeats);
-  if (!has_logits) {
-    return refuse("output " + json_shown(output) + ": is " + json(value->view.shape()).dump() + "; must be a classifier's logits, [N,K]; of whatever else it is, --loss says by what it is judged");
-  }
-  if (last == nullptr || last->at("op") != "linear" || value->view.written != value->view.shape()) return append_loss("class_loss");
-  become_head(value->view);
-  leave_out_unread();
-}
-
-// The last linear layer and its loss are one node.
-void Importer::become_head(const TensorView& logits) {
-  net_.head = logits.node;
-  json& node = *node_called(net_.head);
-  node["op"] = "loss_head";
-  node["classes"] = node.at("features");
-  node.erase("features");
-  if (request_.classes == 0) return;
-  node["classes"] = request_.classes;
-  const auto is_of_head = [&](const ImportedTensor& weight) {
-    return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias";
-  };
-  std::erase_if(net_.weights, is_of_head);
-}
-
-// What the model writes, the numbers of a sample or a map's with the channels last, and its loss behind it.
-void Importer::append_loss(const std::string& loss) {
-  const OnnxNode* last = writer_of(output_);
-  if (last == nullptr) return refuse("output " + json_shown(output_) + ": no node writes it");
-  NodeReader reader(*last, net_.refused);
-  std::optional<TensorView> view = whole(reader, *find(output_));
-  if (!view) return;
-  const std::vector<int64_t> shape = view->shape();
-  if (shape.size() < 2) return refuse("output " + json_shown(output_) + ": is " + json(shape).dump() + "; must be [N,K] or [N,K,H,W]");
-  const bool is_map = shape.size() == 4;
-  const bool is_vector = shape.size() == 2 || (is_map && shape[2] == 1 && shape[3] == 1);
-  if (compares_pairs() && !is_vector) return refuse("output " + json_shown(output_) + ": is " + json(shape).dump() + "; of pairs it must be a vector of each input, [N,K]");
-  view = is_map ? images(reader, *view) : rows(reader, *view);
-  if (!view) return;
-  if (is_vector) view = written_as(*view, {shape[0], shape[1]});
-  find_last_layer(view->node);
-  if (request_.classes > 0) renew_last_layer();
-  append({{"op", loss}}, unique_name("loss"), {view->node}, *view);
-  leave_out_unread();
-}
-
-// The layer that makes the channels of the output, from which on they are only worked on one by one.
-void Importer::find_last_layer(std::string name) {
-  static const std::set<std::string> kKeepsChannels = {"relu", "relu6", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh", "softplus", "mish", "gelu", "leaky_relu", "elu",
-                                                       "global_pool", "avg_pool", "max_pool", "dropout", "resize_nearest", "resize_bilinear", "resize_bilinear_aligned"};
-  const json* node = node_called(name);
-  while (node != nullptr && kKeepsChannels.count(node->at("op")) > 0) {
-    name = node->at("inputs").at(0);
-    node = node_called(name);
-  }
-  const bool is_layer = node != nullptr && (node->at("op") == "linear" || (node->at("op") == "conv" && node->value("groups", 1) == 1));
-  if (is_layer) net_.head = name;
-}
-
-void Importer::renew_last_layer() {
-  if (net_.head.empty()) return refuse("output " + json_shown(output_) + ": --classes: its channels are not those of a linear layer or a convolution");
-  json& node = *node_called(net_.head);
-  node[node.at("op") == "linear" ? "features" : "channels"] = request_.classes;
-  std::erase_if(net_.weights, [&](const ImportedTensor& weight) { return weight.name == net_.head + ".weight" || weight.name == net_.head + ".bias"; });
+  if (!tied.empty()) net_.graph["tied"].update(tied);
 }
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) {

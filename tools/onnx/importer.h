@@ -26,8 +26,9 @@ class Importer {
   std::optional<KnownNumbers> known_of(const ImportValue& value, bool of_parameters = false) const;
   std::optional<double> known_scalar(const ImportValue& value) const;
   std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
-  std::optional<ImportValue> settled(NodeReader& reader, const ImportValue& value);  // of a product or its softmax, what a node writes; else as it is
-  const OnnxNode* only_reader_of(const std::string& value) const;      // null where several read it, or it is an output
+  // Of a product or its softmax, and of powers, what a node writes; else as it is.
+  std::optional<ImportValue> settled(NodeReader& reader, const ImportValue& value);
+  const OnnxNode* only_reader_of(const std::string& value) const;      // of its numbers; null where several read them, or it is an output
   const OnnxNode* writer_of(const std::string& value) const;           // null for an input or a constant
   const ImportValue* find(const std::string& name) const;              // of what was read or written before; null for none
 
@@ -44,6 +45,7 @@ class Importer {
   // `node` without its name and inputs; `layout`: of what it writes.
   TensorView append(nlohmann::json node, const std::string& name, const std::vector<std::string>& inputs, const TensorView& layout);
   nlohmann::json* node_called(const std::string& name);
+  void replace_at_end(const std::string& name, const nlohmann::json& node);  // a node that none between reads, by another of its name
   // The factors in this order in memory, the batch first. Nothing where no transposition of the net does it.
   std::optional<TensorView> in_order(NodeReader& reader, const TensorView& view, const std::vector<int>& ids);
   // "add" or "multiply" of a and what is broadcast to it.
@@ -91,6 +93,11 @@ class Importer {
   void read_node(const OnnxNode& node);
   bool compute(NodeReader& reader);
   void become_head(const TensorView& logits);
+  void become_language_model(const ImportValue& logits);
+  std::vector<ImportedTensor>::iterator weight_called(const std::string& name);
+  bool is_tied(const ImportedTensor& head, const ImportedTensor& table) const;
+  void turn_output_major(nlohmann::json& node);
+  void lay_alike();
   void append_loss(const std::string& loss);
   void find_last_layer(std::string node);
   void renew_last_layer();
@@ -108,7 +115,7 @@ class Importer {
   std::map<std::string, ImportValue> values_;
   std::set<std::string> names_ = {kNetImages, kNetTokens};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
-  std::map<std::string, TensorView> settled_;  // products and softmaxes that nobody took for an attention's, by what they were made of
+  std::map<std::string, ImportValue> settled_;  // what nobody took for an attention's or a GELU's, by what it was made of
   std::map<const KnownNumbers*, ImportValue> stored_;
   std::map<const OnnxTensor*, Learned> learned_;
   int64_t batch_ = 1;
@@ -119,7 +126,7 @@ class Importer {
 };
 
 // What the node of a form kScores or kWeights writes (read_rows.cpp).
-std::optional<TensorView> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores);
+std::optional<ImportValue> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores);
 
 // One op of ONNX, and who reads it.
 struct OnnxOp {

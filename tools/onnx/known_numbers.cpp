@@ -310,6 +310,22 @@ Result summed_up(NodeReader& reader, const Inputs& in) {
   return result;
 }
 
+// What stands on and above a diagonal, or on and below it; the rest is 0.
+Result triangle(NodeReader& reader, const Inputs& in) {
+  const size_t rank = in[0]->shape.size();
+  const bool is_upper = reader.integer("upper", 1) != 0;
+  if (rank < 2 || (in.size() > 1 && in[1]->numbers.size() != 1)) return std::nullopt;
+  const int64_t rows = in[0]->shape[rank - 2], columns = in[0]->shape[rank - 1],
+                diagonal = in.size() > 1 ? in[1]->integers()[0] : 0;
+  KnownNumbers result = *in[0];
+  for (size_t at = 0; at < result.numbers.size(); ++at) {
+    const int64_t column = static_cast<int64_t>(at) % columns, row = static_cast<int64_t>(at) / columns % rows;
+    const bool stays = is_upper ? column - row >= diagonal : column - row <= diagonal;
+    if (!stays) result.numbers[at] = 0;
+  }
+  return result;
+}
+
 Result reduced(NodeReader& reader, const Inputs& in) {
   const std::string op = reader.node().op.substr(6);
   const auto join = [&op](double a, double b) {
@@ -411,6 +427,7 @@ std::optional<KnownNumbers> computed_alone(NodeReader& reader, const std::vector
   if (op == "GatherElements" && count == 2) return gathered_singly(reader, in);
   if (op == "GatherND" && count == 2) return gathered_by_places(reader, in);
   if (op == "CumSum" && count == 2) return summed_up(reader, in);
+  if (op == "Trilu" && count <= 2) return triangle(reader, in);
   if (op.starts_with("Reduce")) return reduced(reader, in);
   return std::nullopt;
 }

@@ -35,12 +35,14 @@ struct ImportedTensor {
 struct ImportedNet {
   nlohmann::json graph;  // "image" or "text", "nodes", and "tied" (tools/models/net.h)
   std::vector<ImportedTensor> weights;
+  std::vector<ImportedTensor> copies;  // of weights, which the file has once more: what is written back to it goes there, too
   std::vector<std::shared_ptr<const OnnxTensor>> own;  // tensors of weights that are none of the file's, but numbers that it computes
   std::set<std::string> frozen;  // parameters that were constants of the model, or that it does not have: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
   std::string output;  // of the model's: what the net computes
   // "Softmax", "LogSoftmax" or "Sigmoid" in which the model ends, where the net's loss has it itself; else "".
   std::string ending;
+  std::string tied;  // of a language model: the embedding whose table is the head's weight, too; "": the head has its own
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
   size_t left_out = 0;                   // nodes that compute nothing, or nothing that the output needs
   std::vector<std::string> refused;      // one line each; where there is one, the rest is not whole

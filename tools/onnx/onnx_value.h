@@ -1,6 +1,7 @@
 // What a value of an ONNX model is while its net is being made.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -13,7 +14,7 @@ namespace reprise {
 // its own, and becomes a value where the chain ends as the layer does.
 //
 //   layer norm   x -> mean -> centred -> square -> variance -> (+ epsilon) -> deviation -> normed -> scaled -> layer_norm
-//   gelu         x -> erf -> 1 + erf -> gelu
+//   gelu         x -> erf -> 1 + erf -> gelu, or x -> powers -> tanh -> 1 + tanh -> gelu
 //   attention    q, k -> scores -> weights -> attention
 //   masked mean  x -> x times the mask of padding -> its sum -> global_pool
 //   drop path    uniform -> kept -> kept / probability -> x times it
@@ -30,7 +31,8 @@ enum class ImportForm {
   kNormed,     // (x - mean) / sqrt(variance + epsilon), over the last axis, or over `groups` of channels
   kScaled,     // the same times `gamma`
   kErf,
-  kErfTerm,  // erf(factor x); `times` (1 + erf)
+  kErfTerm,  // erf(factor x), or its stand-in by tanh; `times` (1 + erf)
+  kPowers,   // a sum of powers of x (powers.h); whatever is no GELU's becomes nodes of its own
   kScores,
   kWeights,  // factor q k^T, and its softmax; whatever is no attention's becomes a product of its own
   kIsNan,    // whether the softmax is no number
@@ -60,6 +62,8 @@ struct ImportValue {
   std::vector<int> group_axis;  // the factors that tell one group from another
   double dropout = 0;           // of an attention's weights
   double kept = 1, times = 1;
+  std::array<double, 4> powers = {};  // the numbers of x^0 to x^3
+  bool by_tanh = false;               // of kErf and kErfTerm
   bool masked = false, causal = false;  // of an attention's scores and weights: what they are shut to (Sight)
   bool keeps_axis = false;              // of a masked sum
   // Whether its shape is the view's; of what is within a chain the view is x's, or q's.

@@ -120,10 +120,19 @@ std::string images_within(Importer& net, const TensorView& images, Window& windo
   return node->at("inputs")[0];
 }
 
+// Nothing where there is none, or zeros that nobody trains: an exporter writes such in place of none.
+std::optional<ImportValue> bias_of(Importer& net, NodeReader& reader, size_t n) {
+  if (!reader.has_input(n)) return std::nullopt;
+  const auto known = net.known_of(net.value(reader, n));
+  const bool is_nothing =
+      known && std::all_of(known->numbers.begin(), known->numbers.end(), [](double number) { return number == 0; });
+  return is_nothing ? std::nullopt : net.parameter(reader, n);
+}
+
 void read_conv(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   const auto weight = net.parameter(reader, 1);
-  const auto bias = reader.has_input(2) ? net.parameter(reader, 2) : std::nullopt;
+  const auto bias = bias_of(net, reader, 2);
   const int64_t groups = reader.integer("group", 1);
   const std::vector<int64_t> kernel = reader.integers("kernel_shape", {});
   const std::vector<int64_t> shape = weight ? weight->view.shape() : std::vector<int64_t>();
@@ -159,7 +168,7 @@ void read_conv(Importer& net, NodeReader& reader) {
 void read_conv_transpose(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   const auto weight = net.parameter(reader, 1);
-  const auto bias = reader.has_input(2) ? net.parameter(reader, 2) : std::nullopt;
+  const auto bias = bias_of(net, reader, 2);
   const int64_t groups = reader.integer("group", 1);
   const std::vector<int64_t> more = reader.integers("output_padding", {0, 0});
   reader.integers("kernel_shape", {});

@@ -233,27 +233,6 @@ std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const Tenso
                     net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
 }
 
-void read_slice(Importer& net, NodeReader& reader) {
-  const auto x = net.tensor(reader, 0);
-  const auto starts = net.known(reader, 1), ends = net.known(reader, 2);
-  const auto axes = reader.has_input(3) ? net.known(reader, 3) : std::nullopt,
-             steps = reader.has_input(4) ? net.known(reader, 4) : std::nullopt;
-  if (!x || !starts || !ends || reader.failed()) return;
-  TensorView part = *x;
-  for (size_t n = 0; n < starts->numbers.size() && n < ends->numbers.size(); ++n) {
-    const int64_t axis =
-        axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
-    const int64_t step = steps && n < steps->numbers.size() ? steps->integers()[n] : 1;
-    if (axis < 0) return;
-    if (step != 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available is 1");
-    const SliceRange range = slice_range(starts->integers()[n], ends->integers()[n], 1, part.axis_size(static_cast<size_t>(axis)));
-    const auto next = part_of(net, reader, part, static_cast<size_t>(axis), range.first, range.count);
-    if (!next) return;
-    part = *next;
-  }
-  net.set_tensor(reader, part);
-}
-
 void read_split(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   if (!x) return;
@@ -279,20 +258,13 @@ void read_split(Importer& net, NodeReader& reader) {
 
 // Rows of a parameter that are known before the net runs: a bias for each distance between two places. Along another axis than the first the
 // parameter lies turned.
-void read_rows_of(Importer& net, NodeReader& reader, const ImportValue& table) {
-  if (are_rows_of_tokens(net, reader, table)) return;
-  const auto given = net.known_of(net.value(reader, 1));
-  auto places = given ? places_of_each_text(net.texts(), *given) : std::nullopt;
-  if (!places) places = net.known(reader, 1);
-  if (places && reader.node().op == "GatherND") places->shape.pop_back();
-  const int64_t axis = axis_of(reader, reader.integer("axis", 0), table.view.axes.size());
-  if (!places || axis < 0) return;
+void take_rows(Importer& net, NodeReader& reader, const ImportValue& table, int64_t axis, const KnownNumbers& places) {
   if (table.tensor == nullptr || table.rows || table.view.axes.size() != 2 || !table.is_parameter)
     return reader.refuse("reads rows of what is no parameter of two axes");
   const size_t along = static_cast<size_t>(axis);
-  const int64_t V = table.view.axis_size(along), C = table.view.axis_size(1 - along), R = product(places->shape);
+  const int64_t V = table.view.axis_size(along), C = table.view.axis_size(1 - along), R = product(places.shape);
   auto rows = std::make_shared<std::vector<double>>();
-  for (const int64_t place : places->integers()) rows->push_back(static_cast<double>(place + (place < 0 ? V : 0)));
+  for (const int64_t place : places.integers()) rows->push_back(static_cast<double>(place + (place < 0 ? V : 0)));
   if (rows->empty() || std::any_of(rows->begin(), rows->end(), [V](double row) { return row < 0 || row >= static_cast<double>(V); }))
     return reader.refuse("takes a place that is none of " + std::to_string(V));
   ImportValue taken = table;
@@ -304,11 +276,64 @@ void read_rows_of(Importer& net, NodeReader& reader, const ImportValue& table) {
   if (C > 1) taken.view.memory.push_back({2, C}), taken.view.axes[1 - along] = {2};
   std::vector<int64_t> shape = taken.view.shape();
   shape.erase(shape.begin() + axis);
-  shape.insert(shape.begin() + axis, places->shape.begin(), places->shape.end());
+  shape.insert(shape.begin() + axis, places.shape.begin(), places.shape.end());
   const auto view = taken.view.reshaped(shape);
   if (!view) return reader.refuse("leaves " + json(shape).dump() + ", which does not go on");
   taken.view = *view;
   net.set(reader, taken);
+}
+
+void read_rows_of(Importer& net, NodeReader& reader, const ImportValue& table) {
+  if (are_rows_of_tokens(net, reader, table)) return;
+  const auto given = net.known_of(net.value(reader, 1));
+  auto places = given ? places_of_each_text(net.texts(), *given) : std::nullopt;
+  if (!places) places = net.known(reader, 1);
+  if (places && reader.node().op == "GatherND") places->shape.pop_back();
+  const int64_t axis = axis_of(reader, reader.integer("axis", 0), table.view.axes.size());
+  if (places && axis >= 0) take_rows(net, reader, table, axis, *places);
+}
+
+// The rows that a Slice leaves of a parameter along one axis: the first positions of a table.
+using Integers = std::vector<int64_t>;
+void read_slice_of(Importer& net, NodeReader& reader, const ImportValue& table, const Integers& starts, const Integers& ends,
+                   const Integers& axes, const Integers& steps) {
+  const bool is_one = starts.size() == 1 && ends.size() == 1 && axes.size() == 1 && steps == Integers{1};
+  if (!is_one) return reader.refuse("cuts a parameter along several axes, or by steps, which is not available (yet)");
+  const int64_t axis = axis_of(reader, axes[0], table.view.axes.size());
+  if (axis < 0) return;
+  const int64_t size = table.view.axis_size(static_cast<size_t>(axis));
+  const SliceRange range = slice_range(starts[0], ends[0], 1, size);
+  if (range.count == size) return net.pass(reader, table);
+  Integers places;
+  for (int64_t n = 0; n < range.count; ++n) places.push_back(range.first + n);
+  take_rows(net, reader, table, axis, known_integers(places));
+}
+
+void read_slice(Importer& net, NodeReader& reader) {
+  const ImportValue source = net.value(reader, 0);
+  const bool is_parameter = source.form == ImportForm::kConstant && source.is_parameter;
+  const auto x = is_parameter ? std::nullopt : net.whole(reader, source);
+  const auto starts = net.known(reader, 1), ends = net.known(reader, 2);
+  const auto axes = reader.has_input(3) ? net.known(reader, 3) : std::nullopt,
+             steps = reader.has_input(4) ? net.known(reader, 4) : std::nullopt;
+  if ((!x && !is_parameter) || !starts || !ends || reader.failed()) return;
+  if (is_parameter)
+    return read_slice_of(net, reader, source, starts->integers(), ends->integers(), axes ? axes->integers() : Integers{0},
+                         steps ? steps->integers() : Integers{1});
+  TensorView part = *x;
+  for (size_t n = 0; n < starts->numbers.size() && n < ends->numbers.size(); ++n) {
+    const int64_t axis =
+        axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
+    const int64_t step = steps && n < steps->numbers.size() ? steps->integers()[n] : 1;
+    if (axis < 0) return;
+    if (step != 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available is 1");
+    const SliceRange range =
+        slice_range(starts->integers()[n], ends->integers()[n], 1, part.axis_size(static_cast<size_t>(axis)));
+    const auto next = part_of(net, reader, part, static_cast<size_t>(axis), range.first, range.count);
+    if (!next) return;
+    part = *next;
+  }
+  net.set_tensor(reader, part);
 }
 
 // Whether these are the places of a list of so many, one after the other: torch's exporter writes so what it takes for another stride.

@@ -2,9 +2,11 @@
 // chains of them: layer norm, group norm, GELU, SiLU, hardswish, Mish.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "tools/formats/json_text.h"
 #include "tools/onnx/importer.h"
+#include "tools/onnx/powers.h"
 
 namespace reprise {
 namespace {
@@ -24,7 +26,13 @@ void append_unary(Importer& net, NodeReader& reader, const json& node) {
 
 void read_relu(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "relu"}}); }
 void read_sigmoid(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "sigmoid"}}); }
-void read_tanh(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "tanh"}}); }
+void read_tanh(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  if (!is_gelu_argument(x)) return append_unary(net, reader, {{"op", "tanh"}});
+  x.form = ImportForm::kErf;
+  x.by_tanh = true;
+  net.set(reader, x);
+}
 void read_softplus(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "softplus"}}); }
 void read_mish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "mish"}}); }
 void read_hardswish(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "hardswish"}}); }
@@ -133,6 +141,20 @@ void read_cast(Importer& net, NodeReader& reader) {
   if (to != OnnxType::kFloat && to != OnnxType::kHalf && to != OnnxType::kBfloat16 && to != OnnxType::kDouble)
     return reader.refuse("casts a value of the net to integers");
   read_identity(net, reader);
+}
+
+// To the type of another value, which is a float's where the net computes it.
+void read_cast_like(Importer& net, NodeReader& reader) {
+  ImportValue x = net.value(reader, 0);
+  const ImportValue like = net.value(reader, 1);
+  if (x.form == ImportForm::kUnknown || like.form == ImportForm::kUnknown) return;
+  const auto numbers = net.known_of(x), of_like = net.known_of(like);
+  if ((of_like && of_like->is_integer) || like.form == ImportForm::kTokens)
+    return reader.refuse("casts to integers, which is not available (yet)");
+  if (!numbers) return net.pass(reader, x);
+  KnownNumbers cast = *numbers;
+  cast.is_integer = false;
+  net.pass(reader, constant_value(std::move(cast)));
 }
 
 // ---- stochastic depth ----
@@ -391,7 +413,7 @@ bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x
 bool is_gelu(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& term) {
   if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || !is_same_value(x.view, term.view)) return false;
   ImportValue gelu = x;
-  gelu.view = net.append({{"op", "gelu"}, {"tanh", false}}, net.name_of(reader.node()), {x.view.node}, x.view);
+  gelu.view = net.append({{"op", "gelu"}, {"tanh", term.by_tanh}}, net.name_of(reader.node()), {x.view.node}, x.view);
   gelu.factor = 2 * x.factor * term.times;  // x (1 + erf(x / sqrt(2))) is twice the GELU
   if (std::abs(gelu.factor - 1) < 1e-6) gelu.factor = 1;
   net.note_joined("gelu");
@@ -423,6 +445,16 @@ bool either(const ImportValue& a, const ImportValue& b, const Try& is) {
   return is(a, b) || is(b, a);
 }
 
+// Whether of a sum of equals b stands before a, whichever a model has first. A sum and its ReLU take the norm of its first input (tools/graph/fold.h),
+// and it lies where its first input lay: of a branch and what it began with that is the branch's end, which was written later.
+bool stands_first(Importer& net, const TensorView& b, const TensorView& a) {
+  const json *of_a = net.node_called(a.node), *of_b = net.node_called(b.node);
+  if (a.shape() != b.shape() || of_b == nullptr) return false;
+  const auto is_norm = [](const json* node) { return node != nullptr && node->at("op") == "batch_norm"; };
+  if (is_norm(of_a) || is_norm(of_b)) return !is_norm(of_a);
+  return of_b > of_a;  // nodes lie in the order in which they are written
+}
+
 // What is left: both are values, or one is a parameter.
 void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue a, ImportValue b) {
   const bool multiplies = std::string(op) == "multiply";
@@ -443,7 +475,8 @@ void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue
     each->view = *whole;
     each->form = ImportForm::kTensor;
   }
-  if (b.form == ImportForm::kTensor && !is_wider(a.view, b.view)) std::swap(a, b);
+  if (b.form == ImportForm::kTensor && (!is_wider(a.view, b.view) || (!multiplies && stands_first(net, b.view, a.view))))
+    std::swap(a, b);
   const auto result = two_as_one(net, reader, op, a.view, b, factor);
   if (result) net.set(reader, *result);
 }
@@ -452,25 +485,40 @@ void read_pow(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
   const auto power = net.known(reader, 1);
   if (x.form == ImportForm::kUnknown || !power) return;
-  if (x.form == ImportForm::kTensor && power->numbers == std::vector<double>{2}) return read_any_two(net, reader, "multiply", x, x);
-  if (x.form != ImportForm::kCentred || power->numbers != std::vector<double>{2}) return reader.refuse("is available as a square alone");
+  const double exponent = power->numbers.size() == 1 ? power->numbers[0] : 0;
+  if (const auto powers = exponent == 2 || exponent == 3 ? power_of(x, static_cast<int>(exponent)) : std::nullopt)
+    return net.pass(reader, *powers);
+  if (x.form != ImportForm::kCentred || exponent != 2)
+    return reader.refuse("is available as a square, and of a value of the net as its cube");
   x.form = ImportForm::kSquare;
   net.set(reader, x);
 }
 
 struct Two {
   ImportValue a, b;
-  bool are_known;
+  bool goes_on;  // false where the node is read already, or cannot be
 };
-Two two_of(Importer& net, NodeReader& reader) {
+// `combine`: of powers, which may go on as such; else they are what nodes write.
+Two two_of(Importer& net, NodeReader& reader,
+           std::optional<ImportValue> (*combine)(const Importer&, const ImportValue&, const ImportValue&) = nullptr) {
   Two two = {net.value(reader, 0), net.value(reader, 1), true};
-  two.are_known = two.a.form != ImportForm::kUnknown && two.b.form != ImportForm::kUnknown;
+  two.goes_on = two.a.form != ImportForm::kUnknown && two.b.form != ImportForm::kUnknown;
+  if (const auto powers = combine != nullptr && two.goes_on ? combine(net, two.a, two.b) : std::nullopt) {
+    net.pass(reader, *powers);
+    two.goes_on = false;
+  }
+  for (ImportValue* each : {&two.a, &two.b}) {
+    if (!two.goes_on || each->form != ImportForm::kPowers) continue;
+    const auto settled = net.settled(reader, *each);
+    two.goes_on = settled.has_value();
+    if (settled) *each = *settled;
+  }
   return two;
 }
 
 void read_mul(Importer& net, NodeReader& reader) {
-  const auto [a, b, are_known] = two_of(net, reader);
-  if (!are_known) return;
+  const auto [a, b, goes_on] = two_of(net, reader, product_of_powers);
+  if (!goes_on) return;
   if (a.form == ImportForm::kCentred && b.form == ImportForm::kCentred && reader.node().inputs[0] == reader.node().inputs[1]) {
     ImportValue square = a;
     square.form = ImportForm::kSquare;
@@ -486,8 +534,8 @@ void read_mul(Importer& net, NodeReader& reader) {
 }
 
 void read_div(Importer& net, NodeReader& reader) {
-  const auto [a, b, are_known] = two_of(net, reader);
-  if (!are_known || is_scaled_by_number(net, reader, a, b, true) || is_masked_mean(net, reader, a, b)) return;
+  const auto [a, b, goes_on] = two_of(net, reader);
+  if (!goes_on || is_scaled_by_number(net, reader, a, b, true) || is_masked_mean(net, reader, a, b)) return;
   if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && is_same_value(a.view, b.view)) {
     ImportValue normed = b;
     normed.form = ImportForm::kNormed;
@@ -498,8 +546,8 @@ void read_div(Importer& net, NodeReader& reader) {
 }
 
 void read_add(Importer& net, NodeReader& reader) {
-  const auto [a, b, are_known] = two_of(net, reader);
-  if (!are_known) return;
+  const auto [a, b, goes_on] = two_of(net, reader, sum_of_powers);
+  if (!goes_on) return;
   const auto is_form_and_number = [&](const ImportValue& x, const ImportValue& y) {
     const auto number = number_beside(net, x, y);
     if (!number) return false;
@@ -521,14 +569,16 @@ void read_add(Importer& net, NodeReader& reader) {
   };
   const auto is_sight = [&](const ImportValue& x, const ImportValue& y) { return is_sight_of_scores(net, reader, x, y); };
   if (either(a, b, is_form_and_number) || either(a, b, is_norm_bias) || either(a, b, is_sight)) return;
-  if (a.form == ImportForm::kTensor && b.form == ImportForm::kConstant && becomes_bias(net, reader, a, 0, b)) return;
-  if (b.form == ImportForm::kTensor && a.form == ImportForm::kConstant && becomes_bias(net, reader, b, 1, a)) return;
+  for (const auto& [x, place, constant] : {std::tuple(&a, size_t{0}, &b), std::tuple(&b, size_t{1}, &a)}) {
+    if (x->form != ImportForm::kTensor || constant->form != ImportForm::kConstant) continue;
+    if (becomes_bias(net, reader, *x, place, *constant) || become_positions(net, reader, *x, place, *constant)) return;
+  }
   read_any_two(net, reader, "add", a, b);
 }
 
 void read_sub(Importer& net, NodeReader& reader) {
-  const auto [a, b, are_known] = two_of(net, reader);
-  if (!are_known) return;
+  const auto [a, b, goes_on] = two_of(net, reader);
+  if (!goes_on) return;
   if (a.form == ImportForm::kTensor && b.form == ImportForm::kMean && a.factor == 1 && is_same_value(a.view, b.view)) {
     ImportValue centred = a;
     centred.form = ImportForm::kCentred;
@@ -578,6 +628,7 @@ const OnnxOps& pointwise_ops() {
                               {"Dropout", read_dropout},
                               {"Identity", read_identity},
                               {"Cast", read_cast},
+                              {"CastLike", read_cast_like},
                               {"Mul", read_mul},
                               {"Div", read_div},
                               {"Add", read_add},

@@ -1,6 +1,7 @@
 // Ops of ONNX that read rows [...,C]: linear layers, layer norms, and the products and softmax of an attention.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "tools/formats/json_text.h"
 #include "lib/op.h"
@@ -25,6 +26,13 @@ TensorView widened(const TensorView& rows, int64_t columns) {
   return layout;
 }
 
+// Whether PyTorch's own parameter is [in,out], as that of transformers' Conv1D. What an exporter has turned has lost its name.
+bool is_input_major(const ImportValue& weight, bool transposed) {
+  const std::vector<int>& in = weight.view.axes[transposed ? 0 : 1];
+  return weight.tensor->name.ends_with(".weight") && !in.empty() && weight.view.memory.size() > 1 &&
+         weight.view.memory.front().id == in.front();
+}
+
 // The weight of a linear layer, [out,in], and its bias; `weight` is [in,out] where it is `transposed`.
 void append_linear(Importer& net, NodeReader& reader, const ImportValue& weight, bool transposed, const ImportValue* bias,
                    const OnnxTensor* named) {
@@ -39,11 +47,13 @@ void append_linear(Importer& net, NodeReader& reader, const ImportValue& weight,
     return reader.refuse("its weight " + json(shape).dump() + " does not suit rows of " + std::to_string(rows->written.back()));
   const std::string name = net.name_of(reader.node(), named);
   ImportValue stored = weight;
-  if (transposed) stored.view = weight.view.transposed({1, 0});
+  json node = {{"op", "linear"}, {"features", out}, {"bias", bias != nullptr}};
+  const bool by_input = is_input_major(weight, transposed);
+  if (by_input) node["input_major"] = true;
+  if (transposed != by_input) stored.view = weight.view.transposed({1, 0});
   net.add_weight(name + ".weight", stored);
   if (bias != nullptr) net.add_weight(name + ".bias", *bias);
-  net.set_tensor(reader,
-                 net.append({{"op", "linear"}, {"features", out}, {"bias", bias != nullptr}}, name, {rows->node}, widened(*rows, out)));
+  net.set_tensor(reader, net.append(node, name, {rows->node}, widened(*rows, out)));
 }
 
 void read_gemm(Importer& net, NodeReader& reader) {
@@ -407,7 +417,12 @@ void read_softmax(Importer& net, NodeReader& reader) {
 // Opset 23's: Q, K, V and a mask; of three dimensions with the number of heads, or of four.
 void read_attention(Importer& net, NodeReader& reader) {
   std::optional<TensorView> parts[3];
-  for (size_t n = 0; n < 3; ++n) parts[n] = net.tensor(reader, n);
+  double factor = 1;  // of queries and keys, which is the scores' as well
+  for (size_t n = 0; n < 3; ++n) {
+    ImportValue part = net.value(reader, n);
+    if (n < 2 && part.form == ImportForm::kTensor) factor *= std::exchange(part.factor, 1.0);
+    parts[n] = net.whole(reader, part);
+  }
   for (size_t n = 4; n < reader.node().inputs.size(); ++n) {
     if (reader.has_input(n)) reader.refuse("earlier keys and values are not available (yet)");
   }
@@ -437,7 +452,8 @@ void read_attention(Importer& net, NodeReader& reader) {
     parts[n] = split->transposed({0, 2, 1, 3});
   }
   if (scale == 0) scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, parts[0]->axis_size(parts[0]->axes.size() - 1))));
-  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale, 0, sight, reader.has_input(3) && !seen ? &mask : nullptr);
+  append_attention(net, reader, *parts[0], *parts[1], *parts[2], scale * factor, 0, sight,
+                   reader.has_input(3) && !seen ? &mask : nullptr);
   if (!is_flat || reader.failed()) return;
   const ImportValue* written = net.find(reader.node().outputs.at(0));
   const std::vector<int64_t> shape = written->view.shape();
@@ -478,18 +494,24 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
 
 }  // namespace
 
-std::optional<TensorView> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores) {
+std::optional<ImportValue> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores) {
   if (scores.masked || scores.causal) return reader.refuse("reads the scores of an attention that is causal, or without padding, otherwise than as one"), std::nullopt;
   ImportValue q = scores;
   q.form = ImportForm::kTensor;
   const size_t rank = scores.other->view.axes.size();
   const auto scaled = net.whole(reader, q);
-  const auto products = scaled ? append_product(net, reader, *scaled, scores.other->view.transposed(exchanged(rank, rank - 2, rank - 1))) : std::nullopt;
-  if (!products || scores.form == ImportForm::kScores) return products;
-  auto weights = append_softmax(net, reader, *products, rank - 1);
-  if (weights && scores.dropout > 0)
-    weights = net.append({{"op", "dropout"}, {"p", scores.dropout}}, net.name_of(reader.node()), {weights->node}, *weights);
-  return weights;
+  auto result = scaled ? append_product(net, reader, *scaled, scores.other->view.transposed(exchanged(rank, rank - 2, rank - 1)))
+                       : std::nullopt;
+  if (result && scores.form == ImportForm::kWeights) {
+    result = append_softmax(net, reader, *result, rank - 1);
+    if (result && scores.dropout > 0)
+      result = net.append({{"op", "dropout"}, {"p", scores.dropout}}, net.name_of(reader.node()), {result->node}, *result);
+  }
+  if (!result) return std::nullopt;
+  ImportValue tensor;
+  tensor.form = ImportForm::kTensor;
+  tensor.view = *result;
+  return tensor;
 }
 
 const OnnxOps& row_ops() {

@@ -61,6 +61,12 @@ std::optional<std::vector<int64_t>> rows_of_positions(const TextProbe& texts, co
   return result;
 }
 
+bool is_in_its_own_order(const TensorView& view) {
+  const std::vector<int> ids = view.ids();
+  return ids.size() == view.memory.size() &&
+         std::equal(ids.begin(), ids.end(), view.memory.begin(), [](int id, const Factor& factor) { return factor.id == id; });
+}
+
 void read_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table, const TensorView& tokens) {
   const std::vector<int64_t> shape = table.view.shape();
   if (shape.size() != 2 || table.tensor == nullptr) return reader.refuse("its table is " + json(shape).dump() + "; must be a parameter, [V,C]");
@@ -238,6 +244,36 @@ bool is_masked_mean(Importer& net, NodeReader& reader, const ImportValue& sum, c
   TensorView mean = TensorView::of(rows.node, written, {0, 1}, written);
   if (sum.keeps_axis) mean.axes.insert(mean.axes.begin() + 1, std::vector<int>());
   net.set_tensor(reader, net.append({{"op", "global_pool"}, {"masked", true}}, net.name_of(reader.node()), {rows.node}, mean));
+  return true;
+}
+
+// Of a table [P,C] its first T rows, or all of one [T,C]. What the embedding wrote is read by this sum alone, so that its node may stand here.
+bool become_positions(Importer& net, NodeReader& reader, const ImportValue& x, size_t place, const ImportValue& constant) {
+  const json* embedding = net.node_called(x.view.node);
+  if (embedding == nullptr || embedding->at("op") != "embedding" || embedding->at("inputs").size() != 1 || x.factor != 1)
+    return false;
+  const std::string& name = reader.node().inputs[place];
+  const OnnxNode* gather = net.writer_of(name);
+  if (gather == nullptr || gather->op != "Gather" || net.only_reader_of(name) != &reader.node()) return false;
+  ImportValue table = constant;
+  std::vector<int64_t> shape = constant.view.shape();
+  while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
+  const std::vector<int64_t> right = {net.texts().length, embedding->at("features")};
+  if (!constant.is_parameter || constant.tensor == nullptr || shape != right || !is_in_its_own_order(constant.view)) return false;
+  if (constant.rows) {
+    for (size_t n = 0; n < constant.rows->size(); ++n) {
+      if ((*constant.rows)[n] != static_cast<double>(n)) return false;
+    }
+    table.view = constant.table;
+    table.rows = nullptr;
+    shape = table.view.shape();
+    if (!is_in_its_own_order(table.view) || shape[1] != right[1]) return false;
+  }
+  json node = *embedding;
+  node["inputs"].push_back(net.learned(reader.node(), table, table.view.ids(), shape));
+  net.replace_at_end(x.view.node, node);
+  net.note_joined("embedding");
+  net.pass(reader, x);
   return true;
 }
 

@@ -41,6 +41,7 @@ bool is_masked_value(Importer& net, NodeReader& reader, const ImportValue& x, co
 bool is_masked_sum(Importer& net, NodeReader& reader, const ImportValue& x, const std::vector<int64_t>& axes, bool keeps);
 bool is_masked_mean(Importer& net, NodeReader& reader, const ImportValue& sum, const ImportValue& counts);       // a division
 bool are_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& table);  // a Gather
+bool become_positions(Importer& net, NodeReader& reader, const ImportValue& x, size_t place, const ImportValue& constant);  // a sum; x is its input `place`
 // Of places in a table, [texts, length], those of any one text, [1, length], or [1, 1] where all are one: its positions, or their types. What
 // is padding has any. Nothing where texts differ.
 std::optional<KnownNumbers> places_of_each_text(const TextProbe& texts, const KnownNumbers& places);
