@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+import nets
 import onnx
 import peft
 import torch
@@ -399,6 +400,33 @@ def roberta():
 
 
 kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta}
+
+
+class Gpt2(nn.Module):
+  """transformers' language model, its head tied to its embedding."""
+
+  def __init__(self):
+    super().__init__()
+    config = transformers.GPT2Config(vocab_size=kTokens, n_positions=20, n_embd=16, n_layer=2, n_head=2)
+    config._attn_implementation = "eager"
+    self.net = transformers.GPT2LMHeadModel(config)
+
+  def forward(self, input_ids, attention_mask=None):
+    return self.net(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
+
+
+def plain_gpt2():
+  return nets.Gpt2(dict(vocab_size=kTokens, n_positions=20, n_embd=16, n_layer=2, n_head=2, n_inner=64, activation_function="gelu_new",
+                        layer_norm_epsilon=1e-5, initializer_range=0.02, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=False))
+
+
+kLanguageNets = {"gpt2": Gpt2, "plain_gpt2": plain_gpt2}
+
+
+def resnet():
+  return nets.ResNet({"block": "bottleneck", "units": [1, 2, 1], "width": 4, "stem": "cifar", "classes": kClasses, "image": [16, 16, 3]})
+
+
 class Adapted(nn.Module):
   """Layers of each kind that may have an adapter."""
 
@@ -429,7 +457,7 @@ class Shared(nn.Module):
 
 kNets = {"adapted": Adapted, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
-         "crossed": Crossed, **kTextNets}
+         "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 
@@ -438,9 +466,14 @@ def plain_name(name):
   return name.removeprefix("base_model.model.").replace(".default.", ".").replace(".modules_to_save.", ".")
 
 
+def loss_of(net, x, labels):
+  logits = net(*x)
+  return F.cross_entropy(logits.flatten(0, 1), labels.flatten()) if labels.dim() == 2 else F.cross_entropy(logits, labels)
+
+
 def gradients(net, x, labels):
   net.zero_grad()
-  loss = F.cross_entropy(net(*x), labels)
+  loss = loss_of(net, x, labels)
   loss.backward()
   return loss.item(), {plain_name(name): parameter.grad.double().clone() for name, parameter in net.named_parameters() if parameter.requires_grad}
 
@@ -463,7 +496,7 @@ def nudged(net, generator):
 
 def evaluation(net, x, labels):
   with torch.no_grad():
-    return F.cross_entropy(net.eval()(*x), labels).item()
+    return loss_of(net.eval(), x, labels).item()
 
 
 def with_adapters(net):
@@ -487,7 +520,7 @@ def texts(pad):
 
 def in_other_order(net, x):
   """A second run in f32, whose sums have another order."""
-  if len(x) > 1:
+  if not x[0].is_floating_point():
     return copy.deepcopy(net), tuple(each.flip(0) for each in x)
   return copy.deepcopy(net).to(memory_format=torch.channels_last), (x[0].contiguous(memory_format=torch.channels_last),)
 
@@ -499,7 +532,8 @@ def attempt(name, seed):
   for module in net.modules():  # transformers' nets drop by default
     if isinstance(module, nn.Dropout):
       module.p = 0.0
-  if name in kTextNets:
+  is_text = name in kTextNets or name in kLanguageNets
+  if is_text:
     net.eval()  # their attention draws, too
   with torch.no_grad():
     for parameter in net.parameters():  # no two alike, or an exporter makes one of them
@@ -515,11 +549,14 @@ def attempt(name, seed):
   is_map = kNets[name] is Segmenter
   x = texts(net.pad) if name in kTextNets else (torch.randn(kBatch, 3, 16, 16),)
   labels = torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
+  if name in kLanguageNets:
+    x = (torch.randint(0, kTokens, (kBatch, kLength)), torch.ones(kBatch, kLength, dtype=torch.long))[:2 if name == "gpt2" else 1]
+    labels = torch.randint(0, kTokens, (kBatch, kLength))
   if is_map:
     labels[torch.rand(labels.shape) < 0.2] = kNoLabel
   loss64, exact = gradients(copy.deepcopy(net).double(), doubled(x), labels)
   loss32, own = gradients(copy.deepcopy(net), x, labels)
-  _, other = gradients(*in_other_order(net, x), labels.flip(0) if name in kTextNets else labels)
+  _, other = gradients(*in_other_order(net, x), labels.flip(0) if is_text else labels)
   bounds = {key: 5 * max(distance(own[key], exact[key]), distance(other[key], exact[key])) for key in exact}
   generator = torch.Generator().manual_seed(seed)
   for _ in range(4):
@@ -542,17 +579,17 @@ def attempt(name, seed):
 
 
 def input_names(x):
-  return ["x"] if len(x) == 1 else ["input_ids", "attention_mask"]
+  return ["x"] if x[0].is_floating_point() else ["input_ids", "attention_mask"][:len(x)]
 
 
-def export(net, x, path, dynamo):
-  names = input_names(x)
+def export(net, x, path, dynamo, optimize=True):
+  names, is_text = input_names(x), not x[0].is_floating_point()
   shared = dict(input_names=names, opset_version=18 if dynamo else 17)
   if dynamo:
     batch = torch.export.Dim("batch")
-    torch.onnx.export(net, x, path, dynamo=True, external_data=False, dynamic_shapes=tuple({0: batch} for _ in x), **shared)
+    torch.onnx.export(net, x, path, dynamo=True, external_data=False, optimize=optimize, dynamic_shapes=tuple({0: batch} for _ in x), **shared)
   else:
-    mode = torch.onnx.TrainingMode.TRAINING if len(x) == 1 else torch.onnx.TrainingMode.EVAL
+    mode = torch.onnx.TrainingMode.EVAL if is_text else torch.onnx.TrainingMode.TRAINING
     torch.onnx.export(net, x, path, dynamo=False, do_constant_folding=False, training=mode, dynamic_axes={name: {0: "batch"} for name in names}, **shared)
   model = onnx.load(path)  # without where in this machine's folders each node comes from
   del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
@@ -586,10 +623,12 @@ def make(name, folder):
   else:
     for dynamo in (False, True):
       export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
-  save_program(copy.deepcopy(net), x, os.path.join(folder, name + ".pt2"))
+  if name == "resnet":
+    export(copy.deepcopy(net), x, os.path.join(folder, name + ".unfolded.onnx"), True, False)
+  save_program(copy.deepcopy(net), x[:1] if name in kLanguageNets else x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
   labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()
-  read = {"tokens": x[0].int()} if name in kTextNets else {"x": x[0]}
+  read = {"x": x[0]} if x[0].is_floating_point() else {"tokens": x[0].int()}
   save_file({**tensors, **read, "labels": labels}, os.path.join(folder, name + ".safetensors"))
   with torch.no_grad():
     outputs = copy.deepcopy(net).eval()(*x).contiguous()
