@@ -252,7 +252,7 @@ const json kLanguageModel = json::parse(R"({"family": "net", "tokens": {"length"
       {"op": "learned", "name": "wpe.weight", "shape": [10, 12]}, {"op": "embedding", "name": "wte", "rows": 31, "features": 12, "inputs": ["tokens", "wpe.weight"]},
       {"op": "layer_norm", "name": "ln_1"}, {"op": "linear", "name": "qkv", "features": 36}, {"op": "attention", "name": "core", "heads": 3},
       {"op": "add", "name": "sum", "inputs": ["wte", "core"]}, {"op": "layer_norm", "name": "ln_f"},
-      {"op": "loss_head", "name": "lm_head", "classes": 31, "bias": false, "inputs": ["ln_f", "wte"]}]})");
+      {"op": "loss_head", "name": "lm_head", "classes": 31, "bias": false}], "tied": {"lm_head.weight": "wte.weight"}})");
 
 // A table for two: no more parameters than it has names, and as many labels as tokens.
 TEST(Net, OfALanguageModelReadsTokens) {
@@ -280,16 +280,17 @@ TEST(Net, OfALanguageModelRefusesWhatReadsAhead) {
       {R"([{"op": "add", "path": "/nodes/4/causal", "value": false}])", "core (attention)", "must be causal"},
       {R"([{"op": "add", "path": "/nodes/4/masked", "value": true}])", "\"masked\"", "nets of texts"},
       {R"([{"op": "replace", "path": "/nodes/0/shape", "value": [6, 12]}])", "wte (embedding)", "[8 or more,12]"},
-      {R"([{"op": "replace", "path": "/nodes/7/inputs", "value": ["ln_f", "qkv"]}])", "model.nodes[7].inputs", "must be a node of op \"embedding\""},
-      {R"([{"op": "replace", "path": "/nodes/7/classes", "value": 30}])", "lm_head (loss_head)", "classes is 30", "has 31 rows"},
+      {R"([{"op": "replace", "path": "/nodes/7/classes", "value": 30}])", "lm_head.weight", "[31,12]", "must be of [30,12]"},
       {R"([{"op": "replace", "path": "/nodes/0/op", "value": "embedding"}, {"op": "remove", "path": "/nodes/0/shape"}, {"op": "add", "path": "/nodes/0/rows", "value": 10},
-           {"op": "add", "path": "/nodes/0/features", "value": 12}, {"op": "add", "path": "/nodes/0/inputs", "value": ["tokens"]}])", "model.nodes[1].inputs", "\"learned\""},
+           {"op": "add", "path": "/nodes/0/features", "value": 12}, {"op": "add", "path": "/nodes/0/inputs", "value": ["tokens"]}])",
+       "model.nodes[1].inputs", "\"learned\""},
       {R"([{"op": "add", "path": "/image", "value": [8, 8, 1]}])", "model.tokens", "cannot go with \"image\""},
       {R"([{"op": "add", "path": "/text", "value": {"length": 8}}])", "cannot go with \"text\""},
       {R"([{"op": "remove", "path": "/tokens/length"}])", "model.tokens.length"},
       {R"([{"op": "add", "path": "/nodes/3/input_major", "value": true}, {"op": "add", "path": "/nodes/4", "value": {"op": "linear", "name": "more", "features": 36}}])",
        "model.nodes", "\"qkv\" is \"input_major\"", "\"more\" is not"},
-      {R"([{"op": "replace", "path": "/nodes/7", "value": {"op": "mse_loss", "name": "l"}}])", "must be a \"loss_head\""},
+      {R"([{"op": "remove", "path": "/tied"}, {"op": "replace", "path": "/nodes/7", "value": {"op": "mse_loss", "name": "l"}}])",
+       "must be a \"loss_head\""},
   };
   for (const Wrong& wrong : all) {
     SCOPED_TRACE(wrong.patch);

@@ -146,7 +146,8 @@ Samples images_of(const Numbers& stored, const ModelDescription& model) {
 }
 
 Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescription& net) {
-  const uint64_t T = static_cast<uint64_t>(net.text_length);
+  const bool has_padding = net.input == ModelDescription::Input::kTexts;
+  const uint64_t T = static_cast<uint64_t>(has_padding ? net.text_length : net.longest_sequence);
   const auto is_named = [](const std::string& name, const char* word) { return name.find(word) != std::string::npos; };
   Samples samples;
   const Numbers* mask = nullptr;
@@ -170,8 +171,9 @@ Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescri
   for (uint64_t sample = 0; sample < samples.count; ++sample) {
     uint64_t length = T;
     const auto is_padding = [&](uint64_t t) {
-      return mask != nullptr ? mask->values[sample * T + t] == 0 : samples.tokens[sample * T + t] == net.pad;
+      return mask != nullptr ? mask->values[sample * T + t] == 0 : has_padding && samples.tokens[sample * T + t] == net.pad;
     };
+    if (!has_padding && is_padding(T - 1)) mask->refuse("must be ones alone: a language model's samples have no padding");
     while (length > 1 && is_padding(length - 1)) --length;
     for (uint64_t t = 0; t < T; ++t) {
       if (mask != nullptr && t < length && is_padding(t))
@@ -270,7 +272,7 @@ CheckReport check_net(const Port& port, const OnnxFile& file, const ImportedNet&
   double apart = 0, size = 0;
   const ModelDescription description = describe_model(recipe.model);
   for (const StoredSet& set : read_sets(file.model(), net.output, data)) {
-    const bool reads_texts = description.input == ModelDescription::Input::kTexts;
+    const bool reads_texts = description.input != ModelDescription::Input::kImages;
     const Samples samples =
         reads_texts ? texts_of(file.model(), set, description) : images_of(set.inputs.begin()->second, description);
     Outputs outputs = outputs_of(port, recipe, weights, samples);
