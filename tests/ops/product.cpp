@@ -63,6 +63,7 @@ void add_cases(CaseTable& table) {
   add_product(table, {20}, 9, 8, 4);      // more matrices than runs
   add_product(table, {3, 11}, 16, 20, 8);
   add_product(table, {2}, 130, 67, 300);  // more depths than a panel has
+  add_product(table, {}, 520, 530, 5);    // tiles enough for all of a small card
 }
 
 // ---- results ----
