@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
 
 #include "tests/faces/command_line.h"
 #include "tests/faces/expect_user_error.h"
@@ -648,6 +649,29 @@ TEST_F(CheckedImport, TakesTestDataOfOnnx) {
   write_file(folder_.file("b.onnx"), parts.file());
   write_set(folder_.file("thirds"), 1, 1.0f / 3);
   EXPECT_EQ(import_checked(folder_.file("b.onnx"), folder_.file("thirds")).status, 0);
+}
+
+// Of pairs two inputs are a sample, and a micro-batch has two of them: more than are stored here.
+TEST_F(CheckedImport, OfPairsComputesEachInput) {
+  Parts parts;
+  write_file(folder_.file("a.onnx"), parts.file());
+  write_set(folder_.file("data"), 1, 1.5f);
+  parts.nodes += node("ReduceL2", {"y", "axes"}, "l") + node("Div", {"y", "l"}, "z");
+  parts.constants += bytes(5, number(1, 1) + number(2, 7) + bytes(8, "axes") + bytes(9, Text("\1\0\0\0\0\0\0\0", 8)));
+  parts.output = value(12, "z", {-1, 3});
+  parts.opset = 18;
+  write_file(folder_.file("divided.onnx"), parts.file());
+  write_set(folder_.file("of_length_1"), 1, std::sqrt(1.0f / 3));
+  for (const char* loss : {"infonce", "cosine", "similarity"}) {
+    for (const auto& [file, data] : {std::pair("a.onnx", "data"), {"divided.onnx", "of_length_1"}}) {
+      const ProcessResult result = import_checked(folder_.file(file), folder_.file(data), {"--loss", loss});
+      ASSERT_EQ(result.status, 0) << loss << file << result.err;
+      const json check = json::parse(result.out).at("check");
+      EXPECT_EQ(check.at("samples"), 2);
+      EXPECT_LT(check.at("distance"), 1e-6);
+    }
+    EXPECT_EQ(import_checked(folder_.file("a.onnx"), folder_.file("of_length_1"), {"--loss", loss}).status, 1);
+  }
 }
 
 // What only the other outputs need is left out.

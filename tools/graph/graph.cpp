@@ -172,17 +172,22 @@ ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& s
   return static_cast<ValueId>(values.size() - 1);
 }
 
+ValueId Graph::named(const std::string& name, ValueKind kind) const {
+  const auto is_it = [&](const Value& value) { return value.kind == kind && value.name == name; };
+  const auto found = std::find_if(values.begin(), values.end(), is_it);
+  return found == values.end() ? kNoValue : static_cast<ValueId>(found - values.begin());
+}
+
 ValueId Graph::tied(const std::string& name, ValueKind kind, const Shape& shape) {
   const auto entry = tied_.find(name);
   if (entry == tied_.end()) return kNoValue;
-  const auto is_other = [&](const Value& value) { return value.kind == kind && value.name == entry->second; };
-  const auto found = std::find_if(values.begin(), values.end(), is_other);
+  const ValueId other = named(entry->second, kind);
   const auto refuse = [&](const std::string& why) { throw UserError(name + ": is tied to \"" + entry->second + "\", " + why); };
-  if (found == values.end()) refuse("which no node before it has");
-  if (shape_of(found->tensor) != shape)
-    refuse("which is of " + shape_text(shape_of(found->tensor)) + "; must be of " + shape_text(shape));
+  if (other == kNoValue) refuse("which no node before it has");
+  const Shape is = shape_of(tensor(other));
+  if (is != shape) refuse("which is of " + shape_text(is) + "; must be of " + shape_text(shape));
   used_ties_.insert(name);
-  return static_cast<ValueId>(found - values.begin());
+  return other;
 }
 
 void Graph::require_tied() const {

@@ -170,7 +170,8 @@ class Graph {
   // The parameter or buffer `name` of a node that is made from now on is the one called `other`, of the same shape, of a node before it. Layers that
   // share a weight get no adapter: one could not be merged without changing the others.
   void tie(const std::string& name, const std::string& other) { tied_[name] = other; }
-  void require_tied() const;                                           // throws UserError where no node has made one of these
+  void require_tied() const;  // throws UserError where no node has made one of these
+  ValueId named(const std::string& name, ValueKind kind) const;  // the first of that name; kNoValue for none
   ValueId table(const std::string& name, std::vector<float> numbers);  // a vector of the plan's own
   const Tensor& tensor(ValueId v) const { return values[v].tensor; }
 
@@ -274,7 +275,7 @@ class Graph {
   size_t writer_of(ValueId v) const;  // the node whose main output v is; kNoNode for none
   ValueId buffer(const std::string& name, const Shape& shape, float constant);
   ValueId tied(const std::string& name, ValueKind kind, const Shape& shape);  // kNoValue where it is one of its own
-  AdapterForm adapter_of(const std::string& layer) const;                     // of rank 0 where it gets none
+  AdapterForm adapter_of(const std::string& layer) const;  // of rank 0 where it gets none
   Node& node(Op op, const std::string& name, std::vector<ValueId> inputs);
   ValueId read(ValueId v);
   ValueId broadcast(Op op, ValueId a, ValueId b, const std::string& name);

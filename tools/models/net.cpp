@@ -82,13 +82,6 @@ ValueId append_linear(Graph& graph, const NetNode& node, const Inputs& in) {
   return graph.linear(in[0], node.name, count_of(node, "features"), flag_of(node, "input_major"), flag_of(node, "bias"), reach_of(graph, in[0]) / std::sqrt(3.0f));
 }
 
-ValueId parameter_called(const Graph& graph, const std::string& name) {
-  for (ValueId v = 0; v < graph.values.size(); ++v) {
-    if (graph.values[v].kind == ValueKind::kParameter && graph.values[v].name == name) return v;
-  }
-  return kNoValue;
-}
-
 ValueId append_loss_head(Graph& graph, const NetNode& node, const Inputs& in) {
   const uint32_t classes = count_of(node, "classes"), features = static_cast<uint32_t>(graph.tensor(in[0]).last_dimension());
   const float reach = reach_of(graph, in[0]);
@@ -220,7 +213,7 @@ ValueId append_attention(Graph& graph, const NetNode& node, const Inputs& in) {
 // torch.nn.Embedding's rows, of which a net has one table; with a second input, a learned one, the rows of its first positions are added.
 ValueId append_embedding(Graph& graph, const NetNode& node, const Inputs& in) {
   const ValueId table = graph.parameter(node.name + ".weight", {count_of(node, "rows"), count_of(node, "features")}, InitKind::kNormal, kLearnedDeviation);
-  return graph.embedding(in[0], node.name, table, in.size() == 2 ? parameter_called(graph, node.inputs[1]) : kNoValue);
+  return graph.embedding(in[0], node.name, table, in.size() == 2 ? graph.named(node.inputs[1], ValueKind::kParameter) : kNoValue);
 }
 
 // [V,C] by rows: [R,C], or turned, [C,R]; then read by other dimensions.
@@ -242,133 +235,56 @@ std::vector<NetOp> make_net_ops() {
                   axis = count_key("axis", 1, 3), size = count_key("size", 1, kMostSide, std::nullopt, {1, 2});
   std::vector<NetOp> ops = {
       {"conv", kOne, {channels, kernel, stride, pad, dilation, groups, flag_key("bias", false)}, append_conv},
-      {"conv_transpose",
-       kOne,
-       {channels, kernel, stride, pad, dilation, groups, count_key("more", 0, kMostSide, 0, {1, 2}), flag_key("bias", false)},
-       append_conv_transpose},
-      {"batch_norm",
-       kOne,
-       {epsilon, number_key("momentum", 0, 1, 0.1)},
-       [](G& g, const N& n, const Inputs& in) {
-         return g.batch_norm(in[0], n.name, number_of(n, "epsilon"), number_of(n, "momentum"));
-       }},
-      {"group_norm",
-       kOne,
-       {count_key("groups", 1, kMostCount), epsilon},
-       [](G& g, const N& n, const Inputs& in) {
-         return g.group_norm(in[0], n.name, count_of(n, "groups"), number_of(n, "epsilon"));
-       }},
-      {"layer_norm",
-       kOne,
-       {epsilon},
-       [](G& g, const N& n, const Inputs& in) { return g.layer_norm(in[0], n.name, number_of(n, "epsilon")); }},
+      {"conv_transpose", kOne, {channels, kernel, stride, pad, dilation, groups, count_key("more", 0, kMostSide, 0, {1, 2}), flag_key("bias", false)}, append_conv_transpose},
+      {"batch_norm", kOne, {epsilon, number_key("momentum", 0, 1, 0.1)},
+       [](G& g, const N& n, const Inputs& in) { return g.batch_norm(in[0], n.name, number_of(n, "epsilon"), number_of(n, "momentum")); }},
+      {"group_norm", kOne, {count_key("groups", 1, kMostCount), epsilon},
+       [](G& g, const N& n, const Inputs& in) { return g.group_norm(in[0], n.name, count_of(n, "groups"), number_of(n, "epsilon")); }},
+      {"layer_norm", kOne, {epsilon}, [](G& g, const N& n, const Inputs& in) { return g.layer_norm(in[0], n.name, number_of(n, "epsilon")); }},
       {"relu", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.relu(in[0], n.name); }},
-      {"gelu",
-       kOne,
-       {flag_key("tanh", false)},
-       [](G& g, const N& n, const Inputs& in) { return g.gelu(in[0], n.name, flag_of(n, "tanh")); }},
+      {"gelu", kOne, {flag_key("tanh", false)}, [](G& g, const N& n, const Inputs& in) { return g.gelu(in[0], n.name, flag_of(n, "tanh")); }},
       {"add", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.add(in[0], in[1], n.name); }},
       {"multiply", kTwo, {}, [](G& g, const N& n, const Inputs& in) { return g.multiply(in[0], in[1], n.name); }},
       {"softmax", kOne, {}, [](G& g, const N& n, const Inputs& in) { return g.softmax(in[0], n.name); }},
-      {"product",
-       kTwo,
-       {flag_key("turned_a", false), flag_key("turned_b", false)},
-       [](G& g, const N& n, const Inputs& in) {
-         return g.product(in[0], in[1], n.name, {flag_of(n, "turned_a") ? 1u : 0u, flag_of(n, "turned_b") ? 1u : 0u});
-       }},
-      {"max_pool",
-       kOne,
-       {kernel, stride, pad, dilation},
-       [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
+      {"product", kTwo, {flag_key("turned_a", false), flag_key("turned_b", false)},
+       [](G& g, const N& n, const Inputs& in) { return g.product(in[0], in[1], n.name, {flag_of(n, "turned_a") ? 1u : 0u, flag_of(n, "turned_b") ? 1u : 0u}); }},
+      {"max_pool", kOne, {kernel, stride, pad, dilation}, [](G& g, const N& n, const Inputs& in) { return g.max_pool(in[0], n.name, window_of(n)); }},
       {"avg_pool", kOne, {kernel, stride, pad, dilation, flag_key("counts_pad", false)}, append_avg_pool},
-      {"global_pool",
-       kOne,
-       {flag_key("masked", false)},
-       [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name, starts_for(g, n)); }},
+      {"global_pool", kOne, {flag_key("masked", false)}, [](G& g, const N& n, const Inputs& in) { return g.global_pool(in[0], n.name, starts_for(g, n)); }},
       {"embedding", {1, 2}, {count_key("rows", 1, kMostCount), count_key("features", 1, kMostCount)}, append_embedding},
-      {"dropout",
-       kOne,
-       {number_key("p", 0, 0.999)},
-       [](G& g, const N& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
-      {"drop_path",
-       kOne,
-       {number_key("p", 0, 0.999)},
-       [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
-      {"learned",
-       kNone,
-       {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
-       [](G& g, const N& n, const Inputs&) {
-         return g.learned(n.name, counts_of(n, "shape"), InitKind::kNormal, kLearnedDeviation);
-       }},
-      {"learned_rows",
-       kNone,
-       {count_key("shape", 1, kMostCount, std::nullopt, {2}), list_key("rows", 0, kMostCount), flag_key("turned", false),
-        count_key("as", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
-       append_learned_rows},
-      {"pad",
-       kOne,
-       {count_key("before", 0, kMostCount, 0, {1, 2, 3}), count_key("behind", 0, kMostCount, 0, {1, 2, 3})},
-       append_pad},
+      {"dropout", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.dropout(in[0], n.name, number_of(n, "p")); }},
+      {"drop_path", kOne, {number_key("p", 0, 0.999)}, [](G& g, const N& n, const Inputs& in) { return g.drop_path(in[0], n.name, number_of(n, "p")); }},
+      {"learned", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3, 4})},
+       [](G& g, const N& n, const Inputs&) { return g.learned(n.name, counts_of(n, "shape"), InitKind::kNormal, kLearnedDeviation); }},
+      {"learned_rows", kNone, {count_key("shape", 1, kMostCount, std::nullopt, {2}), list_key("rows", 0, kMostCount), flag_key("turned", false),
+                               count_key("as", 1, kMostCount, std::nullopt, {1, 2, 3, 4})}, append_learned_rows},
+      {"pad", kOne, {count_key("before", 0, kMostCount, 0, {1, 2, 3}), count_key("behind", 0, kMostCount, 0, {1, 2, 3})}, append_pad},
       {"resize_nearest", kOne, {size}, append_resize<ResizeKind::kNearest>},
       {"resize_bilinear", kOne, {size}, append_resize<ResizeKind::kBilinear>},
       {"resize_bilinear_aligned", kOne, {size}, append_resize<ResizeKind::kBilinearCorners>},
-      {"reshape",
-       kOne,
-       {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3})},
-       [](G& g, const N& n, const Inputs& in) {
-         return g.reshape(in[0], n.name, with_samples(g, in[0], counts_of(n, "shape")));
-       }},
+      {"reshape", kOne, {count_key("shape", 1, kMostCount, std::nullopt, {1, 2, 3})},
+       [](G& g, const N& n, const Inputs& in) { return g.reshape(in[0], n.name, with_samples(g, in[0], counts_of(n, "shape"))); }},
       {"transpose", kOne, {count_key("order", 1, 3, std::nullopt, {1, 2, 3})}, append_transpose},
-      {"slice",
-       kOne,
-       {axis, count_key("first", 0, kMostCount), count},
-       [](G& g, const N& n, const Inputs& in) {
-         return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count"));
-       }},
+      {"slice", kOne, {axis, count_key("first", 0, kMostCount), count},
+       [](G& g, const N& n, const Inputs& in) { return g.slice(in[0], n.name, count_of(n, "axis"), count_of(n, "first"), count_of(n, "count")); }},
       {"concat", {2, 1000}, {axis}, [](G& g, const N& n, const Inputs& in) { return g.concat(in, n.name, count_of(n, "axis")); }},
-      {"attention",
-       {1, 3},
-       {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true),
-        flag_key("masked", false), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
+      {"attention", {1, 3}, {count_key("heads", 1, kMostCount), count_key("kv_heads", 0, kMostCount, 0), flag_key("causal", true), flag_key("masked", false), number_key("scale", 0, 1e6, 0), number_key("dropout", 0, 0.999, 0)},
        append_attention},
-      {"linear",
-       kOne,
-       {count_key("features", 1, kMostCount), flag_key("bias", true), flag_key("input_major", false)},
-       append_linear},
+      {"linear", kOne, {count_key("features", 1, kMostCount), flag_key("bias", true), flag_key("input_major", false)}, append_linear},
       {kHead, kOne, {count_key("classes", 2, kMostCount), flag_key("bias", true)}, append_loss_head},
-      {"class_loss",
-       kOne,
-       {number_key("label_smoothing", 0, 0.999, 0), number_key("dice", 0, 1, 0),
-        list_key("weights", kEpsilon.low, sense::kMostFactor)},
-       append_class_loss},
+      {"class_loss", kOne, {number_key("label_smoothing", 0, 0.999, 0), number_key("dice", 0, 1, 0), list_key("weights", kEpsilon.low, sense::kMostFactor)}, append_class_loss},
       {"mse_loss", kOne, {}, append_target_loss<TargetLossKind::kMse>},
       {"l1_loss", kOne, {}, append_target_loss<TargetLossKind::kL1>},
-      {"huber_loss",
-       kOne,
-       {number_key("delta", kEpsilon.low, sense::kMostFactor, 1)},
-       append_target_loss<TargetLossKind::kHuber>},
-      {"binary_loss",
-       kOne,
-       {list_key("positive_weights", kEpsilon.low, sense::kMostFactor)},
-       append_target_loss<TargetLossKind::kBinary>},
-      {"infonce_loss",
-       kOne,
-       {number_key("temperature", 1e-3, 1e3, 0.07), flag_key("symmetric", true)},
+      {"huber_loss", kOne, {number_key("delta", kEpsilon.low, sense::kMostFactor, 1)}, append_target_loss<TargetLossKind::kHuber>},
+      {"binary_loss", kOne, {list_key("positive_weights", kEpsilon.low, sense::kMostFactor)}, append_target_loss<TargetLossKind::kBinary>},
+      {"infonce_loss", kOne, {number_key("temperature", 1e-3, 1e3, 0.07), flag_key("symmetric", true)},
        [](G& g, const N& n, const Inputs& in) {
          return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kContrast), number_of(n, "temperature"), flag_of(n, "symmetric") ? 1u : 0u});
        }},
-      {"cosine_loss",
-       kOne,
-       {number_key("margin", -1, 0.999, 0)},
-       [](G& g, const N& n, const Inputs& in) {
-         return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kCosine), 0, 0, number_of(n, "margin")});
-       }},
-      {"similarity_loss",
-       kOne,
-       {},
-       [](G& g, const N& n, const Inputs& in) {
-         return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kSimilarity)});
-       }},
+      {"cosine_loss", kOne, {number_key("margin", -1, 0.999, 0)},
+       [](G& g, const N& n, const Inputs& in) { return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kCosine), 0, 0, number_of(n, "margin")}); }},
+      {"similarity_loss", kOne, {},
+       [](G& g, const N& n, const Inputs& in) { return append_pair_loss(g, n, in, {static_cast<uint32_t>(PairLossKind::kSimilarity)}); }},
   };
   for (const UnaryFunctionInfo& function : kUnaryFunctions) {
     std::vector<NumberKey> keys;

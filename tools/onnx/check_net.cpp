@@ -1,10 +1,11 @@
-// See check_net.h. The net runs in evaluation, a sample at a time, in the plan that stores all.
+// See check_net.h. The net runs in evaluation, a few samples at a time, in the plan that stores all.
 #include "tools/onnx/check_net.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -165,6 +166,9 @@ Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescri
           numbers.refuse("must be of types that are 0 and positions that count from 0");
       }
     } else {
+      const auto is_token = [&net](double token) { return token >= 0 && token < net.vocabulary; };
+      if (!std::all_of(numbers.values.begin(), numbers.values.end(), is_token))
+        numbers.refuse("must be of tokens from 0 to " + std::to_string(net.vocabulary - 1));
       samples.tokens.assign(numbers.values.begin(), numbers.values.end());
     }
   }
@@ -190,19 +194,30 @@ void require(const std::string& who, const Status& status) {
   if (!status.ok()) fail(who, status);
 }
 
+// Of a micro-batch: its inputs one after the other, where the last one stands again behind itself, and labels of zeros.
 struct Reading {
   const Samples& samples;
-  std::vector<unsigned char> labels;  // zeros
+  uint64_t rows;  // inputs of a micro-batch
+  std::vector<unsigned char> inputs, labels;
+  std::vector<int32_t> starts;
 };
-Status fill_sample(void* self, uint64_t sample, uint32_t, BatchSink& sink) {
+Status fill_batch(void* self, uint64_t batch, uint32_t, BatchSink& sink) {
   Reading& reading = *static_cast<Reading*>(self);
   const Samples& all = reading.samples;
-  const uint64_t bytes = sink.input_bytes(), labels = sink.label_count();
+  const uint64_t bytes = sink.input_bytes() / reading.rows, starts = sink.start_count() / reading.rows,
+                 labels = sink.label_count();
+  const auto* inputs = all.images.empty() ? reinterpret_cast<const unsigned char*>(all.tokens.data())
+                                          : reinterpret_cast<const unsigned char*>(all.images.data());
+  reading.inputs.clear(), reading.starts.clear();
+  for (uint64_t row = 0; row < reading.rows; ++row) {
+    const uint64_t sample = std::min(batch * reading.rows + row, all.count - 1);
+    reading.inputs.insert(reading.inputs.end(), inputs + sample * bytes, inputs + (sample + 1) * bytes);
+    const auto first = all.starts.begin() + static_cast<long>(sample * starts);
+    reading.starts.insert(reading.starts.end(), first, first + static_cast<long>(starts));
+  }
   reading.labels.assign(labels * sizeof(float), 0);
-  const unsigned char* inputs = all.images.empty() ? reinterpret_cast<const unsigned char*>(all.tokens.data())
-                                                   : reinterpret_cast<const unsigned char*>(all.images.data());
-  const int32_t* starts = sink.wants_document_start() ? all.starts.data() + sample * sink.start_count() : nullptr;
-  sink.add(inputs + sample * bytes, bytes, reading.labels.data(), labels, starts);
+  sink.add(reading.inputs.data(), reading.inputs.size(), reading.labels.data(), labels,
+           sink.wants_document_start() ? reading.starts.data() : nullptr);
   return ok_status();
 }
 
@@ -213,7 +228,8 @@ struct Outputs {
 };
 
 Outputs outputs_of(const Port& port, Recipe recipe, const std::string& weights, const Samples& samples) {
-  recipe.batch = 1;
+  const int inputs = describe_model(recipe.model).inputs_of_sample();
+  recipe.batch = inputs;  // a loss of pairs may want two of them
   recipe.data.kind = DataSource::Kind::kNone;
   const SolvedModel model = solve_model(recipe);
   ScheduleRequest request;
@@ -232,9 +248,11 @@ Outputs outputs_of(const Port& port, Recipe recipe, const std::string& weights, 
                              [&](uint64_t, int32_t, const std::vector<double>& logits) { take(logits, logits.size()); });
   const OutputReader of_loss(run.trainer(),
                              [&](const NetOutputs& each) { take(each.numbers, each.columns); });  // it calls the other one, too
-  Reading reading{samples, {}};
+  Reading reading{samples, static_cast<uint64_t>(recipe.batch * inputs), {}, {}, {}};
   EvaluationReport report;
-  require(weights, evaluate(run.trainer(), {&reading, fill_sample}, samples.count, report));
+  const uint64_t batches = (samples.count + reading.rows - 1) / reading.rows;
+  require(weights, evaluate(run.trainer(), {&reading, fill_batch}, batches, report));
+  outputs.values.resize(outputs.values.size() / (batches * reading.rows) * samples.count);
   return outputs;
 }
 
@@ -244,6 +262,11 @@ void end_as(const std::string& op, Outputs& outputs) {
     double* row = &outputs.values[first];
     if (op == "Sigmoid") {
       std::transform(row, row + outputs.columns, row, [](double x) { return 1 / (1 + std::exp(-x)); });
+      continue;
+    }
+    if (op == "Div") {
+      const double length = std::sqrt(std::inner_product(row, row + outputs.columns, row, 0.0));
+      std::transform(row, row + outputs.columns, row, [length](double x) { return x / length; });
       continue;
     }
     const double most = *std::max_element(row, row + outputs.columns);

@@ -650,7 +650,10 @@ void Importer::find_output() {
   output_ = net_.output = is_named ? request_.output : names[0];
   const OnnxNode* last = writer_of(output_);
   if (last == nullptr || !last->domain.empty()) return;
-  if (const std::string divided = compares_pairs() ? divided_by_length(*last) : ""; !divided.empty()) output_ = divided;
+  if (const std::string divided = compares_pairs() ? divided_by_length(*last) : ""; !divided.empty()) {
+    net_.ending = last->op;
+    output_ = divided;
+  }
   if (last->inputs.size() != 1) return;
   const bool has_classes = request_.loss.empty() || request_.loss == "class_loss", ends_in_softmax = last->op == "Softmax" || last->op == "LogSoftmax";
   if (has_classes && ends_in_softmax) {

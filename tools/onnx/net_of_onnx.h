@@ -40,7 +40,7 @@ struct ImportedNet {
   std::set<std::string> frozen;  // parameters that were constants of the model, or that it does not have: they are not trained
   std::string head;  // the name of the last layer, whose parameters are HEAD.weight and HEAD.bias; "" where it has none such
   std::string output;  // of the model's: what the net computes
-  // "Softmax", "LogSoftmax" or "Sigmoid" in which the model ends, where the net's loss has it itself; else "".
+  // "Softmax", "LogSoftmax", "Sigmoid", or "Div" by the vector's length, in which the model ends, where the net's loss has it itself; else "".
   std::string ending;
   std::string tied;  // of a language model: the embedding whose table is the head's weight, too; "": the head has its own
   std::map<std::string, size_t> joined;  // what became one node: "gelu", "layer_norm", "attention", ..., and how often
