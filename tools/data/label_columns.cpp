@@ -19,7 +19,7 @@ std::string without_blanks(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
-// Columns of labels: a pair is one, whatever stands behind it, where the loss wants no number of it.
+// How many columns say what is to be learned of a sample: none of a pair whose loss wants no number.
 size_t label_columns(const Recipe& recipe) { return describe_model(recipe.model).target == ModelDescription::Target::kPair ? 0 : label_form(recipe).count(); }
 
 // What a record must have, for messages.

@@ -14,6 +14,7 @@
 #include "tools/planning/planner.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/state_tensors.h"
+#include "tools/tokenizer/tokenizer_file.h"
 
 namespace reprise {
 namespace {
@@ -40,12 +41,8 @@ std::vector<std::string> head_tensors(const ImportedNet& net) {
 
 // The folder of the model's file where it has a tokenizer, as published models do.
 std::string tokenizer_beside(const std::string& file) {
-  const std::filesystem::path folder = std::filesystem::absolute(file).parent_path();
-  std::error_code ignored;
-  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
-    if (std::filesystem::exists(folder / name, ignored)) return folder.string();
-  }
-  return "";
+  const std::string folder = std::filesystem::absolute(file).parent_path().string();
+  return tokenizer_in(folder).empty() ? "" : folder;
 }
 
 json data_of(const ImportOrder& order, const ImportedNet& net) {

@@ -64,14 +64,21 @@ void cut_out(const AddedTokens& tokens, std::string_view text, bool with_control
 
 }  // namespace
 
+std::string tokenizer_in(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
+    const std::string file = (std::filesystem::path(folder) / name).string();
+    if (std::filesystem::exists(file, ignored)) return file;
+  }
+  return "";
+}
+
 std::string tokenizer_path(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(path, ignored)) return path;
-  for (const char* name : {"tokenizer.json", "vocab.txt"}) {
-    const std::string file = (std::filesystem::path(path) / name).string();
-    if (std::filesystem::exists(file, ignored)) return file;
-  }
-  throw UserError(path + ": holds no tokenizer.json and no vocab.txt; name a folder that does, the file itself, or a GGUF file");
+  const std::string file = tokenizer_in(path);
+  if (file.empty()) throw UserError(path + ": holds no tokenizer.json and no vocab.txt; name a folder that does, the file itself, or a GGUF file");
+  return file;
 }
 
 TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens, NewTokens* made) {

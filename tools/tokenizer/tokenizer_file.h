@@ -128,7 +128,9 @@ struct NewTokens {
 // A folder with tokenizer.json or vocab.txt, such a file itself, or a GGUF file; with new tokens, which tokenizer_config.json may name, too. Throws
 // UserError for a tokenizer that is not of this kind, naming what it has.
 TokenizerFile read_tokenizer(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
-// The tokenizer.json or vocab.txt of a folder; a file is itself. Throws UserError where a folder has neither.
+// The tokenizer.json or vocab.txt of a folder; "" where it has neither.
+std::string tokenizer_in(const std::string& folder);
+// The same, where a file is itself. Throws UserError where a folder has neither.
 std::string tokenizer_path(const std::string& path);
 // tokenizer.json, and the tokenizer_config.json beside it, where there is one.
 TokenizerFile read_tokenizer_json(const std::string& path, const std::vector<std::string>& new_tokens = {}, NewTokens* made = nullptr);
