@@ -20,13 +20,13 @@ inline bool is_labelled(DType stored, const void* labels, uint64_t i) {
 class BatchSink {
  public:
   // The slots and their sizes; `document_start` of a plan that has such a slot, `pairs` of one that judges pairs. `stored`: the labels, i32, u8 or
-  // f32. `host` and `context` must outlive the sink.
+  // f32. `token_types` and their bytes of a plan that has such a slot. `host` and `context` must outlive the sink.
   BatchSink(const HostAccess& host, const KernelContext& context, ArenaAddress input, uint64_t input_bytes, ArenaAddress labels,
             uint64_t label_count, ArenaAddress document_start = {}, uint64_t start_count = 0, ArenaAddress pairs = {}, uint64_t pair_count = 0,
-            DType stored = DType::kI32)
+            DType stored = DType::kI32, ArenaAddress token_types = {}, uint64_t type_bytes = 0)
       : host_(host), context_(context), input_(input), labels_(labels), document_start_(document_start), pairs_(pairs), input_bytes_(input_bytes),
         label_count_(label_count), start_count_(start_count), pair_count_(pair_count), wants_document_start_(start_count > 0),
-        wants_pairs_(pair_count > 0), stored_(stored) {}
+        wants_pairs_(pair_count > 0), stored_(stored), token_types_(token_types), type_bytes_(type_bytes), wants_token_types_(type_bytes > 0) {}
 
   // What the micro-batch still wants, the input as the plan's slot has it (Program::input); nothing once a piece has failed.
   uint64_t input_bytes() const { return input_bytes_; }
@@ -36,6 +36,8 @@ class BatchSink {
   // one where every position has a label, a sample's positions where the sample has.
   bool wants_document_start() const { return wants_document_start_; }
   uint64_t start_count() const { return start_count_; }
+  // Whether every token must come with its type. They come with the input, one for each token.
+  bool wants_token_types() const { return wants_token_types_; }
   // Whether answers are judged, and how many entries for pairs are left: every one must be given, a pair or zeros (JudgedPair::wish).
   bool wants_pairs() const { return wants_pairs_; }
   uint64_t pair_count() const { return pair_count_; }
@@ -44,9 +46,11 @@ class BatchSink {
   uint64_t labelled() const { return labelled_; }
   uint64_t tokens() const { return tokens_; }
 
-  void add(const void* input, uint64_t input_bytes, const void* labels, uint64_t label_count, const int32_t* document_start = nullptr) {
+  void add(const void* input, uint64_t input_bytes, const void* labels, uint64_t label_count, const int32_t* document_start = nullptr,
+           const int32_t* token_types = nullptr) {
     if (!status_.ok()) return;
     status_ = copy(input, input_bytes, labels, label_count, document_start);
+    if (status_.ok()) status_ = copy_types(input_bytes, token_types);
     if (!status_.ok()) input_bytes_ = label_count_ = 0;
   }
 
@@ -87,6 +91,18 @@ class BatchSink {
     return ok_status();
   }
 
+  Status copy_types(uint64_t input_bytes, const int32_t* token_types) {
+    if (input_bytes > 0 && (token_types != nullptr) != wants_token_types_) {
+      return {Code::kUnsupported, "the source must give the tokens' types where the plan has a slot for them, and nowhere else", 0};
+    }
+    if (input_bytes == 0 || !wants_token_types_) return ok_status();
+    if (input_bytes > type_bytes_) return {Code::kUnsupported, "the source gives more types than the plan's micro-batch holds", 0};
+    REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, token_types_, token_types, input_bytes));
+    token_types_ = token_types_ + input_bytes;
+    type_bytes_ -= input_bytes;
+    return ok_status();
+  }
+
   Status copy_pairs(const JudgedPair* pairs, uint64_t count) {
     if (count > pair_count_) return {Code::kUnsupported, "the source gives more pairs than the plan's micro-batch holds", 0};
     REPRISE_RETURN_IF_ERROR(host_.copy_in(context_, pairs_, pairs, count * sizeof(JudgedPair)));
@@ -106,6 +122,9 @@ class BatchSink {
   uint64_t input_bytes_, label_count_, start_count_, pair_count_;  // left
   bool wants_document_start_, wants_pairs_;
   DType stored_;
+  ArenaAddress token_types_;  // where the next piece of them goes
+  uint64_t type_bytes_;       // left
+  bool wants_token_types_;
   uint64_t labelled_ = 0, tokens_ = 0;
   Status status_;
 };

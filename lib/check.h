@@ -108,6 +108,7 @@ class Checker : public RowProof {
     const bool has_activations = here_->input < slot_count_ && may_store(Storage::kActivation, slots_[here_->input].tensor.dtype);
     if (!check_host_slot(here_->input, has_activations ? Storage::kActivation : Storage::kI32) || !check_labels()) return false;
     if (!check_host_slot(here_->document_start, Storage::kI32) || !check_host_slot(here_->pairs, Storage::kF64)) return false;
+    if (!check_host_slot(here_->token_types, Storage::kI32)) return false;
     if (!check_held_slots()) return false;
     const Span<Row> rows = here_->rows;
     for (row_ = 0; row_ < rows.count; ++row_) {

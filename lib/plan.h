@@ -75,6 +75,7 @@ struct Program {
   uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates; log-probabilities
                               // [P,2] f64 of one that evaluates pairs
   uint32_t pairs = kNoSlot;   // slot the host fills: [P,8] f64, JudgedPairs; absent where labels alone are learned
+  uint32_t token_types = kNoSlot;  // slot the host fills: [B,T] i32, to which of a row's texts each token belongs; absent where nothing reads it
   Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
 };
 

@@ -26,8 +26,11 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
   const uint64_t start_count = has_documents ? program.slots[program.document_start].tensor.elements() : 0;
   const bool has_pairs = program.pairs != kNoSlot;
   const ArenaAddress pairs = has_pairs ? base + program.slots[program.pairs].tensor.offset : ArenaAddress{};
+  const bool has_types = program.token_types != kNoSlot;
+  const Tensor types = has_types ? program.slots[program.token_types].tensor : Tensor{};
   BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
-                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype);
+                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype,
+                 base + types.offset, has_types ? types.used_bytes() : 0);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
   counts.labelled += sink.labelled();
   counts.weight += static_cast<double>(sink.tokens());

@@ -191,6 +191,12 @@ class DirectedMutantMaker {
         add("labels and pairs exchanged", Fault::kDType, [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].pairs); });
         add("nobody fills the pairs", Fault::kReadBeforeWrite, [p](OwnedPlan& plan) { plan.programs[p].pairs = kNoSlot; });
       }
+      if (program.token_types != kNoSlot) {
+        add("nobody fills the tokens' types", Fault::kReadBeforeWrite, [p](OwnedPlan& plan) { plan.programs[p].token_types = kNoSlot; });
+        add("the tokens' types fill the tokens", Fault::kAliasing, [p](OwnedPlan& plan) { plan.programs[p].token_types = plan.programs[p].input; });
+        add("labels and the tokens' types exchanged", Fault::kHostSlot,
+            [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].token_types); });
+      }
       if (program.document_start == kNoSlot) continue;
       add("labels and starts of documents exchanged", Fault::kHostSlot,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].document_start); });

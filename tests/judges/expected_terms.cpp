@@ -23,6 +23,9 @@ Term document_start_leaf(TermTable& terms, const std::string& batch, const Form&
   return terms.leaf("starts of documents of " + batch, form);
 }
 Term pairs_leaf(TermTable& terms, const std::string& batch, const Form& form) { return terms.leaf("pairs of " + batch, form); }
+Term token_types_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("types of tokens of " + batch, form);
+}
 std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::to_string(micro_batch); }
 
 namespace {
@@ -101,6 +104,7 @@ class Derivation {
     value_[graph_.labels] = labels_leaf(terms_, batch, form(graph_.labels));
     if (graph_.document_start != kNoValue) value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
     if (graph_.pairs != kNoValue) value_[graph_.pairs] = pairs_leaf(terms_, batch, form(graph_.pairs));
+    if (graph_.token_types != kNoValue) value_[graph_.token_types] = token_types_leaf(terms_, batch, form(graph_.token_types));
   }
 
   Application application(const Node& n, Pass pass, std::vector<Term> inputs) const {

@@ -35,6 +35,7 @@ Term state_leaf(TermTable& terms, const std::string& name, const Form& form);
 Term input_leaf(TermTable& terms, const std::string& batch, const Form& form);
 Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form);
 Term pairs_leaf(TermTable& terms, const std::string& batch, const Form& form);
+Term token_types_leaf(TermTable& terms, const std::string& batch, const Form& form);
 Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form);
 std::string training_batch(uint32_t micro_batch);
 constexpr const char* kEvaluationBatch = "evaluation";

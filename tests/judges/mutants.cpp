@@ -308,7 +308,7 @@ class MutantMaker {
       const Ref ref = ref_at(p, s, s.argument);
       if (!output(p, s) || !info_at(p, s).may_accumulate || adds(p.rows[s.row], s.argument)) return false;
       if (is_carried(ref)) return s.program == static_cast<uint32_t>(ProgramId::kMicroFirst);
-      return is_slot(ref) && p.slots[ref].first_row == s.row && ref != p.input && ref != p.labels && ref != p.document_start && ref != p.pairs;
+      return is_slot(ref) && p.slots[ref].first_row == s.row && ref != p.input && ref != p.labels && ref != p.document_start && ref != p.pairs && ref != p.token_types;
     };
     add_at("adds to what nothing has written", {Fault::kReadBeforeWrite}, false, arguments(first_write),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {

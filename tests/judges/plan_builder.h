@@ -114,7 +114,7 @@ class PlanBuilder {
         slot.end_row = r + 1;
       }
     }
-    for (const uint32_t host : {here_->input, here_->labels, here_->document_start, here_->pairs}) {
+    for (const uint32_t host : {here_->input, here_->labels, here_->document_start, here_->pairs, here_->token_types}) {
       if (host != kNoSlot) here_->slots[host].first_row = 0;
     }
     for (Slot& slot : here_->slots) {
@@ -136,7 +136,7 @@ class PlanBuilder {
     for (Ref& ref : here_->arguments) {
       if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
     }
-    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->pairs, &here_->output}) {
+    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->pairs, &here_->token_types, &here_->output}) {
       if (*host != kNoSlot) *host = renamed[*host];
     }
   }

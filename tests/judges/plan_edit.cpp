@@ -41,7 +41,7 @@ void renew_lifetimes(OwnedProgram& p) {
       slot.end_row = r + 1;
     }
   }
-  for (const uint32_t host : {p.input, p.labels, p.document_start, p.pairs}) {
+  for (const uint32_t host : {p.input, p.labels, p.document_start, p.pairs, p.token_types}) {
     if (host != kNoSlot) p.slots[host].first_row = 0;
   }
 }
@@ -70,7 +70,7 @@ void make_room(OwnedProgram& p, uint32_t first) {
   for (Ref& ref : p.arguments) {
     if (is_slot(ref) && ref >= first) ++ref;
   }
-  for (uint32_t* host : {&p.input, &p.labels, &p.document_start, &p.pairs, &p.output}) {
+  for (uint32_t* host : {&p.input, &p.labels, &p.document_start, &p.pairs, &p.token_types, &p.output}) {
     if (*host != kNoSlot && *host >= first) ++*host;
   }
 }
@@ -206,7 +206,7 @@ void ProgramEditor::drop_unused_slots() {
   for (Ref& ref : p_.arguments) {
     if (is_slot(ref) && ref < renamed.size() && renamed[ref] != kNoSlot) ref = renamed[ref];
   }
-  for (uint32_t* host : {&p_.input, &p_.labels, &p_.document_start, &p_.pairs, &p_.output}) {
+  for (uint32_t* host : {&p_.input, &p_.labels, &p_.document_start, &p_.pairs, &p_.token_types, &p_.output}) {
     if (*host != kNoSlot) *host = renamed[*host];
   }
   for (uint32_t i = 0; i < p_.slots.size(); ++i) p_.slots[i].below = below(i);

@@ -100,6 +100,24 @@ NetworkCase encoder_case() {
   for (AttentionAttribute& attention : network.attributes.of<AttentionAttribute>()) attention.causal = 0;
   return {"llama with attention that is not causal", llama_recipe("llama-encoder"), network};
 }
+// Two texts in one row, whose tokens' types have a table of their own.
+NetworkCase typed_case() {
+  constexpr uint32_t kN = 2, kT = 5, kC = 4, kWords = 7, kTypes = 2, kClasses = 3;
+  Graph g;
+  g.input = g.add_value("tokens", ValueKind::kInput, {kN, kT}, DType::kI32);
+  g.token_types = g.add_value("types", ValueKind::kInput, {kN, kT}, DType::kI32);
+  g.document_start = g.add_value("document_start", ValueKind::kInput, {kN, kT}, DType::kI32);
+  g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
+  const auto table = [&g](const char* name, uint32_t rows) { return g.parameter(std::string(name) + ".weight", {rows, kC}, InitKind::kNormal, 0.5f); };
+  const ValueId words = g.embedding(g.input, "words", table("words", kWords), table("positions", kT));
+  const ValueId x = g.layer_norm(g.add(words, g.embedding(g.token_types, "kinds", table("kinds", kTypes), kNoValue), "sum"), "norm", 1e-5f);
+  g.cut(x);
+  const ValueId mixed = g.attention(g.linear(x, "qkv", 3 * kC, false, true, 0.3f), "core", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = 0}, g.document_start);
+  const ValueId y = g.add(x, mixed, "half");
+  g.cut(y);
+  g.loss_head(g.global_pool(y, "pool", g.document_start), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.2f), kNoValue);
+  return {"two texts in a row", llama_recipe("typed"), g};
+}
 // Attention in parts, of places and of channels, with a learned number for each distance.
 NetworkCase parts_case() {
   constexpr uint32_t kN = 3, kT = 6, kC = 4, kClasses = 4;
@@ -204,7 +222,7 @@ std::vector<NetworkCase> cases() {
           frozen_llama_case(),
           adapted_llama_case(),
           few_adapters_case(),
-          rearranged_case(), parts_case(),
+          rearranged_case(), parts_case(), typed_case(),
           pairs_case(),
           adapted_pairs_case(),
           encoder_case(),

@@ -36,6 +36,7 @@ void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTer
   host_writes(program_->labels, batch, labels_leaf);
   host_writes(program_->document_start, batch, document_start_leaf);
   host_writes(program_->pairs, batch, pairs_leaf);
+  host_writes(program_->token_types, batch, token_types_leaf);
   for (row_ = 0; row_ < program_->rows.count; ++row_) run_row(program_->rows[row_]);
   row_ = ~0u;
   if (!under_way_.empty()) throw Wrong{"a transfer is never waited for"};
@@ -81,7 +82,7 @@ void TermMachine::sort_lifetimes() {
   }
   for (uint32_t s = 0; s < program_->slots.count; ++s) {
     const Slot& slot = program_->slots[s];
-    const bool is_host = s == program_->input || s == program_->labels || s == program_->document_start || s == program_->pairs;
+    const bool is_host = s == program_->input || s == program_->labels || s == program_->document_start || s == program_->pairs || s == program_->token_types;
     if (!is_host && slot.first_row <= program_->rows.count) births_[slot.first_row].push_back(s);
     if (slot.end_row <= program_->rows.count) deaths_[slot.end_row].push_back(s);
   }

@@ -273,6 +273,25 @@ TEST(BatchSink, TakesTheStartsOfASampleWithItsLabel) {
   EXPECT_EQ(labels, (std::vector<int32_t>{0, 1, 2}));
 }
 
+// They come with the tokens, in pieces as the source likes, and must come where the plan has a slot for them, and nowhere else.
+TEST(BatchSink, TakesTheTypesOfTokensWithThem) {
+  const std::vector<int32_t> given = {0, 1, 2, 3, 4, 5};
+  std::vector<int32_t> tokens(6), types(6, -1), labels(2);
+  BatchSink sink = host_sink(tokens.data(), 24, labels.data(), 2, nullptr, nullptr, 0, 1, DType::kI32, types.data());
+  EXPECT_TRUE(sink.wants_token_types());
+  sink.add(given.data(), 8, nullptr, 0, nullptr, given.data());
+  sink.add(given.data() + 2, 16, labels.data(), 2, nullptr, given.data() + 2);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
+  EXPECT_EQ(types, given);
+  EXPECT_EQ(tokens, given);
+  BatchSink without = host_sink(tokens.data(), 24, labels.data(), 2, nullptr, nullptr, 0, 1, DType::kI32, types.data());
+  without.add(given.data(), 24, labels.data(), 2);
+  EXPECT_EQ(without.status().code, Code::kUnsupported);
+  BatchSink unasked = host_sink(tokens.data(), 24, labels.data(), 2);
+  unasked.add(given.data(), 24, labels.data(), 2, nullptr, given.data());
+  EXPECT_EQ(unasked.status().code, Code::kUnsupported);
+}
+
 TEST(Bind, WantsAWorkspaceForItsMarks) {
   const Recipe recipe = recipe_from(gpt_recipe());
   const PlannedRun run = plan_run(recipe, "none");

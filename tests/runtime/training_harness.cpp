@@ -77,7 +77,7 @@ struct Poison {
   void before(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
     for (uint32_t s = 0; s < program.slots.count; ++s) {
-      const bool is_host = s == program.input || s == program.labels || s == program.document_start || s == program.pairs;
+      const bool is_host = s == program.input || s == program.labels || s == program.document_start || s == program.pairs || s == program.token_types;
       if (program.slots[s].first_row == row && !is_host && !is_move(program, row)) fill(program.slots[s]);
     }
   }

@@ -159,6 +159,7 @@ class Graph {
   AdapterChoice adapters;  // of the linear layers and convolutions that are made from now on; none: they get none
   ValueId document_start = kNoValue;  // where sequences hold several documents: a value of kind kInput, [B,T] i32, that the host fills
 
+  ValueId token_types = kNoValue;  // where an embedding reads to which text of its row a token belongs: [B,T] i32, that the host fills
   ValueId pairs = kNoValue;    // where pairs of answers are judged and not each label: [P,8] f64, that the host fills
   uint32_t preference = 0;     // how: into the pool of PreferenceAttribute
 

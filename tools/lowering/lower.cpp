@@ -15,6 +15,8 @@ RegionHeader region_header(const Graph& graph, const HeldBlock& held, const Weig
   if (graph.document_start != kNoValue) header.bytes += graph.tensor(graph.document_start).bytes;
   header.pairs_offset = header.bytes;
   if (graph.pairs != kNoValue) header.bytes += graph.tensor(graph.pairs).bytes;
+  header.types_offset = header.bytes;
+  if (graph.token_types != kNoValue) header.bytes += graph.tensor(graph.token_types).bytes;
   for (ValueId v = 0; v < graph.values.size(); ++v) {
     if (graph.values[v].kind != ValueKind::kSmall) continue;
     header.offsets[v] = header.bytes;

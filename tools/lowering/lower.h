@@ -24,7 +24,7 @@ struct LoweringInput {
 // Where things outside the chain's own area lie in a program's region:
 // [ labels | starts of documents, if any | small values | held values | window of streamed weights, if any | chain or scratch ].
 struct RegionHeader {
-  uint64_t labels_bytes = 0, pairs_offset = 0;
+  uint64_t labels_bytes = 0, pairs_offset = 0, types_offset = 0;
   std::map<ValueId, uint64_t> offsets;  // of small and held values
   uint64_t window_offset = 0;
   uint64_t bytes = 0;

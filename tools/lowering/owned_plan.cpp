@@ -15,6 +15,7 @@ Program OwnedProgram::view() const {
   program.document_start = document_start;
   program.output = output;
   program.pairs = pairs;
+  program.token_types = token_types;
   program.disk = span_of(disk);
   return program;
 }

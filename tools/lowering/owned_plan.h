@@ -27,7 +27,7 @@ struct OwnedProgram {
   std::vector<Slot> slots;
   std::vector<std::string> slot_names;   // parallel to slots
   uint64_t bytes = 0;
-  uint32_t input = kNoSlot, labels = kNoSlot, document_start = kNoSlot, output = kNoSlot, pairs = kNoSlot;
+  uint32_t input = kNoSlot, labels = kNoSlot, document_start = kNoSlot, output = kNoSlot, pairs = kNoSlot, token_types = kNoSlot;
   std::vector<Slot> disk;
   std::vector<std::string> disk_names;   // parallel to disk
 

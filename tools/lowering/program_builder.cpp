@@ -20,6 +20,8 @@ void ProgramBuilder::stage_inputs(uint64_t input_offset) {
   program_.labels = stage(in_.graph.labels, 0, SlotUse::kLabel);
   if (in_.graph.document_start != kNoValue) program_.document_start = stage(in_.graph.document_start, header_.labels_bytes, SlotUse::kInput);
   if (in_.graph.pairs != kNoValue) program_.pairs = stage(in_.graph.pairs, header_.pairs_offset, SlotUse::kInput);
+  if (in_.graph.token_types != kNoValue)
+    program_.token_types = stage(in_.graph.token_types, header_.types_offset, SlotUse::kInput);
 }
 
 void ProgramBuilder::stage_cache(ValueId v, uint64_t offset) {
@@ -359,7 +361,8 @@ void ProgramBuilder::find_lifetimes() {
     for (auto ref = arguments.end() - arity; ref != arguments.end(); ++ref) {
       Slot* slot = slot_of(*ref);
       if (slot == nullptr) continue;
-      const bool staged = *ref == program_.input || *ref == program_.labels || *ref == program_.document_start || *ref == program_.pairs;
+      const auto hosts = {program_.input, program_.labels, program_.document_start, program_.pairs, program_.token_types};
+      const bool staged = std::find(hosts.begin(), hosts.end(), *ref) != hosts.end();
       if (slot->end_row == 0) slot->first_row = staged ? 0 : r;
       slot->end_row = r + 1;
     }
@@ -394,7 +397,8 @@ void ProgramBuilder::sort_slots(Region region, std::vector<Slot>& slots, std::ve
     if (ref != kNoRef && ref_region(ref) == region) ref = make_ref(region, new_id[ref_index(ref)]);
   }
   if (region != Region::kProgram) return;
-  for (uint32_t* host : {&program_.input, &program_.labels, &program_.document_start, &program_.pairs, &program_.output}) {
+  for (uint32_t* host :
+       {&program_.input, &program_.labels, &program_.document_start, &program_.pairs, &program_.token_types, &program_.output}) {
     if (*host != kNoSlot) *host = new_id[*host];
   }
 }

@@ -308,12 +308,14 @@ namespace {
 Status fill_with_zeros(void*, uint64_t, uint32_t, BatchSink& sink) {
   constexpr int32_t kZeros[1024] = {};
   const int32_t* starts = sink.wants_document_start() ? kZeros : nullptr;
+  const int32_t* types = sink.wants_token_types() ? kZeros : nullptr;
   const double rows = sink.wants_pairs() ? static_cast<double>(sink.label_count() / sink.pair_count() / 2) : 0;
   for (double first = 0; sink.pair_count() > 0; first += 2 * rows) {
     const JudgedPair pair = {.wish = 1, .whole = first, .first = {first, first + rows}, .end = {first + rows, first + 2 * rows}, .reference = {}};
     sink.add_pairs(&pair, 1);
   }
-  while (sink.input_bytes() > 0) sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0);
+  while (sink.input_bytes() > 0)
+    sink.add(kZeros, std::min<uint64_t>(sizeof kZeros, sink.input_bytes()), nullptr, 0, nullptr, types);
   while (sink.label_count() > 0) sink.add(nullptr, 0, kZeros, std::min<uint64_t>(std::size(kZeros), sink.label_count()), starts);
   return ok_status();
 }

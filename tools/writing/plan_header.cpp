@@ -68,7 +68,8 @@ class HeaderWriter {
               ", .slots = " + span("kSlots" + n, program.slots.size()) +
               format(", .bytes = %" PRIu64 ", .input = %uu, .labels = %uu, .document_start = %uu, .output = %uu", program.bytes, program.input, program.labels,
                      program.document_start, program.output) +
-              (program.pairs == kNoSlot ? "" : format(", .pairs = %uu", program.pairs)) + ", .disk = " +
+              (program.pairs == kNoSlot ? "" : format(", .pairs = %uu", program.pairs)) +
+              (program.token_types == kNoSlot ? "" : format(", .token_types = %uu", program.token_types)) + ", .disk = " +
               span("kDisk" + n, program.disk.size()) + "},\n";
     }
     text += "    },\n    .attributes = {";
