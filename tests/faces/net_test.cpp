@@ -255,6 +255,26 @@ const json kLanguageModel = json::parse(R"({"family": "net", "tokens": {"length"
       {"op": "loss_head", "name": "lm_head", "classes": 31, "bias": false}], "tied": {"lm_head.weight": "wte.weight"}})");
 
 // A table for two: no more parameters than it has names, and as many labels as tokens.
+TEST(Net, OfTextsReadsTheTypesOfTokens) {
+  const json right = json::parse(R"({"family": "net", "text": {"length": 6, "pad": 0}, "nodes": [
+      {"op": "embedding", "name": "words", "rows": 9, "features": 4}, {"op": "embedding", "name": "kinds", "rows": 2, "features": 4, "inputs": ["types"]},
+      {"op": "add", "name": "sum", "inputs": ["words", "kinds"]}, {"op": "global_pool", "name": "mean", "masked": true},
+      {"op": "loss_head", "name": "fc", "classes": 3}]})");
+  const Recipe recipe = recipe_of(right);
+  EXPECT_EQ(describe_model(recipe.model).token_types, 2);
+  EXPECT_EQ(describe_model(recipe.model).vocabulary, 9);
+  EXPECT_EQ(recipe_of(model_json(recipe.model)), recipe);
+  const Graph graph = build_model(recipe);
+  EXPECT_EQ(shape_of(graph.tensor(graph.token_types)), shape_of(graph.tensor(graph.input)));
+  EXPECT_GT(plan_of(recipe).arena_bytes, 0u);
+  const auto refused = [&](const char* patch, std::initializer_list<std::string> fragments) {
+    expect_user_error([&] { recipe_of(right.patch(json::parse(patch))); }, fragments);
+  };
+  refused(R"([{"op": "replace", "path": "/nodes/1/op", "value": "linear"}, {"op": "remove", "path": "/nodes/1/rows"}])", {"model.nodes", "kinds", "types"});
+  refused(R"([{"op": "add", "path": "/nodes/0/name", "value": "types"}])", {"model.nodes[0].name", "\"types\""});
+  refused(R"([{"op": "remove", "path": "/text"}, {"op": "add", "path": "/image", "value": [4, 4, 1]}])", {"model.nodes[1].inputs", "\"types\" is neither"});
+}
+
 TEST(Net, OfALanguageModelReadsTokens) {
   const Recipe recipe = recipe_of(kLanguageModel);
   EXPECT_EQ(recipe.sequence, 8);

@@ -22,9 +22,10 @@ namespace reprise {
 // Blocks of a net, or of one of its stages: the plan of more would take gigabytes to prove and many minutes.
 constexpr int kMostBlocks = 10000;
 
-// What a node of a net that reads the pictures, or the tokens of the texts, names (net.h).
+// What a node of a net that reads the pictures, or the tokens of the texts or their types, names (net.h).
 constexpr const char* kNetImages = "images";
 constexpr const char* kNetTokens = "tokens";
+constexpr const char* kNetTypes = "types";  // to which text of its row each token belongs
 
 class Graph;
 class JsonFields;
@@ -47,6 +48,7 @@ struct ModelDescription {
   bool one_length = false;                                    // of tokens: no sample is shorter
   int text_length = 0;                                        // of texts: tokens of each, which is cut or padded to them
   int pad = 0;                                                // of texts: the token behind their end
+  int token_types = 0;                                        // of texts: the types of tokens that it tells apart; 0: it reads none
   bool input_major = false;                                   // linear layers' weights are [in, out] (Hugging Face's Conv1D)
   bool packs = false;                                         // of tokens: positions can start anew within a sample
 

@@ -337,7 +337,9 @@ std::vector<double> read_numbers(const JsonFields& fields, const NumberKey& key)
 
 // What stands before a node, by name.
 struct Before {
-  explicit Before(const std::string& input) : input(input), names({input}), last(input) {}
+  explicit Before(const NetModel& model) : input(model.input()), names({input}), last(input) {
+    if (model.reads_texts()) names.insert(kNetTypes);
+  }
   const std::string input;
   std::set<std::string> names;
   std::string last;
@@ -485,7 +487,7 @@ NetModel NetModel::read(const JsonFields& fields) {
               {"The nodes in the order of the forward, the loss last: {\"op\", \"name\", \"inputs\", and the op's own keys}; FORMATS 10.1 has the ops"});
   const json& nodes = fields.list_at("nodes");
   if (nodes.size() > kMostNodes) fields.refuse("nodes", "must be at most " + std::to_string(kMostNodes) + ", not " + std::to_string(nodes.size()));
-  Before before(model.input());
+  Before before(model);
   for (size_t n = 0; n < nodes.size(); ++n) {
     model.nodes.push_back(read_node(fields.element("nodes", n), before));
     before.last = model.nodes.back().name;
@@ -545,15 +547,20 @@ json NetModel::write() const {
 }
 
 namespace {
-// Tokens that every table has which reads them; of a language model those that its head tells apart, too.
-int vocabulary_of(const NetModel& model) {
-  int least = model.is_of_language() && model.nodes.back().op == kHead ? static_cast<int>(count_of(model.nodes.back(), "classes")) : 0;
+// Of the tables that read this input, and of `least` where it is not 0, the rows of the smallest; 0 for none.
+int rows_of(const NetModel& model, const char* input, int least = 0) {
   for (const NetNode& node : model.nodes) {
-    if (node.op != "embedding" || node.inputs[0] != kNetTokens) continue;
+    if (node.op != "embedding" || node.inputs[0] != input) continue;
     const int rows = static_cast<int>(count_of(node, "rows"));
     least = least == 0 ? rows : std::min(least, rows);
   }
   return least;
+}
+
+// Tokens that every table has which reads them; of a language model those that its head tells apart, too.
+int vocabulary_of(const NetModel& model) {
+  const bool has_head = model.is_of_language() && model.nodes.back().op == kHead;
+  return rows_of(model, kNetTokens, has_head ? static_cast<int>(count_of(model.nodes.back(), "classes")) : 0);
 }
 }  // namespace
 
@@ -576,8 +583,15 @@ ModelDescription NetModel::describe() const {
   if (is_of_language())
     return {.input = ModelDescription::Input::kTokens, .vocabulary = vocabulary_of(*this), .longest_sequence = sequence, .one_length = true, .input_major = input_major};
   ModelDescription description = {.input = reads_texts() ? ModelDescription::Input::kTexts : ModelDescription::Input::kImages,
-                                  .image_height = image_height, .image_width = image_width, .image_channels = image_channels, .output = output,
-                                  .vocabulary = vocabulary_of(*this), .text_length = text_length, .pad = pad, .input_major = input_major};
+                                  .image_height = image_height,
+                                  .image_width = image_width,
+                                  .image_channels = image_channels,
+                                  .output = output,
+                                  .vocabulary = vocabulary_of(*this),
+                                  .text_length = text_length,
+                                  .pad = pad,
+                                  .token_types = rows_of(*this, kNetTypes),
+                                  .input_major = input_major};
   const NetNode& loss = nodes.back();
   if (loss.op == kHead) {
     description.classes = static_cast<int>(count_of(loss, "classes"));
@@ -638,6 +652,10 @@ void NetModel::build(Graph& graph, MicroBatch batch) const {
     add_labels(graph, {size(batch.samples)}, DType::kI32);
   }
   std::map<std::string, ValueId> written = {{input(), graph.input}};
+  const auto reads_types = [](const NetNode& node) { return std::count(node.inputs.begin(), node.inputs.end(), kNetTypes) > 0; };
+  if (reads_texts() && std::any_of(nodes.begin(), nodes.end(), reads_types))
+    written[kNetTypes] = graph.token_types =
+        graph.add_value(kNetTypes, ValueKind::kInput, shape_of(graph.tensor(graph.input)), DType::kI32);
   for (const NetNode& node : nodes) {
     Inputs inputs;
     for (const std::string& input : node.inputs) inputs.push_back(written.at(input));

@@ -14,7 +14,7 @@ namespace reprise {
 
 struct NetNode {
   std::string op, name;             // op: a word of net.cpp's table
-  std::vector<std::string> inputs;  // names of nodes before it, or NetModel::input()
+  std::vector<std::string> inputs;  // names of nodes before it, NetModel::input(), or kNetTypes
   std::map<std::string, std::vector<double>> numbers;  // each key of the op: one number, or as many as the key may have, or none; flags are 0 or 1
   bool operator==(const NetNode&) const = default;
 };
