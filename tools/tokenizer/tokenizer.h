@@ -19,6 +19,12 @@
 
 namespace reprise {
 
+// What a net reads in one row.
+struct TokenRow {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> types;  // of each; {}: all are 0
+};
+
 class Tokenizer {
  public:
   // As read_tokenizer() finds it.
@@ -36,6 +42,10 @@ class Tokenizer {
   // The ids of a text as a model reads it that stands for itself: with what the file puts before and behind, its own cut at its end where
   // all would be more than `most`, which `is_cut` says. Throws UserError as encode() does, and where there is no room for what stands around it.
   std::vector<int32_t> encode_whole(std::string_view text, size_t most, bool* is_cut = nullptr) const;
+
+  // The ids of two texts that stand in one row, as the file joins them, and the type of each token. Where all would be more than `most`, the
+  // longer text is cut at its end until both are as long, then both in turn, as transformers' `longest_first` does. Throws as encode_whole() does.
+  TokenRow encode_pair(std::string_view first, std::string_view second, size_t most, bool* is_cut = nullptr) const;
 
   // The added tokens that encode() with parse_special reads out of the text, each with the white space that it takes; ascending.
   // Those that are looked for in the normalised text only are found where the text is normal as it is.
@@ -80,6 +90,7 @@ class Tokenizer {
   bool adds_bos_;
   std::optional<int32_t> bos_, eos_, pad_;
   std::vector<int32_t> behind_;
+  std::vector<PairPiece> pair_;
   Cutter cutter_;
   WordModel model_;
   mutable std::mutex cache_in_use_;

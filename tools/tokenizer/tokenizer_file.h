@@ -93,6 +93,14 @@ struct WordPieceRules {
       true;  // from tokens to text, no space stands before a mark that ends a sentence, and contractions are joined
 };
 
+// Of a row that two texts make together, in turn: a token, or one of the texts whole; with the type that its tokens have.
+struct PairPiece {
+  enum class What : uint8_t { kToken, kFirst, kSecond };
+  What what = What::kToken;
+  uint8_t type = 0;
+  int32_t token = 0;
+};
+
 struct TokenizerFile {
   std::string path;
   std::vector<FileToken> tokens;  // by id
@@ -115,7 +123,14 @@ struct TokenizerFile {
   std::optional<int32_t> bos = {}, eos = {}, pad = {};
   bool adds_bos = false;
   std::vector<int32_t> behind = {};  // what stands behind a whole text
+  std::vector<PairPiece> pair = {{PairPiece::What::kFirst, 0}, {PairPiece::What::kSecond, 1}};
 };
+
+// BERT's pair, [CLS] a [SEP] b [SEP], whose second text and what stands behind it are of the type 1.
+inline std::vector<PairPiece> pair_between(int32_t cls, int32_t sep) {
+  using What = PairPiece::What;
+  return {{What::kToken, 0, cls}, {What::kFirst, 0}, {What::kToken, 0, sep}, {What::kSecond, 1}, {What::kToken, 1, sep}};
+}
 
 constexpr uint64_t kMostTokens = uint64_t{1} << 22;
 

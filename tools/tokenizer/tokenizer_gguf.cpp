@@ -154,6 +154,7 @@ TokenizerFile read_tokenizer_gguf(const std::string& path) {
   }
   to.adds_bos = file.boolean("tokenizer.ggml.add_bos_token").value_or(to.adds_bos);
   if (to.adds_bos && !to.bos) refuse(file, "tokenizer.ggml.bos_token_id", "missing, though texts begin with it");
+  if (to.adds_bos) to.pair.insert(to.pair.begin(), {PairPiece::What::kToken, 0, *to.bos});
   return to;
 }
 

@@ -352,8 +352,14 @@ class Reader {
     } else if (type == "TemplateProcessing") {
       read_template(fields);
     } else if (type == "BertProcessing" || type == "RobertaProcessing") {
-      put_before(fields, "cls", named_token(fields, "cls"));
-      file_.behind = {named_token(fields, "sep")};
+      const int32_t cls = named_token(fields, "cls"), sep = named_token(fields, "sep");
+      put_before(fields, "cls", cls);
+      file_.behind = {sep};
+      file_.pair = pair_between(cls, sep);
+      if (type == "RobertaProcessing") {  // <s> a </s></s> b </s>, all of one type
+        file_.pair.insert(file_.pair.begin() + 2, {PairPiece::What::kToken, 0, sep});
+        for (PairPiece& piece : file_.pair) piece.type = 0;
+      }
     } else if (type != "ByteLevel") {  // that one moves offsets, no ids
       refuse_type(fields, type, {"ByteLevel", "TemplateProcessing", "BertProcessing", "RobertaProcessing", "Sequence"});
     }
@@ -378,8 +384,46 @@ class Reader {
     return id;
   }
 
-  // Pieces of a whole text: tokens, and the text itself.
+  // Pieces of a whole text, or of two in one row: tokens, and the texts themselves.
   void read_template(const JsonFields& fields) {
+    read_single(fields);
+    if (fields.has_value("pair")) read_pair(fields);
+  }
+
+  int32_t token_of(const JsonFields& piece) const {
+    const JsonFields token = piece.object("SpecialToken");
+    std::string name;
+    token.require("id", "give the token's text");
+    token.read("id", name);
+    return id_of(token, "id", name);
+  }
+
+  void read_pair(const JsonFields& fields) {
+    file_.pair.clear();
+    int texts[2] = {};
+    for (size_t n = 0; n < fields.list_at("pair").size(); ++n) {
+      const JsonFields element = fields.element("pair", n);
+      const bool is_token = element.has("SpecialToken");
+      const JsonFields body = element.object(is_token ? "SpecialToken" : "Sequence");
+      PairPiece piece;
+      int type = 0;
+      body.read("type_id", type, 0, UINT8_MAX);
+      piece.type = static_cast<uint8_t>(type);
+      if (is_token) {
+        piece.token = token_of(element);
+      } else {
+        std::string text;
+        body.require_one_of("id", {"A", "B"});
+        body.read("id", text);
+        piece.what = text == "A" ? PairPiece::What::kFirst : PairPiece::What::kSecond;
+        ++texts[text == "B"];
+      }
+      file_.pair.push_back(piece);
+    }
+    if (texts[0] != 1 || texts[1] != 1) fields.refuse("pair", "must have each of the texts A and B once");
+  }
+
+  void read_single(const JsonFields& fields) {
     fields.require("single", "give what stands around a text");
     bool is_behind = false;
     for (size_t n = 0; n < fields.list_at("single").size(); ++n) {
@@ -388,12 +432,8 @@ class Reader {
         is_behind = true;
         continue;
       }
-      const JsonFields token = piece.object("SpecialToken");
-      std::string name;
-      token.require("id", "give the token's text");
-      token.read("id", name);
-      const int32_t id = id_of(token, "id", name);
-      is_behind ? file_.behind.push_back(id) : put_before(token, "id", id);
+      const int32_t id = token_of(piece);
+      is_behind ? file_.behind.push_back(id) : put_before(piece.object("SpecialToken"), "id", id);
     }
   }
 
@@ -446,6 +486,17 @@ class Reader {
     }
     if (fields.has_value("add_bos_token")) fields.read("add_bos_token", file_.adds_bos);
     if (file_.adds_bos && !file_.bos) fields.refuse("add_bos_token", "must be false where bos_token is not given");
+    if (fields.has_value("add_bos_token")) put_bos_before_pair();
+  }
+
+  // tokenizer_config.json may say otherwise of bos than the pair.
+  void put_bos_before_pair() {
+    const auto is_bos = [this](const PairPiece& piece) {
+      return piece.what == PairPiece::What::kToken && file_.bos && piece.token == *file_.bos;
+    };
+    if (!file_.adds_bos) std::erase_if(file_.pair, is_bos);
+    const bool lacks_bos = file_.adds_bos && std::none_of(file_.pair.begin(), file_.pair.end(), is_bos);
+    if (lacks_bos) file_.pair.insert(file_.pair.begin(), {PairPiece::What::kToken, 0, *file_.bos});
   }
 
   const json json_;

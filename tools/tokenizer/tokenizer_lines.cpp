@@ -57,6 +57,7 @@ class LineReader {
     file_.bos = control_token(config, "cls_token", "[CLS]", true);
     file_.behind = {*control_token(config, "sep_token", "[SEP]", true)};
     file_.adds_bos = true;
+    file_.pair = pair_between(*file_.bos, file_.behind[0]);
     file_.pad = control_token(config, "pad_token", "[PAD]", false);
     control_token(config, "mask_token", "[MASK]", false);
   }
