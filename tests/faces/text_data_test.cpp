@@ -14,6 +14,7 @@
 #include "tools/data/dataset.h"
 #include "tools/data/images.h"
 #include "tools/data/unlabelled.h"
+#include "tools/formats/safetensors.h"
 #include "tools/onnx/import_net.h"
 #include "tools/recipes/recipe.h"
 
@@ -193,6 +194,135 @@ TEST(TextData, DamageIsRefusedByItsPlace) {
   without.erase("tokenizer");
   expect_user_error([&] { recipe_of(without); }, {"data.tokenizer", "missing"});
   expect_user_error([&] { recipe_of({{"kind", "synthetic"}, {"columns", {"a"}}}); }, {"data.columns", "\"csv\" or \"texts\""});
+}
+
+// ---- two texts in one row ----
+
+// A net that tells types of tokens apart where `types` is not 0; at most `length` tokens a row, two rows a batch.
+Recipe recipe_of_rows(const json& data, int length, int types,
+                      const json& loss = {{"op", "loss_head"}, {"name", "loss"}, {"classes", 2}}) {
+  json nodes = {{{"op", "embedding"}, {"name", "words"}, {"rows", 8}, {"features", 2}}};
+  if (types > 0) {
+    nodes.push_back({{"op", "embedding"}, {"name", "kinds"}, {"rows", types}, {"features", 2}, {"inputs", {"types"}}});
+    nodes.push_back({{"op", "add"}, {"name", "sum"}, {"inputs", {"words", "kinds"}}});
+  }
+  nodes.push_back({{"op", "global_pool"}, {"name", "pool"}, {"masked", true}});
+  nodes.push_back(loss);
+  const json model = {{"family", "net"}, {"text", {{"length", length}, {"pad", kPad}}}, {"nodes", nodes}};
+  return parse_recipe(json{{"model", model}, {"data", data}, {"batch", 2}, {"seed", 7}}.dump(), "rows.json", "/");
+}
+
+struct RowBatch {
+  std::vector<int32_t> tokens, types, starts, labels;
+};
+RowBatch fill_rows(Dataset& data, const Recipe& recipe) {
+  const auto count = 2 * static_cast<size_t>(describe_model(recipe.model).text_length);
+  RowBatch filled{std::vector<int32_t>(count), std::vector<int32_t>(count, -1), std::vector<int32_t>(count),
+                  std::vector<int32_t>(2)};
+  const bool reads_types = describe_model(recipe.model).token_types > 0;
+  BatchSink sink = host_sink(filled.tokens.data(), count * sizeof(int32_t), filled.labels.data(), 2, filled.starts.data(),
+                             nullptr, 0, count / 2, label_form(recipe).stored, reads_types ? filled.types.data() : nullptr);
+  data.fill(0, 0, sink);
+  EXPECT_TRUE(sink.status().ok()) << sink.status().message;
+  return filled;
+}
+
+TEST(TextRows, TwoTextsStandBetweenThoseOfTheModelWithTheirTypes) {
+  const TextFolder folder;
+  const std::vector<std::pair<std::string, json>> tables = {
+      {folder.put("a.csv", "text,text_pair,label\na c,b,1\nc,,0\n"), json::object()},
+      {folder.put("b.csv", "text_pair,label,text\nb,1,a c\n,0,c\n"), json::object()},
+      {folder.put("c.csv", "n,label,one,two\n9,1,a c,b\n9,0,c,\n"), {{"columns", {"one", "two", "label"}}}},
+      {folder.put(
+           "d.jsonl",
+           "{\"text_pair\": \"b\", \"text\": \"a c\", \"label\": 1}\n{\"text\": \"c\", \"text_pair\": null, \"label\": 0}\n"),
+       json::object()}};
+  for (const auto& [path, more] : tables) {
+    SCOPED_TRACE(path);
+    const Recipe recipe = recipe_of_rows(data_of(folder, path, more), 7, 2);
+    const RowBatch batch = fill_rows(*open_dataset(recipe, Split::kTraining), recipe);
+    EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kCls, kA, kC, kSep, kB, kSep, kPad, kCls, kC, kSep, kSep, kPad, kPad, kPad}));
+    EXPECT_EQ(batch.types, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0}));
+    EXPECT_EQ(batch.starts, (std::vector<int32_t>{0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 4, 4, 4}));
+    EXPECT_EQ(batch.labels, (std::vector<int32_t>{1, 0}));
+    const Recipe blind = recipe_of_rows(data_of(folder, path, more), 7, 0);
+    EXPECT_EQ(fill_rows(*open_dataset(blind, Split::kTraining), blind).tokens, batch.tokens) << "a net without types";
+  }
+}
+
+TEST(TextRows, TheLongerTextIsCutFirst) {
+  const TextFolder folder;
+  const std::string path = folder.put("a.csv", "text,text_pair,label\na,c c c c c,1\nc b b,a a a a,0\n");
+  const Recipe recipe = recipe_of_rows(data_of(folder, path), 7, 2);
+  const auto data = open_dataset(recipe, Split::kTraining);
+  EXPECT_EQ(fill_rows(*data, recipe).tokens,
+            (std::vector<int32_t>{kCls, kA, kSep, kC, kC, kC, kSep, kCls, kC, kB, kSep, kA, kA, kSep}));
+  EXPECT_EQ(data->warnings(),
+            (std::vector<std::string>{
+                path +
+                ": 2 of 2 texts are longer than the net's 7 tokens, and are cut at their end, of a pair the longer text first"}));
+}
+
+TEST(TextRows, SinglesOfANetWithTypesAreOfTheFirst) {
+  const TextFolder folder;
+  const Recipe recipe = recipe_of_rows(data_of(folder, folder.put("a.csv", "text,label\na,1\nb,0\n")), 4, 2);
+  EXPECT_EQ(fill_rows(*open_dataset(recipe, Split::kTraining), recipe).types, std::vector<int32_t>(8));
+}
+
+TEST(TextRows, OfTensorsTypesStandBesideTokens) {
+  const TextFolder folder;
+  const std::string path = folder.file("t.safetensors");
+  const auto write = [&](const std::vector<int64_t>& types) {
+    const std::vector<int64_t> tokens = {2, 4, 3, 7, 2, 3, 0, 0}, labels = {1, 0};
+    SafetensorsWriter writer(path);
+    writer.declare("labels", StoredType::kI64, {2});
+    writer.declare("token_types", StoredType::kI64, {2, 4});
+    writer.declare("tokens", StoredType::kI64, {2, 4});
+    for (const auto* numbers : {&labels, &types, &tokens}) writer.write(numbers->data(), numbers->size() * sizeof(int64_t));
+    writer.finish();
+  };
+  const Recipe recipe = recipe_of_rows({{"kind", "tensors"}, {"path", path}, {"shuffle", false}}, 4, 3);
+  write({0, 0, 1, 2, 1, 0, 1, 1});
+  EXPECT_EQ(fill_rows(*open_dataset(recipe, Split::kTraining), recipe).types, (std::vector<int32_t>{0, 0, 1, 2, 1, 0, 0, 0}));
+  write({0, 0, 1, 3, 1, 0, 1, 1});
+  expect_user_error([&] { open_dataset(recipe, Split::kTraining); },
+                    {path, "\"token_types\"", "of sample 0 one is 3", "from 0 to 2"});
+}
+
+TEST(TextRows, DamageIsRefusedByItsPlace) {
+  const TextFolder folder;
+  const auto refused = [&](const std::string& table, std::initializer_list<std::string> fragments, int length = 7,
+                           int types = 2) {
+    const std::string path = folder.put("a.csv", table);
+    expect_user_error([&] { open_dataset(recipe_of_rows(data_of(folder, path), length, types), Split::kTraining); }, fragments);
+  };
+  const std::string good = "text,text_pair,label\na,b,1\n";
+  refused(good, {"a.csv, line 2", "types up to 1", "the net tells 1 apart"}, 7, 1);
+  refused(good, {"a.csv, line 2", "3 tokens around a pair of texts", "may be 4"}, 4);
+  refused("text,other,label\na,b,1\n", {"line 2", "3 columns", "data.columns", "\"text_pair\""});
+  refused("text,text_pair,label\na,b,1\na,\xff,1\n", {"line 3", "not UTF-8"});
+}
+
+TEST(TextRows, GivenOnesAreTheColumnsOfTheTraining) {
+  const TextFolder folder;
+  const Recipe named = recipe_of_rows(data_of(folder, "/unused", {{"columns", {"one", "two", "label"}}}), 7, 2);
+  const auto set = open_unlabelled(named, {folder.put("a.csv", "two,one\nb,a c\n,c\n")});
+  ASSERT_EQ(set->samples().size(), 2u);
+  EXPECT_EQ(set->samples()[0].text, "a c");
+  EXPECT_EQ(set->samples()[0].text_pair, "b");
+  const RowBatch batch = fill_rows(*set, named);
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{kCls, kA, kC, kSep, kB, kSep, kPad, kCls, kC, kSep, kSep, kPad, kPad, kPad}));
+  EXPECT_EQ(batch.types, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 0, 0, 0}));
+  expect_user_error([&] { open_unlabelled(named, {folder.put("b.jsonl", "{\"one\": \"a\"}\n")}); },
+                    {"b.jsonl, line 1", "\"two\"", "second one"});
+  expect_user_error([&] { open_unlabelled(named, {folder.put("b.txt", "a\n")}); },
+                    {"b.txt", "each line is one text", "\"one\" and \"two\""});
+  const Recipe usual = recipe_of_rows(data_of(folder, "/unused"), 7, 2);
+  const auto mixed =
+      open_unlabelled(usual, {folder.put("c.jsonl", "{\"text_pair\": \"b\", \"text\": \"a c\"}\n{\"text\": \"c\"}\n")});
+  EXPECT_EQ(mixed->samples()[0].text_pair, "b");
+  EXPECT_EQ(mixed->samples()[1].text_pair, std::nullopt);
+  EXPECT_EQ(fill_rows(*mixed, usual).types, (std::vector<int32_t>{0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0}));
 }
 
 // ---- the recipe of an import ----

@@ -295,5 +295,91 @@ TEST_F(LabelledProgram, TellsTextsApart) {
                  {"training.json", "tokenizer of " + folder, "not the one that it was trained with"});
 }
 
+// ---- two texts in one row ----
+
+// A word beside another one: whether they match is whether they are the same. Each pair of words stands there with several other words around.
+constexpr uint32_t kWords = 6, kRows = 360;
+std::string word(uint32_t n) { return std::string(1, static_cast<char>('a' + n)); }
+struct WordPair {
+  uint32_t first, second;
+  bool match() const { return first == second; }
+  std::string text(uint32_t n) const { return std::string(n % 3 == 0 ? "the " : "") + word(first) + (n % 2 == 0 ? " ." : ""); }
+  std::string text_pair(uint32_t n) const { return std::string(n % 5 < 2 ? "is the " : "is ") + word(second); }
+};
+WordPair pair_of(uint32_t n) {
+  return {n % kWords, n / kWords % 2 == 0 ? n % kWords : (n % kWords + 1 + n / 12 % (kWords - 1)) % kWords};
+}
+
+std::string row_folder() {
+  const std::string folder = in_programs("labelled-rows");
+  fs::create_directories(folder);
+  std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\nis\n.\n", table = "sentence1,sentence2,label\n";
+  for (uint32_t n = 0; n < kWords; ++n) vocabulary += word(n) + "\n";
+  for (uint32_t n = 0; n < kRows; ++n) {
+    const WordPair pair = pair_of(n);
+    table += pair.text(n) + "," + pair.text_pair(n) + "," + (pair.match() ? "same" : "other") + "\n";
+  }
+  write_text(folder + "/vocab.txt", vocabulary);
+  write_text(folder + "/rows.csv", table);
+  return folder;
+}
+
+// A BERT of one block: tables of tokens, types and positions, attention and two layers behind it.
+json row_recipe(const std::string& folder) {
+  const auto named = [](const char* op, const char* name, json more) { return more.update({{"op", op}, {"name", name}}), more; };
+  const json nodes = {named("learned", "positions", {{"shape", {12, 24}}}),
+                      named("embedding", "words", {{"rows", 13}, {"features", 24}, {"inputs", {"tokens", "positions"}}}),
+                      named("embedding", "kinds", {{"rows", 2}, {"features", 24}, {"inputs", {"types"}}}),
+                      named("add", "sum", {{"inputs", {"words", "kinds"}}}),
+                      named("layer_norm", "norm0", {{"inputs", {"sum"}}}),
+                      named("linear", "qkv", {{"features", 72}}),
+                      named("attention", "attention", {{"heads", 2}, {"causal", false}, {"masked", true}}),
+                      named("linear", "out", {{"features", 24}}),
+                      named("add", "half", {{"inputs", {"norm0", "out"}}}),
+                      named("layer_norm", "norm1", json::object()),
+                      named("linear", "fc1", {{"features", 48}}),
+                      named("gelu", "gelu", json::object()),
+                      named("linear", "fc2", {{"features", 24}}),
+                      named("add", "block", {{"inputs", {"norm1", "fc2"}}}),
+                      named("layer_norm", "norm2", json::object()),
+                      named("global_pool", "mean", {{"masked", true}}),
+                      named("loss_head", "head", {{"classes", 2}})};
+  return {{"model", {{"family", "net"}, {"text", {{"length", 12}, {"pad", 0}}}, {"nodes", nodes}}},
+          {"data",
+           {{"kind", "texts"},
+            {"path", folder + "/rows.csv"},
+            {"tokenizer", folder},
+            {"columns", {"sentence1", "sentence2", "label"}},
+            {"held_out", 0.2}}},
+          {"batch", 16},
+          {"steps", 300},
+          {"evaluate_every", 300},
+          {"seed", 3},
+          {"optimizer", {{"name", "adamw"}, {"lr", 0.005}}}};
+}
+
+TEST_F(LabelledProgram, TellsWhetherTwoTextsMatch) {
+  const std::string folder = row_folder();
+  const json recipe = row_recipe(folder);
+  const std::string stored = train_program("rows-stored", with(recipe, {{"schedule", "none"}})),
+                    tight = train_program("rows-tight", with(recipe, {{"budget", smallest_budget(recipe)}}));
+  quietly(stored, {"--save", at("s"), "--log", at("log.jsonl")});
+  EXPECT_GE(read_log(at("log.jsonl")).lines.back()["accuracy"], 0.95) << "half of them match";
+  quietly(tight, {"--save", at("t"), "--log", at("tight.jsonl")});
+  EXPECT_EQ(read_log(at("tight.jsonl")).results(), read_log(at("log.jsonl")).results());
+  EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("t")));
+
+  write_text(at("new.csv"), "sentence1,sentence2\nthe b,is b\n\"c .\",is the f\n");
+  const ProcessResult result =
+      train(stored, {"--resume", at("s"), "--predict", at("new.csv"), "--predict-to", at("p.csv"), "--json", "--quiet"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  const json said = json::parse(result.out);
+  EXPECT_EQ(said[0]["text"], "the b");
+  EXPECT_EQ(said[0]["text_pair"], "is b");
+  EXPECT_EQ(said[0]["top"][0]["name"], "same");
+  EXPECT_EQ(said[1]["top"][0]["name"], "other");
+  EXPECT_EQ(file_text(at("p.csv")).find("text,text_pair,other,same\nthe b,is b,"), 0u) << file_text(at("p.csv"));
+}
+
 }  // namespace
 }  // namespace reprise::test

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tools/data/label_columns.h"
 #include "tools/data/text_reader.h"
 #include "tools/data/text_set.h"
 #include "tools/data/unlabelled.h"
@@ -20,7 +21,10 @@ bool holds_records(const std::string& path) {
 class GivenTexts : public UnlabelledSet {
  public:
   GivenTexts(const Recipe& recipe, const std::vector<std::string>& paths)
-      : column_(recipe.data.columns.empty() ? "" : recipe.data.columns[0]), set_({}) {
+      : columns_(recipe.data.columns),
+        are_one_row_(are_texts_of_one_row(recipe, columns_.size())),
+        compares_(describe_model(recipe.model).has_pairs()),
+        set_({}) {
     for (const std::string& path : paths) {
       const size_t before = samples_.size();
       holds_records(path) ? take_records(path) : take_lines(path);
@@ -35,17 +39,30 @@ class GivenTexts : public UnlabelledSet {
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     return walk_->fill(
-        step, micro, sink, [this](uint64_t sample, int32_t* to) { return sample < samples_.size() ? set_.copy(sample, to) : 0; },
+        step, micro, sink,
+        [this](uint64_t sample, int32_t* to, int32_t* types) {
+          return sample < samples_.size() ? set_.copy(sample, to, types) : 0;
+        },
         [](uint64_t) { return nullptr; });
   }
 
  private:
   // As a training finds it: the recipe's column, "text", or the first.
   nlohmann::ordered_json::const_iterator text_in(const nlohmann::ordered_json& record) const {
-    for (const std::string& column : {column_, std::string("text")}) {
+    for (const std::string& column : {columns_.empty() ? std::string() : columns_[0], std::string(kTextColumns.first)}) {
       if (record.contains(column)) return record.find(column);
     }
-    return record.begin();
+    const auto first = record.begin();
+    return first != record.end() && first.key() == kTextColumns.second ? std::next(first) : first;
+  }
+
+  // As a training finds the second text of a row: the recipe's column, or that of the usual name; null is an empty one.
+  std::optional<std::string> second_in(const nlohmann::ordered_json& record, const std::string& place) const {
+    const std::string column = columns_.empty() ? std::string(kTextColumns.second) : columns_[1];
+    if (columns_.empty() && (compares_ || !record.contains(column))) return std::nullopt;
+    if (!record.contains(column) || !(record.at(column).is_string() || record.at(column).is_null()))
+      throw UserError(place + ": --predict: has no text " + json_shown(column) + ", the second one of its row");
+    return record.at(column).is_null() ? "" : record.at(column).get<std::string>();
   }
 
   void take_records(const std::string& path) {
@@ -56,11 +73,16 @@ class GivenTexts : public UnlabelledSet {
       const auto text = record.is_object() ? text_in(record) : record.end();
       if (text == record.end() || !text->is_string()) throw UserError(sample.place + ": --predict: has no text");
       sample.text = text->get<std::string>();
+      if (columns_.empty() || are_one_row_) sample.text_pair = second_in(record, sample.place);
       samples_.push_back(std::move(sample));
     }
   }
 
   void take_lines(const std::string& path) {
+    if (are_one_row_)
+      throw UserError(
+          path + ": --predict: each line is one text, and the net was trained on two in a row; name a file of CSV or JSON with " +
+          json_shown(columns_[0]) + " and " + json_shown(columns_[1]));
     std::ifstream file(path, std::ios::binary);
     if (!file) throw UserError(path + ": --predict: cannot be opened");
     uint64_t number = 0;
@@ -72,16 +94,19 @@ class GivenTexts : public UnlabelledSet {
     }
   }
 
-  static std::vector<int32_t> read(const TextReader& reader, UnlabelledSample& sample) {
+  static TokenRow read(const TextReader& reader, UnlabelledSample& sample) {
     try {
-      return reader.read(sample.text, sample.place);
+      return sample.text_pair ? reader.read_pair(sample.text, *sample.text_pair, sample.place)
+                              : reader.read(sample.text, sample.place);
     } catch (const UserError& error) {
       sample.fault = error.what();
       return {};
     }
   }
 
-  const std::string column_;
+  const std::vector<std::string> columns_;  // the recipe's
+  const bool are_one_row_;                  // the first two of these
+  const bool compares_;                     // a net that reads each of a pair by itself
   LabelledTexts set_;
   std::optional<TextWalk> walk_;
 };

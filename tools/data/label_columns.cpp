@@ -33,8 +33,16 @@ std::string wanted_columns(const Recipe& recipe, const char* input) {
   return wanted + (are_pairs ? ", and how alike they are" : " and " + std::to_string(labels) + " numbers, as many as the net writes");
 }
 
+// Whether it is one of them.
+bool put_in_front(std::vector<std::string>& columns, const char* name) {
+  const auto found = std::find(columns.begin(), columns.end(), name);
+  const bool is_there = name[0] != 0 && found != columns.end();
+  if (is_there) std::rotate(columns.begin(), found, found + 1);
+  return is_there;
+}
+
 // Those of one sample: of its inputs, then of its labels.
-std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& table, const char* input, const char* usual) {
+std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& table, const char* input, const UsualColumns& usual) {
   const nlohmann::ordered_json record = table.read(0);
   if (!record.is_object())
     throw UserError(table.place(0) + ": must be an object of columns, not " + json_shown(nlohmann::json(record)));
@@ -44,12 +52,19 @@ std::vector<std::string> columns_of(const Recipe& recipe, const RecordFile& tabl
     if (!record.contains(name))
       throw UserError(table.place(0) + ": data.columns names " + json_shown(name) + "; it has " + quoted_list(columns));
   }
-  const auto found = std::find(columns.begin(), columns.end(), usual);
-  if (found != columns.end()) std::rotate(columns.begin(), found, found + 1);
+  const bool has_second = put_in_front(columns, usual.second);
+  put_in_front(columns, usual.first);
+  if (has_second && columns[0] == usual.second && columns.size() > 1) std::swap(columns[0], columns[1]);
   if (!recipe.data.columns.empty()) columns = recipe.data.columns;
   const size_t count = static_cast<size_t>(describe_model(recipe.model).inputs_of_sample()) + label_columns(recipe);
-  if (columns.size() == count) return columns;
-  const std::string others = recipe.data.columns.empty() && columns.size() > count ? "; name those with data.columns" : "";
+  const bool may_be_one_row = has_second || !recipe.data.columns.empty();
+  if (columns.size() == count || (may_be_one_row && are_texts_of_one_row(recipe, columns.size()))) return columns;
+  const bool may_have_second = usual.second[0] != 0 && are_texts_of_one_row(recipe, columns.size());
+  const std::string second =
+      may_have_second ? ", where two of them are texts of one row, or call the second " + json_shown(std::string(usual.second))
+                      : "";
+  const std::string others =
+      recipe.data.columns.empty() && columns.size() > count ? "; name those with data.columns" + second : "";
   throw UserError(table.place(0) + ": has " + std::to_string(columns.size()) + " columns; must have " + wanted_columns(recipe, input) + others);
 }
 
@@ -74,9 +89,17 @@ bool is_class_number(const std::string& name, int classes) {
 
 }  // namespace
 
-LabelColumns::LabelColumns(const Recipe& recipe, const RecordFile& table, const char* input, const char* usual)
-    : form_(label_form(recipe)), range_(target_range(recipe)), inputs_of_sample_(static_cast<size_t>(describe_model(recipe.model).inputs_of_sample())),
-      columns_(columns_of(recipe, table, input, usual)) {
+bool are_texts_of_one_row(const Recipe& recipe, size_t columns) {
+  const ModelDescription model = describe_model(recipe.model);
+  return model.input == ModelDescription::Input::kTexts && !model.has_pairs() && columns == 2 + label_columns(recipe);
+}
+
+LabelColumns::LabelColumns(const Recipe& recipe, const RecordFile& table, const char* input, const UsualColumns& usual)
+    : form_(label_form(recipe)),
+      range_(target_range(recipe)),
+      columns_(columns_of(recipe, table, input, usual)),
+      are_one_row_(are_texts_of_one_row(recipe, columns_.size())),
+      inputs_of_sample_(are_one_row_ ? 2 : static_cast<size_t>(describe_model(recipe.model).inputs_of_sample())) {
   if (form_.stored == DType::kI32) {
     table.path() == recipe.data.path ? name_classes(recipe, table) : name_classes(recipe, *open_records(recipe.data.path));
   }
@@ -88,7 +111,7 @@ void LabelColumns::name_classes(const Recipe& recipe, const RecordFile& table) {
   const int classes = class_count(recipe);
   std::set<std::string> names;
   for (uint64_t n = 0; n < table.size(); ++n) {
-    const std::string name = without_blanks(field_of(table.read(n), table.place(n), columns_[1]));
+    const std::string name = without_blanks(field_of(table.read(n), table.place(n), columns_[inputs_of_sample_]));
     if (!name.empty()) names.insert(name);
     if (names.size() > static_cast<size_t>(classes)) {
       throw UserError(table.place(n) + ": " + json_shown(name) + " is class " + std::to_string(names.size()) + " of the table, and the net tells " +
@@ -115,7 +138,7 @@ void LabelColumns::read_record(const RecordFile& table, uint64_t n) {
     } else if (form_.stored == DType::kI32) {
       store(class_of(place, columns_[c], without_blanks(text)));
     } else {
-      if (n == 0 && inputs_of_sample_ == 1) names_.push_back(columns_[c]);
+      if (n == 0 && (inputs_of_sample_ == 1 || are_one_row_)) names_.push_back(columns_[c]);
       store(number_of(place, columns_[c], text));
     }
   }

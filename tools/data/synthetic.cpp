@@ -120,7 +120,7 @@ class SyntheticTexts : public Dataset {
   }
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
-    const auto write_text = [this](uint64_t n, int32_t* to) {
+    const auto write_text = [this](uint64_t n, int32_t* to, int32_t* /*types*/) {
       const uint64_t length = 1 + philox(key_, n, ~uint64_t{0}).word[1] % static_cast<uint32_t>(model_.text_length);
       for (uint64_t t = 0; t < length; ++t) to[t] = token(n, t);
       return length;

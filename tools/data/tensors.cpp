@@ -1,6 +1,7 @@
 // Images, or the tokens of texts, and labels from one safetensors file, the values used as they are.
 // Here so that another framework can hand over exactly the batches it trains on itself.
 // It must not normalise.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -161,7 +162,7 @@ class TensorImages : public Dataset {
   std::vector<float> planes_;  // [C, H, W] of one sample
 };
 
-// The tokens of texts: what is padding at the end of a row is none of its text.
+// The tokens of texts, and of a net that reads them their types: what is padding at the end of a row is none of its text.
 std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, const std::string& path) {
   const SafetensorsFile file(path);
   const ModelDescription model = describe_model(recipe.model);
@@ -170,19 +171,26 @@ std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, cons
   std::vector<StoredTensor> stored;
   for (const std::string& name : names) stored.push_back(file.find(name, StoredType::kI64, {count, length}));
   LabelledTexts set = {.files = {path}};
+  const bool has_types = model.token_types > 0 && !model.has_pairs() && file.contains("token_types");
+  if (has_types) stored.push_back(file.find("token_types", StoredType::kI64, {count, length}));
   std::vector<int64_t> row(length);
   for (uint64_t n = 0; n < count * names.size(); ++n) {
     const uint64_t sample = n / names.size();
-    file.read(stored[n % names.size()], sample * length * sizeof(int64_t), row.data(), length * sizeof(int64_t));
-    std::vector<int32_t> text;
-    for (const int64_t token : row) {
-      if (token < 0 || token >= model.vocabulary) {
-        throw UserError(path + ": tensor " + json_shown(names[n % names.size()]) + ": of sample " + std::to_string(sample) + " one is " + std::to_string(token) + ", must be from 0 to " +
-                        std::to_string(model.vocabulary - 1));
+    const auto read_row = [&](const StoredTensor& tensor, const std::string& name, int end, auto& to) {
+      file.read(tensor, sample * length * sizeof(int64_t), row.data(), length * sizeof(int64_t));
+      for (const int64_t number : row) {
+        if (number < 0 || number >= end) {
+          throw UserError(path + ": tensor " + json_shown(name) + ": of sample " + std::to_string(sample) + " one is " +
+                          std::to_string(number) + ", must be from 0 to " + std::to_string(end - 1));
+        }
+        to.push_back(static_cast<typename std::decay_t<decltype(to)>::value_type>(number));
       }
-      text.push_back(static_cast<int32_t>(token));
-    }
-    while (!text.empty() && text.back() == model.pad) text.pop_back();
+    };
+    TokenRow text;
+    read_row(stored[n % names.size()], names[n % names.size()], model.vocabulary, text.ids);
+    if (has_types) read_row(stored.back(), "token_types", std::min(model.token_types, UINT8_MAX + 1), text.types);
+    while (!text.ids.empty() && text.ids.back() == model.pad) text.ids.pop_back();
+    text.types.resize(has_types ? text.ids.size() : 0);
     set.add(text);
   }
   const TensorLabels labels(recipe, file, count);

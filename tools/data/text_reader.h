@@ -17,12 +17,15 @@ class TextReader {
   explicit TextReader(const Recipe& recipe);
 
   size_t most() const { return most_; }
-  // Throws UserError that begins with `place` where it is no text.
-  std::vector<int32_t> read(const std::string& text, const std::string& place, bool* is_cut = nullptr) const;
+  // Each throws UserError that begins with `place` where it is no text.
+  TokenRow read(const std::string& text, const std::string& place, bool* is_cut = nullptr) const;
+  // Of two texts in one row; also where the net does not tell as many types of tokens apart as the tokenizer gives.
+  TokenRow read_pair(const std::string& first, const std::string& second, const std::string& place, bool* is_cut = nullptr) const;
 
  private:
   const std::unique_ptr<Tokenizer> tokenizer_;
   const size_t most_;
+  const int types_;  // that the net tells apart
 };
 
 }  // namespace reprise

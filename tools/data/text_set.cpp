@@ -18,7 +18,7 @@ class TextSet : public Dataset {
 
   uint64_t fill(uint64_t step, uint64_t micro, BatchSink& sink) override {
     return walk_.fill(
-        step, micro, sink, [this](uint64_t sample, int32_t* to) { return texts_.copy(sample, to); },
+        step, micro, sink, [this](uint64_t sample, int32_t* to, int32_t* types) { return texts_.copy(sample, to, types); },
         [this](uint64_t sample) { return labels_of(sample); });
   }
 
@@ -48,6 +48,7 @@ TextWalk::TextWalk(const Recipe& recipe, Split split, uint64_t size)
   pad_ = model.pad;
   tokens_.resize(inputs_ * static_cast<size_t>(model.text_length));
   starts_.resize(tokens_.size());
+  types_.resize(tokens_.size());
 }
 
 // An empty text is one token of padding.

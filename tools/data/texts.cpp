@@ -12,7 +12,7 @@ namespace {
 
 std::unique_ptr<Dataset> open_part_of_texts(const Recipe& recipe, Split split, const DataPart& part) {
   const auto records = open_records(part.path());
-  const LabelColumns columns(recipe, *records, "a text", "text");
+  const LabelColumns columns(recipe, *records, "a text", kTextColumns);
   const TextReader reader(recipe);
   const uint64_t bytes = label_form(recipe).bytes(), inputs = columns.inputs_of_sample();
   part.size(records->size());  // refuses where none is left
@@ -21,9 +21,11 @@ std::unique_ptr<Dataset> open_part_of_texts(const Recipe& recipe, Split split, c
   uint64_t cut = 0;
   for (uint64_t n = 0; n < records->size(); ++n) {
     if (!part.has(n)) continue;
-    for (uint64_t i = n * inputs; i < (n + 1) * inputs; ++i) {
+    const std::string *texts = &columns.inputs()[n * inputs], place = records->place(n);
+    for (uint64_t i = 0; i < (columns.are_one_row() ? 1 : inputs); ++i) {
       bool is_cut = false;
-      set.add(reader.read(columns.inputs()[i], records->place(n), &is_cut));
+      set.add(columns.are_one_row() ? reader.read_pair(texts[0], texts[1], place, &is_cut)
+                                    : reader.read(texts[i], place, &is_cut));
       cut += is_cut;
     }
     const auto* labels = static_cast<const unsigned char*>(columns.labels_of(n));
@@ -33,7 +35,8 @@ std::unique_ptr<Dataset> open_part_of_texts(const Recipe& recipe, Split split, c
   if (cut > 0) {
     set.warnings.push_back(part.path() + ": " + std::to_string(cut) + " of " + std::to_string(set.ends.size()) +
                            " texts are longer than the net's " + std::to_string(reader.most()) +
-                           " tokens, and are cut at their end");
+                           " tokens, and are cut at their end" +
+                           (columns.are_one_row() ? ", of a pair the longer text first" : ""));
   }
   return make_text_set(recipe, split, std::move(set));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct UnlabelledSample {
   std::string file;
   uint64_t line = 0;       // of a text: where it begins
   std::string text = {};   // of a text: itself
+  std::optional<std::string> text_pair = {};  // and the second one of its row
   std::string fault = {};  // why it could not be read; of a picture, when its turn has come
 };
 
@@ -32,7 +34,8 @@ class UnlabelledSet : public Dataset {
 };
 
 // Of pictures the files, and all pictures of the folders and what lies in them, in the order of their names; resized and normalised as the
-// recipe says. Of texts those of each file: of CSV and JSON (.csv, .json, .jsonl) a record's, else a line's that is not blank.
+// recipe says. Of texts those of each file: of CSV and JSON (.csv, .json, .jsonl) a record's, which
+// may be two of one row, else a line's that is not blank.
 // Throws UserError where one is not there, or holds none.
 std::unique_ptr<UnlabelledSet> open_unlabelled(const Recipe& recipe, const std::vector<std::string>& paths);
 

@@ -208,6 +208,7 @@ class PredictionWalk {
     ordered_json entry = {{"file", sample.file}};
     if (sample.line > 0) entry["line"] = sample.line;
     if (sample.line > 0 && sample.fault.empty()) entry["text"] = sample.text;
+    if (sample.text_pair && sample.fault.empty()) entry["text_pair"] = *sample.text_pair;
     entry.update(value);
     all_.push_back(std::move(entry));
   }
@@ -276,12 +277,13 @@ class NumberPredictions {
     }
     const UnlabelledSample& given = walk_.samples()[sample];
     are_texts_ = given.line > 0;
-    taken_.push_back(are_texts_ ? given.text : given.file);
+    taken_.push_back({are_texts_ ? given.text : given.file});
+    if (given.text_pair) taken_.back().push_back(*given.text_pair);
     numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
   }
 
   void write() const {
-    if (!to_.empty()) write_numbers(to_, are_texts_ ? "text" : "image", taken_, names_, numbers_);
+    if (!to_.empty()) write_numbers(to_, {are_texts_ ? "text" : "image", "text_pair"}, taken_, names_, numbers_);
   }
 
  private:
@@ -311,8 +313,8 @@ class NumberPredictions {
   const std::vector<std::string> names_;
   const std::string to_;
   bool are_texts_ = false;
-  std::vector<std::string> taken_;  // files of pictures, or texts
-  std::vector<float> numbers_;      // of these
+  std::vector<std::vector<std::string>> taken_;  // files of pictures, or texts, one or the two of a row
+  std::vector<float> numbers_;                   // of these
 };
 
 // What a net writes of pictures in maps, a file for each.

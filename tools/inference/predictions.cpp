@@ -5,6 +5,7 @@
 #define STB_IMAGE_WRITE_STATIC
 #include <stb/stb_image_write.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "tools/formats/error.h"
@@ -22,14 +23,22 @@ std::string csv_field(const std::string& text) {
 
 }  // namespace
 
-void write_numbers(const std::string& path, const std::string& title, const std::vector<std::string>& samples,
+void write_numbers(const std::string& path, std::vector<std::string> titles, const std::vector<std::vector<std::string>>& samples,
                    const std::vector<std::string>& names, const std::vector<float>& numbers) {
   if (path.ends_with(".npy")) return write_npy(path, {samples.size(), names.size()}, numbers.data());
-  std::string text = title;
+  size_t most = 1;
+  for (const auto& sample : samples) most = std::max(most, sample.size());
+  titles.resize(most);
+  const auto joined = [](const std::vector<std::string>& fields) {
+    std::string line;
+    for (size_t n = 0; n < fields.size(); ++n) line += (n == 0 ? "" : ",") + csv_field(fields[n]);
+    return line;
+  };
+  std::string text = joined(titles);
   for (const std::string& name : names) text += "," + csv_field(name);
   text += "\n";
   for (size_t row = 0; row < samples.size(); ++row) {
-    text += csv_field(samples[row]);
+    text += joined(samples[row]) + std::string(most - samples[row].size(), ',');
     for (size_t column = 0; column < names.size(); ++column) {
       char number[32];
       std::snprintf(number, sizeof number, ",%.9g", static_cast<double>(numbers[row * names.size() + column]));

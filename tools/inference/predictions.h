@@ -7,9 +7,9 @@
 
 namespace reprise {
 
-// Rows of numbers under their names, each behind its sample (RFC 4180), whose column is called `title`; or, where the path ends in .npy, the numbers
+// Rows of numbers under their names, each behind its sample (RFC 4180), which is a text under each of `titles`, or under the first of them; or, where the path ends in .npy, the numbers
 // alone, f32 [rows, names]. Throws UserError; nothing half-written is left.
-void write_numbers(const std::string& path, const std::string& title, const std::vector<std::string>& samples,
+void write_numbers(const std::string& path, std::vector<std::string> titles, const std::vector<std::vector<std::string>>& samples,
                    const std::vector<std::string>& names, const std::vector<float>& numbers);
 
 // An array of f32 in the form of NumPy's files, version 1.0.
