@@ -399,7 +399,47 @@ def roberta():
   return Encoder(transformers.RobertaForSequenceClassification(transformers.RobertaConfig(**kBertSizes, num_labels=kClasses)), 1)
 
 
-kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta}
+class Typed(nn.Module):
+  """One of transformers' own that tells the two texts of a row apart; its inputs come in an order of their own, and need not be all."""
+
+  def __init__(self, net, inputs):
+    super().__init__()
+    self.net, self.pad, self.inputs = net, 0, inputs
+
+
+class TypesFirst(Typed):
+
+  def __init__(self):
+    net = transformers.BertForSequenceClassification(transformers.BertConfig(**kBertSizes, num_labels=kClasses))
+    super().__init__(net, ["token_type_ids", "attention_mask", "input_ids"])
+
+  def forward(self, token_type_ids, attention_mask, input_ids):
+    return self.net(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+
+
+class WithPositions(Typed):
+  """ALBERT (Lan et al. 2020): tables narrower than the layers, which are all one."""
+
+  def __init__(self):
+    config = transformers.AlbertConfig(**kBertSizes, embedding_size=8, num_labels=kClasses)
+    super().__init__(transformers.AlbertForSequenceClassification(config), ["input_ids", "position_ids", "token_type_ids", "attention_mask"])
+
+  def forward(self, input_ids, position_ids, token_type_ids, attention_mask):
+    return self.net(input_ids=input_ids, position_ids=position_ids, token_type_ids=token_type_ids, attention_mask=attention_mask).logits
+
+
+class WithoutMask(Typed):
+  """ELECTRA (Clark et al. 2020), of texts without padding."""
+
+  def __init__(self):
+    config = transformers.ElectraConfig(**kBertSizes, embedding_size=12, num_labels=kClasses)
+    super().__init__(transformers.ElectraForSequenceClassification(config), ["input_ids", "token_type_ids"])
+
+  def forward(self, input_ids, token_type_ids):
+    return self.net(input_ids=input_ids, token_type_ids=token_type_ids).logits
+
+
+kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta, "bert_pairs": TypesFirst, "albert": WithPositions, "electra": WithoutMask}
 
 
 class Gpt2(nn.Module):
@@ -510,12 +550,22 @@ def with_adapters(net):
   return adapted
 
 
-def texts(pad):
-  """Tokens and their mask."""
+def texts(net):
+  """Tokens and what else the net reads of them: their mask, to which of two texts each belongs, where each stands."""
+  pad = net.pad
   ids, mask = torch.randint(2, kTokens, (kBatch, kLength)), torch.zeros(kBatch, kLength, dtype=torch.long)
-  for row, length in enumerate(kLengths):
+  lengths = kLengths if "attention_mask" in input_names_of(net) else (kLength,) * kBatch
+  for row, length in enumerate(lengths):
     ids[row, length:], mask[row, :length] = pad, 1
-  return ids, mask
+  read = {"input_ids": ids, "attention_mask": mask, "position_ids": torch.arange(kLength).expand(kBatch, -1).contiguous()}
+  types = torch.zeros_like(ids)
+  for row, length in enumerate(lengths):
+    types[row, length // 2:length] = 1
+  return tuple({**read, "token_type_ids": types}[name] for name in input_names_of(net))
+
+
+def input_names_of(net):
+  return getattr(net, "inputs", ["input_ids", "attention_mask"])
 
 
 def in_other_order(net, x):
@@ -547,7 +597,7 @@ def attempt(name, seed):
   if name == "adapted":
     net = with_adapters(net.eval())
   is_map = kNets[name] is Segmenter
-  x = texts(net.pad) if name in kTextNets else (torch.randn(kBatch, 3, 16, 16),)
+  x = texts(net) if name in kTextNets else (torch.randn(kBatch, 3, 16, 16),)
   labels = torch.randint(0, kClasses, (kBatch, 16, 16) if is_map else (kBatch,))
   if name in kLanguageNets:
     x = (torch.randint(0, kTokens, (kBatch, kLength)), torch.ones(kBatch, kLength, dtype=torch.long))[:2 if name == "gpt2" else 1]
@@ -578,12 +628,12 @@ def attempt(name, seed):
   return net, x, labels, exact, golden
 
 
-def input_names(x):
-  return ["x"] if x[0].is_floating_point() else ["input_ids", "attention_mask"][:len(x)]
+def input_names(net, x):
+  return ["x"] if x[0].is_floating_point() else input_names_of(net)[:len(x)]
 
 
 def export(net, x, path, dynamo, optimize=True):
-  names, is_text = input_names(x), not x[0].is_floating_point()
+  names, is_text = input_names(net, x), not x[0].is_floating_point()
   shared = dict(input_names=names, opset_version=18 if dynamo else 17)
   if dynamo:
     batch = torch.export.Dim("batch")
@@ -628,11 +678,14 @@ def make(name, folder):
   save_program(copy.deepcopy(net), x[:1] if name in kLanguageNets else x, os.path.join(folder, name + ".pt2"))
   tensors = {"d(" + key + ")": value.float() for key, value in exact.items()}
   labels = labels.masked_fill(labels == kNoLabel, kNoByte).to(torch.uint8) if "loss" in golden else labels.int()
-  read = {"x": x[0]} if x[0].is_floating_point() else {"tokens": x[0].int()}
+  by_name = dict(zip(input_names(net, x), x))
+  read = {"x": x[0]} if x[0].is_floating_point() else {"tokens": by_name["input_ids"].int()}
+  if "token_type_ids" in by_name:
+    read["types"] = by_name["token_type_ids"].int()
   save_file({**tensors, **read, "labels": labels}, os.path.join(folder, name + ".safetensors"))
   with torch.no_grad():
     outputs = copy.deepcopy(net).eval()(*x).contiguous()
-  save_file({**dict(zip(input_names(x), x)), "outputs": outputs}, os.path.join(folder, name + ".outputs.safetensors"))
+  save_file({**by_name, "outputs": outputs}, os.path.join(folder, name + ".outputs.safetensors"))
   with open(os.path.join(folder, name + ".json"), "w") as file:
     file.write(json.dumps(golden, indent=1) + "\n")
   print(f"{name}: seed {seed}, loss {golden['loss_f64']:.6f}", flush=True)

@@ -48,7 +48,7 @@ std::vector<T> read_tensor(const SafetensorsFile& file, const std::string& name)
 // One batch, again and again.
 struct OneBatch {
   std::vector<float> images = {};     // [N,H,W,C]
-  std::vector<int32_t> tokens = {}, starts = {};  // or of texts [N,T], with where each position's document starts
+  std::vector<int32_t> tokens = {}, starts = {}, types = {};  // or of texts [N,T], with where each position's document starts, and its type
   std::vector<int32_t> labels = {};               // [N], or of a language model [N,T]
   std::vector<uint8_t> places = {};   // or of maps [N,H,W]
 
@@ -65,7 +65,7 @@ struct OneBatch {
     const bool are_texts = batch.images.empty();
     sink.add(are_texts ? static_cast<const void*>(batch.tokens.data()) : batch.images.data(),
              (batch.images.size() + batch.tokens.size()) * sizeof(float), labels, batch.labels.size() + batch.places.size(),
-             batch.starts.empty() ? nullptr : batch.starts.data());
+             sink.wants_document_start() ? batch.starts.data() : nullptr, batch.types.empty() ? nullptr : batch.types.data());
     return ok_status();
   }
 };
@@ -125,6 +125,7 @@ class ImportedNets : public ::testing::TestWithParam<std::string> {
     batch_.tokens = read_tensor<int32_t>(expected_, "tokens");
     const size_t length = expected_.tensors().at("tokens").shape[1];
     const int32_t pad = golden_.at("pad");
+    if (expected_.tensors().count("types") > 0) batch_.types = read_tensor<int32_t>(expected_, "types");
     for (size_t first = 0; first < batch_.tokens.size(); first += length) {
       size_t own = length;
       while (batch_.tokens[first + own - 1] == pad) --own;

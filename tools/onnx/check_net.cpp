@@ -130,7 +130,7 @@ std::vector<StoredSet> read_sets(const OnnxModel& model, const std::string& outp
 struct Samples {
   uint64_t count = 0;
   std::vector<float> images;            // [H,W,C] of each
-  std::vector<int32_t> tokens, starts;  // [T] of each
+  std::vector<int32_t> tokens, starts, types;  // [T] of each; types: {} of a net that reads none
 };
 
 Samples images_of(const Numbers& stored, const ModelDescription& model) {
@@ -138,7 +138,7 @@ Samples images_of(const Numbers& stored, const ModelDescription& model) {
   const uint64_t C = side(model.image_channels), H = side(model.image_height), W = side(model.image_width);
   if (stored.shape.size() != 4 || stored.shape != std::vector<uint64_t>{stored.shape[0], C, H, W} || stored.shape[0] == 0)
     stored.refuse("must be [N," + std::to_string(C) + "," + std::to_string(H) + "," + std::to_string(W) + "]");
-  Samples samples{stored.shape[0], std::vector<float>(stored.values.size()), {}, {}};
+  Samples samples{stored.shape[0], std::vector<float>(stored.values.size()), {}, {}, {}};
   for (uint64_t i = 0; i < stored.values.size(); ++i) {
     const uint64_t place = i % (H * W), channel = i / (H * W) % C, sample = i / (H * W * C);
     samples.images[(sample * H * W + place) * C + channel] = static_cast<float>(stored.values[i]);
@@ -160,11 +160,16 @@ Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescri
     samples.count = numbers.shape[0];
     if (is_named(name, "mask")) {
       mask = &numbers;
-    } else if (is_named(name, "position") || is_named(name, "type") || is_named(name, "segment")) {
+    } else if (is_named(name, "position")) {
       for (uint64_t i = 0; i < numbers.values.size(); ++i) {
-        if (numbers.values[i] != (is_named(name, "position") ? static_cast<double>(i % T) : 0))
-          numbers.refuse("must be of types that are 0 and positions that count from 0");
+        if (numbers.values[i] != static_cast<double>(i % T)) numbers.refuse("must be of positions that count from 0");
       }
+    } else if (is_named(name, "type") || is_named(name, "segment")) {
+      const int types = std::max(net.token_types, 1);
+      const auto is_type = [&](double type) { return type >= 0 && type < types; };
+      if (!std::all_of(numbers.values.begin(), numbers.values.end(), is_type))
+        numbers.refuse("must be of types, of which the net has " + std::to_string(types) + ", counted from 0");
+      if (net.token_types > 0) samples.types.assign(numbers.values.begin(), numbers.values.end());
     } else {
       const auto is_token = [&net](double token) { return token >= 0 && token < net.vocabulary; };
       if (!std::all_of(numbers.values.begin(), numbers.values.end(), is_token))
@@ -185,6 +190,7 @@ Samples texts_of(const OnnxModel& model, const StoredSet& set, const ModelDescri
       samples.starts.push_back(static_cast<int32_t>(t < length ? 0 : length));
     }
   }
+  samples.types.resize(net.token_types > 0 ? samples.tokens.size() : 0);
   return samples;
 }
 
@@ -199,7 +205,7 @@ struct Reading {
   const Samples& samples;
   uint64_t rows;  // inputs of a micro-batch
   std::vector<unsigned char> inputs, labels;
-  std::vector<int32_t> starts;
+  std::vector<int32_t> starts, types;
 };
 Status fill_batch(void* self, uint64_t batch, uint32_t, BatchSink& sink) {
   Reading& reading = *static_cast<Reading*>(self);
@@ -208,16 +214,21 @@ Status fill_batch(void* self, uint64_t batch, uint32_t, BatchSink& sink) {
                  labels = sink.label_count();
   const auto* inputs = all.images.empty() ? reinterpret_cast<const unsigned char*>(all.tokens.data())
                                           : reinterpret_cast<const unsigned char*>(all.images.data());
-  reading.inputs.clear(), reading.starts.clear();
+  const uint64_t tokens = bytes / sizeof(int32_t);
+  reading.inputs.clear(), reading.starts.clear(), reading.types.clear();
   for (uint64_t row = 0; row < reading.rows; ++row) {
     const uint64_t sample = std::min(batch * reading.rows + row, all.count - 1);
     reading.inputs.insert(reading.inputs.end(), inputs + sample * bytes, inputs + (sample + 1) * bytes);
     const auto first = all.starts.begin() + static_cast<long>(sample * starts);
     reading.starts.insert(reading.starts.end(), first, first + static_cast<long>(starts));
+    if (!sink.wants_token_types()) continue;
+    const auto type = all.types.begin() + static_cast<long>(sample * tokens);
+    reading.types.insert(reading.types.end(), type, type + static_cast<long>(tokens));
   }
   reading.labels.assign(labels * sizeof(float), 0);
   sink.add(reading.inputs.data(), reading.inputs.size(), reading.labels.data(), labels,
-           sink.wants_document_start() ? reading.starts.data() : nullptr);
+           sink.wants_document_start() ? reading.starts.data() : nullptr,
+           sink.wants_token_types() ? reading.types.data() : nullptr);
   return ok_status();
 }
 
@@ -248,7 +259,7 @@ Outputs outputs_of(const Port& port, Recipe recipe, const std::string& weights, 
                              [&](uint64_t, int32_t, const std::vector<double>& logits) { take(logits, logits.size()); });
   const OutputReader of_loss(run.trainer(),
                              [&](const NetOutputs& each) { take(each.numbers, each.columns); });  // it calls the other one, too
-  Reading reading{samples, static_cast<uint64_t>(recipe.batch * inputs), {}, {}, {}};
+  Reading reading{samples, static_cast<uint64_t>(recipe.batch * inputs), {}, {}, {}, {}};
   EvaluationReport report;
   const uint64_t batches = (samples.count + reading.rows - 1) / reading.rows;
   require(weights, evaluate(run.trainer(), {&reading, fill_batch}, batches, report));

@@ -562,7 +562,7 @@ void Importer::read_images(const OnnxValue& input) {
   values_[input.name] = images;
 }
 
-// One input is of tokens. Of the others the name says what they are: a mask, types, which are 0 as texts come singly, or positions from 0 on.
+// One input is of tokens. Of the others the name says what they are: a mask, types of tokens, or positions from 0 on.
 void Importer::read_texts(const std::vector<const OnnxValue*>& inputs) {
   const auto named = [](const OnnxValue& input, std::initializer_list<const char*> words) {
     return std::any_of(words.begin(), words.end(), [&](const char* word) { return input.name.find(word) != std::string::npos; });
@@ -588,20 +588,25 @@ void Importer::read_texts(const std::vector<const OnnxValue*>& inputs) {
     if (shape[1] > 0 && shape[1] != texts_.length)
       return refuse("input " + json_shown(input->name) + ": has texts of " + std::to_string(shape[1]) + " tokens, and another of " + std::to_string(texts_.length));
     KnownNumbers numbers = text_mask(texts_);
-    if (input == tokens) {
-      ImportValue value;
-      value.form = ImportForm::kTokens;
-      value.view = TensorView::of(kNetTokens, numbers.shape, {0, 1}, numbers.shape);
-      values_[input->name] = value;
+    const bool are_positions = named(*input, {"position"}), are_types = named(*input, {"type", "segment"});
+    if (input == tokens || (are_types && has_types_)) {
+      values_[input->name] = text_input(input == tokens ? kNetTokens : kNetTypes);
     } else {
-      if (!named(*input, {"mask"})) {
-        const bool are_positions = named(*input, {"position"});
+      if (are_positions || are_types) {
         numbers.of_texts = false;
         for (size_t i = 0; i < numbers.numbers.size(); ++i) numbers.numbers[i] = are_positions ? static_cast<double>(static_cast<int64_t>(i) % texts_.length) : 0;
       }
       values_[input->name] = constant_value(std::move(numbers));
     }
   }
+}
+
+ImportValue Importer::text_input(const char* name) const {
+  const std::vector<int64_t> shape = {texts_.texts, texts_.length};
+  ImportValue value;
+  value.form = ImportForm::kTokens;
+  value.view = TensorView::of(name, shape, {0, 1}, shape);
+  return value;
 }
 
 bool Importer::set_pad(int64_t token) {
@@ -786,7 +791,8 @@ void Importer::tie_shared() {
 }
 
 ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) {
-  ImportedNet net = Importer(file, request).import();
+  ImportedNet net = Importer(file, request, true).import();
+  if (net.graph.contains("tokens")) net = Importer(file, request, false).import();
   const std::string open = std::to_string(kOpenBatch);
   for (std::string& line : net.refused) {  // shapes are written as people write them: [N,C,H,W]
     for (size_t at = line.find(open); at != std::string::npos; at = line.find(open, at)) line.replace(at, open.size(), "N");

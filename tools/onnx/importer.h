@@ -14,7 +14,8 @@ namespace reprise {
 
 class Importer {
  public:
-  Importer(const OnnxFile& file, const ImportRequest& request) : file_(file), model_(file.model()), request_(request) {}
+  // `has_types`: a net of texts may read the types of tokens; else, as a language model's, they are 0.
+  Importer(const OnnxFile& file, const ImportRequest& request, bool has_types) : file_(file), model_(file.model()), request_(request), has_types_(has_types) {}
   ImportedNet import();
 
   // ---- what a node reads; where it cannot be had, that is said, and the answer is kUnknown or nothing ----
@@ -84,6 +85,7 @@ class Importer {
   void read_input();
   void read_images(const OnnxValue& input);
   void read_texts(const std::vector<const OnnxValue*>& inputs);
+  ImportValue text_input(const char* name) const;
   std::vector<int64_t> shape_of(const OnnxValue& input) const;  // as the model has it, or --input; open sizes are 0 or less
   std::vector<int64_t> axes_of(const OnnxNode& reduction) const;
   std::string divided_by_length(const OnnxNode& node) const;
@@ -109,11 +111,12 @@ class Importer {
   const OnnxFile& file_;
   const OnnxModel& model_;
   const ImportRequest& request_;
+  const bool has_types_;
   ImportedNet net_;
   std::vector<nlohmann::json> nodes_;
   std::map<std::string, size_t> places_;  // of nodes_, by name
   std::map<std::string, ImportValue> values_;
-  std::set<std::string> names_ = {kNetImages, kNetTokens};
+  std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   std::map<std::string, ImportValue> settled_;  // what nobody took for an attention's or a GELU's, by what it was made of
   std::map<const KnownNumbers*, ImportValue> stored_;

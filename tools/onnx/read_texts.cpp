@@ -74,7 +74,7 @@ void read_rows_of_tokens(Importer& net, NodeReader& reader, const ImportValue& t
   net.add_weight(name + ".weight", table);
   const std::vector<int64_t> written = {net.batch(), net.texts().length, shape[1]};
   if (tokens.shape() != std::vector<int64_t>{written[0], written[1]}) return reader.refuse("reads tokens as " + json(tokens.shape()).dump() + "; must be [N,T]");
-  net.set_tensor(reader, net.append({{"op", "embedding"}, {"rows", shape[0]}, {"features", shape[1]}}, name, {kNetTokens},
+  net.set_tensor(reader, net.append({{"op", "embedding"}, {"rows", shape[0]}, {"features", shape[1]}}, name, {tokens.node},
                                     TensorView::of(name, written, {0, 1, 2}, written)));
 }
 
@@ -135,7 +135,8 @@ void read_equal(Importer& net, NodeReader& reader) {
   if (a.form == ImportForm::kUnknown || b.form == ImportForm::kUnknown) return;
   const ImportValue& tokens = a.form == ImportForm::kTokens ? a : b;
   const auto pad = net.known_scalar(a.form == ImportForm::kTokens ? b : a);
-  if (tokens.form != ImportForm::kTokens || !pad) return reader.refuse("is available of tokens and the padding's");
+  if (tokens.form != ImportForm::kTokens || tokens.view.node != kNetTokens || !pad)
+    return reader.refuse("is available of tokens and the padding's");
   if (!net.set_pad(static_cast<int64_t>(*pad))) return reader.refuse("compares tokens with " + json(*pad).dump() + ", and others with another");
   KnownNumbers is_pad = flipped(text_mask(net.texts()));
   const auto shape = tokens.view.shape();
