@@ -66,6 +66,9 @@ def all_recipes():
       "resnet_ignored_labels": resnet_recipe(
           "resnet_ignored_labels", 9, 5, [9, 10, 2], {"name": "sgd", "lr": 0.05, "momentum": 0.9},
           model={"units": [1, 1, 1], "width": 4, "classes": 5}, accumulate=2, clip_norm=1.5),
+      "resnet_frozen_trunk": resnet_recipe(
+          "resnet_frozen_trunk", 11, 6, [12, 12, 3], {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+          freeze=["conv1.*", "bn1.*", "layer1.*", "layer2.0.bn2.*", "layer3.0.bn1.weight"]),
       "gpt2_nesterov": gpt2_recipe(
           "gpt2_nesterov", 6, 3, 16, {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": True}),
       "gpt2_adamw": gpt2_recipe(

@@ -87,6 +87,9 @@ def take(samples, indices, float_name):
 def train_step(recipe, net, optimizer, samples, step, float_name):
   """Returns (loss before the update, gradient norm before clipping)."""
   net.train()
+  for module in net.modules():  # a norm whose weight is frozen normalises as in evaluation
+    if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.requires_grad:
+      module.eval()
   optimizer.zero_grad(set_to_none=True)
   for group in optimizer.param_groups:
     group["lr"] = learning_rate(recipe, step)
