@@ -189,7 +189,7 @@ constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, uint64_t N, uint64_
   switch (algorithm) {
     case ConvAlgorithm::kWinograd: return kWinogradStackBytes;
     case ConvAlgorithm::kDirect: return kDirectStackBytes;
-    case ConvAlgorithm::kDepthwise: return 0;
+    case ConvAlgorithm::kDepthwise: return size == CpuSize::kSmall ? kSmallDepthwiseStackBytes : 0;
     case ConvAlgorithm::kProduct: return product_stack_bytes(N, K, with, size);
   }
   return 0;

@@ -176,6 +176,25 @@ void add_depthwise_cases(CaseTable& table) {
   add_conv(table, 1, 7, 7, 33, 33, grouped(33, {1, 1, 2, 0}));  // rows that no window reads
 }
 
+// Windows whose places share columns: every remainder of a row of places, to a tile of eight, and of outputs, to four and to a run of sixteen.
+void add_depthwise_row_cases(CaseTable& table) {
+  for (const uint16_t taps : {uint16_t{3}, uint16_t{5}}) {
+    for (uint32_t W = 17; W <= 24; ++W)
+      add_conv(table, 1, 3, W, 19, 19, grouped(19, {taps, taps, 1, static_cast<uint16_t>(taps / 2)}));
+    for (uint32_t W = 17; W <= 32; ++W)
+      add_conv(table, 1, 4, W, 19, 19, grouped(19, {taps, taps, 2, static_cast<uint16_t>(taps / 2)}));
+  }
+  for (const uint16_t stride : {uint16_t{1}, uint16_t{2}}) {
+    add_conv(table, 2, 7, 7, 48, 48, grouped(48, {5, 5, stride, 2}),
+             Bias::kYes);  // of an output of most rows some taps lie outside
+    add_conv(table, 1, 8, 12, 35, 35, grouped(35, padded(1, 0, 0, 3, {3, 5, stride, 0})), Bias::kYes);  // sides that differ
+    add_conv(table, 1, 8, 11, 35, 35, grouped(35, padded(0, 1, 2, 0, {5, 3, stride, 0})), Bias::kYes);
+    add_conv(table, 1, 5, 6, 18, 18, grouped(18, padded(2, 4, 4, 4, {3, 3, stride, 0})));  // windows that lie outside
+    add_conv(table, 1, 3, 1, 17, 17, grouped(17, {5, 5, stride, 4}));                      // more places than columns
+  }
+  add_conv(table, 1, 7, 18, 21, 21, grouped(21, {7, 7, 1, 3}), Bias::kYes);
+}
+
 void add_grouped_cases(CaseTable& table) {
   add_conv(table, 2, 7, 6, 12, 18, grouped(3, {3, 3, 2, 1}), Bias::kYes);
   add_conv(table, 1, 8, 9, 64, 32, grouped(2, {3, 3, 1, 1}));
@@ -220,6 +239,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 3, 14, 13, 16, 24, {3, 3, 1, 1});  // more rows than a tile has, and a weight's gradient in two parts
   add_unequal_cases(table);
   add_depthwise_cases(table);
+  add_depthwise_row_cases(table);
   add_grouped_cases(table);
   for (const char* tag : {"n2_9x7_c8_k16", "n1_12x13_c24_k24_r3s3_stride2_pad1_groups24", "n2_7x6_c12_k18_r3s3_stride2_pad1_groups3", "n3_5x6_c64_k47", "n1_12x10_c17_k96", "n1_16x15_c64_k64"}) table.again_with_weights(tag, kPlainWeights);
 }
