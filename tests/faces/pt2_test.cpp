@@ -152,7 +152,7 @@ json payload(const Text& file, const json& of) { return {{"path_name", file}, {"
 struct Archive {
   json weights = {{"conv.weight", payload("weight_0", meta({4, 1, 1, 1}))}, {"fc.weight", payload("weight_1", meta({3, 4}))}};
   json program = program_of_net();
-  Text order = "little";
+  Text order = "little", fc = Text(48, 'b');
   std::vector<Entry> more = {};
 
   json& node(size_t n) { return program["graph_module"]["graph"]["nodes"][n]; }
@@ -162,7 +162,7 @@ struct Archive {
                               {"net/data/weights/model_weights_config.json", json{{"config", weights}}.dump()},
                               {"net/data/constants/model_constants_config.json", R"({"config": {}})"},
                               {"net/data/weights/weight_0", Text(16, 'a')},
-                              {"net/data/weights/weight_1", Text(48, 'b')},
+                              {"net/data/weights/weight_1", fc},
                               {"net/byteorder", order}};
     all.insert(all.end(), more.begin(), more.end());
     return all;
@@ -242,9 +242,38 @@ TEST_F(MadeArchive, IsRefusedAsAWhole) {
       {"node \"part/relu_\" (torch.aten.unheard_of_.default)", "node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default with mode)"});
   expect_refused(
       [](Archive& a) {
-        a.node(2)["inputs"][1]["arg"] = {{"as_ints", {4, 4}}};
+        a.node(2)["inputs"][1]["arg"] = {{"as_ints", {0, 4}}};
       },
-      {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose windows are of several sizes)"});
+      {"node \"part/pool\" (torch.aten.adaptive_avg_pool2d.default whose output_size is none of 1 to 1000)"});
+}
+
+// Windows that are alike are one pool; the others are parts side by side, along the last axis first.
+TEST_F(MadeArchive, HasPoolsOfSeveralSizes) {
+  const auto pools_of = [&](int height, int width) {
+    Archive archive;
+    archive.node(2)["inputs"][1]["arg"] = {{"as_ints", {height, width}}};
+    archive.values()["pool"] = meta({2, 4, height, width});
+    archive.values()["flatten"] = meta({2, 4 * height * width});
+    archive.values()["p_fc_weight"] = meta({3, 4 * height * width});
+    archive.weights["fc.weight"] = payload("weight_1", meta({3, 4 * height * width}));
+    archive.fc = Text(static_cast<size_t>(48 * height * width), 'b');
+    EXPECT_EQ(refused(zip_of(archive.entries())), std::vector<std::string>());
+    json pools = json::array();
+    for (const json& node : parse_json(read_file(folder_.file("net.graph.json")), "net.graph.json").at("nodes")) {
+      if (node.at("op") == "avg_pool" || node.at("op") == "slice" || node.at("op") == "concat") pools.push_back(node);
+    }
+    return pools;
+  };
+  const json one = pools_of(5, 2);  // two of 2 places and 1 apart; two halves
+  ASSERT_EQ(one.size(), 1u) << one.dump(1);
+  EXPECT_EQ(one[0].at("kernel"), (json{2, 3}));
+  EXPECT_EQ(one[0].at("stride"), (json{1, 3}));
+  const json several = pools_of(3, 4);  // of 6 places: 0 to 2, 1 to 3, 3 to 5, 4 to 6
+  std::vector<std::string> ops;
+  for (const json& node : several) ops.push_back(node.at("op"));
+  EXPECT_EQ(ops, (std::vector<std::string>{"slice", "avg_pool", "slice", "avg_pool", "concat", "avg_pool"}));
+  EXPECT_EQ(several[1].at("kernel"), (json{1, 2}));
+  EXPECT_EQ(several[5].at("kernel"), (json{2, 1}));
 }
 
 // What a module has not is not trained; of a batch-norm that would be to leave its statistics alone.

@@ -495,9 +495,27 @@ class Shared(nn.Module):
     return self.head(F.silu(self.fc(F.silu(scales[0]))) + scales[1])
 
 
-kNets = {"adapted": Adapted, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class Pyramid(nn.Module):
+  """Pools to sizes that the maps are no multiple of, as PSPNet's (Zhao et al. 2017)."""
+
+  def __init__(self):
+    super().__init__()
+    self.stem = conv_bn(3, 6, 3, nn.SiLU, 2)
+    self.levels = nn.ModuleList([nn.Conv2d(6, 3, 1) for _ in range(4)])
+    self.head = nn.Linear(18 * 7, kClasses)
+
+  def forward(self, x):
+    x = self.stem(x)
+    pools = [F.adaptive_avg_pool2d(x, 1), F.adaptive_max_pool2d(x, (3, 2)), F.adaptive_avg_pool2d(x, 6), F.adaptive_max_pool2d(x, (5, 8))]
+    levels = [F.interpolate(level(pool), (8, 8), mode="bilinear") for level, pool in zip(self.levels, pools)]
+    x = F.adaptive_avg_pool2d(torch.cat([x, *levels], 1), (3, 5)).flatten(2)
+    return self.head(F.adaptive_max_pool1d(F.adaptive_avg_pool1d(x, 11), 7).flatten(1))
+
+
+kNets = {"adapted": Adapted, "pyramid": Pyramid, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
+kProgramsAlone = ("adapted", "pyramid")  # without a file of ONNX: adapters need none, and the exporters refuse such pools
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 
@@ -670,7 +688,7 @@ def make(name, folder):
     net.save_pretrained(os.path.join(folder, name))
     os.remove(os.path.join(folder, name, "README.md"))
     net = net.unload()
-  else:
+  if name not in kProgramsAlone:
     for dynamo in (False, True):
       export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
   if name == "resnet":

@@ -16,7 +16,7 @@ namespace aten {
 namespace {
 
 constexpr int64_t kOpset = 23;  // in which Attention is an op
-constexpr int64_t kLongestRange = 65536, kMostStep = int64_t{1} << 40, kMostOfWindow = int64_t{1} << 20;
+constexpr int64_t kLongestRange = 65536, kMostStep = int64_t{1} << 40, kMostOfWindow = int64_t{1} << 20, kMostWindows = 1000;
 
 using Names = std::vector<std::string>;
 using Integers = std::vector<int64_t>;
@@ -316,21 +316,65 @@ void average_pool(AtenCall& call) {
   attributes.push_back(integer_attribute("count_include_pad", call.integer("count_include_pad", 1)));
   call.write({call.value(call.first())}, attributes);
 }
-// Windows of the same size, which the sizes of input and output must allow.
+// Neighbouring windows of an adaptive pool that are as long and as far from each other: what one pool of a slice computes.
+struct PoolRun {
+  int64_t first, size, stride, count;
+  int64_t end() const { return first + (count - 1) * stride + size; }
+};
+// Window i of the output covers the places floor(i in / out) to ceil((i + 1) in / out) of the input.
+std::vector<PoolRun> adaptive_runs(int64_t in, int64_t out) {
+  std::vector<PoolRun> runs;
+  for (int64_t i = 0; i < out; ++i) {
+    const int64_t first = i * in / out, size = ((i + 1) * in + out - 1) / out - first;
+    PoolRun* last = runs.empty() ? nullptr : &runs.back();
+    const int64_t stride = last == nullptr ? 0 : first - (last->first + (last->count - 1) * last->stride);
+    const bool goes_on = stride > 0 && last->size == size && (last->count == 1 || last->stride == stride);
+    if (!goes_on) {
+      runs.push_back({first, size, 1, 1});
+      continue;
+    }
+    last->stride = stride;
+    ++last->count;
+  }
+  return runs;
+}
+// One axis at a time where its windows are no one pool's: a part of it for each run, side by side.
+std::string pool_parts(AtenCall& call, const std::string& op, const std::string& x, int64_t axis, size_t side, size_t sides, const std::vector<PoolRun>& runs) {
+  Names parts;
+  const auto list = [&](int64_t value) { return call.integers_constant({value}); };
+  for (const PoolRun& run : runs) {
+    const std::string part = runs.size() == 1 ? x : call.add("Slice", {x, list(run.first), list(run.end()), list(axis)});
+    Integers kernel(sides, 1), strides(sides, 1);
+    kernel[side] = run.size, strides[side] = run.stride;
+    const bool is_each = run.size == 1 && run.stride == 1;
+    parts.push_back(is_each ? part : call.add(op, {part}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides)}));
+  }
+  return parts.size() == 1 ? parts[0] : call.add("Concat", parts, {integer_attribute("axis", axis)});
+}
 void adaptive_pool(AtenCall& call) {
   const std::string x = call.first(), input = call.value(x);
   const size_t axes = axes_of_pool(call);
   const Integers sizes = for_each_axis(call, "output_size", {1}, axes);
   const bool is_average = call.node().target.find("avg") != std::string::npos;
   if (sizes == Integers(axes, 1)) return void(call.add(is_average ? "GlobalAveragePool" : "GlobalMaxPool", {input}, {}, call.output()));
-  Integers kernel;
+  std::vector<std::vector<PoolRun>> runs;
+  Integers kernel, strides;
   for (size_t n = 0; n < axes; ++n) {
     const int64_t size = call.size(x, call.rank(x) - static_cast<int64_t>(axes - n));
-    if (sizes[n] < 1 || size % sizes[n] != 0) call.give_up("whose windows are of several sizes");
-    kernel.push_back(sizes[n] < 1 ? 1 : size / sizes[n]);
+    if (sizes[n] < 1 || sizes[n] > kMostWindows) return call.give_up("whose output_size is none of 1 to " + std::to_string(kMostWindows));
+    runs.push_back(adaptive_runs(size, sizes[n]));
+    kernel.push_back(runs[n][0].size), strides.push_back(runs[n][0].stride);
   }
-  if (kernel == Integers(axes, 1)) return call.write_identity(input);
-  call.write({input}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", kernel)});
+  if (std::all_of(runs.begin(), runs.end(), [](const auto& each) { return each.size() == 1; })) {
+    if (kernel == Integers(axes, 1) && strides == kernel) return call.write_identity(input);
+    return call.write({input}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides)});
+  }
+  std::string pooled = input;
+  for (size_t n = axes; n-- > 0;) {  // the last axis first: of equal numbers the first is then the largest, as torch has it
+    const int64_t axis = call.rank(x) - static_cast<int64_t>(axes - n);
+    if (sizes[n] != call.size(x, axis)) pooled = pool_parts(call, is_average ? "AveragePool" : "MaxPool", pooled, axis, n, axes, runs[n]);
+  }
+  call.write_identity(pooled);
 }
 
 void reduce(AtenCall& call) {
