@@ -106,6 +106,25 @@ struct Scale {
   __device__ static float of(float x, float factor) { return x * factor; }
   __device__ static float slope(float, float factor) { return factor; }
 };
+struct AtLeast {
+  __device__ static float of(float x, float bound) { return x < bound ? bound : x; }
+  __device__ static float slope(float x, float bound) { return x < bound ? 0.0f : 1.0f; }
+};
+struct AtMost {
+  __device__ static float of(float x, float bound) { return x > bound ? bound : x; }
+  __device__ static float slope(float x, float bound) { return x > bound ? 0.0f : 1.0f; }
+};
+struct Sqrt {
+  __device__ static float of(float x, float) { return sqrtf(x); }
+  __device__ static float slope(float x, float) { return 0.5f / sqrtf(x); }
+};
+struct Reciprocal {
+  __device__ static float of(float x, float) { return 1.0f / x; }
+  __device__ static float slope(float x, float) {
+    const float y = 1.0f / x;
+    return -y * y;
+  }
+};
 
 template <typename Function, uint32_t kWidth, typename Stored>
 __device__ void apply(const UnaryForwardArgsOf<Stored>& args, uint64_t i) {
@@ -156,6 +175,10 @@ Status launch_function(const KernelContext& context, const Args& args) {
     case UnaryFunction::kQuickGelu: launch<QuickGelu, kWidth>(context, args); break;
     case UnaryFunction::kExp: launch<Exp, kWidth>(context, args); break;
     case UnaryFunction::kScale: launch<Scale, kWidth>(context, args); break;
+    case UnaryFunction::kAtLeast: launch<AtLeast, kWidth>(context, args); break;
+    case UnaryFunction::kAtMost: launch<AtMost, kWidth>(context, args); break;
+    case UnaryFunction::kSqrt: launch<Sqrt, kWidth>(context, args); break;
+    case UnaryFunction::kReciprocal: launch<Reciprocal, kWidth>(context, args); break;
   }
   return launch_status();
 }

@@ -191,6 +191,7 @@ struct ColumnsAttribute {
 // The functions of one number that lib/ops/unary.h computes. Plans hold their numbers: a new one stands last.
 enum class UnaryFunction : uint32_t {
   kSilu, kHardswish, kHardsigmoid, kSigmoid, kRelu6, kLeakyRelu, kElu, kTanh, kSoftplus, kMish, kQuickGelu, kExp, kScale,
+  kAtLeast, kAtMost, kSqrt, kReciprocal,
 };
 struct UnaryFunctionInfo {
   const char* word;
@@ -202,9 +203,10 @@ inline constexpr UnaryFunctionInfo kUnaryFunctions[] = {
     {"silu", nullptr, 0}, {"hardswish", nullptr, 0}, {"hardsigmoid", nullptr, 0}, {"sigmoid", nullptr, 0},
     {"relu6", nullptr, 0}, {"leaky_relu", "slope", 0.01f}, {"elu", "alpha", 1}, {"tanh", nullptr, 0},
     {"softplus", nullptr, 0}, {"mish", nullptr, 0}, {"quick_gelu", nullptr, 0}, {"exp", nullptr, 0}, {"scale", "factor", 1},
+    {"at_least", "bound", 0}, {"at_most", "bound", 0}, {"sqrt", nullptr, 0}, {"reciprocal", nullptr, 0},
 };
 constexpr uint32_t kUnaryFunctionCount = sizeof(kUnaryFunctions) / sizeof(kUnaryFunctions[0]);
-static_assert(static_cast<uint32_t>(UnaryFunction::kScale) + 1 == kUnaryFunctionCount);
+static_assert(static_cast<uint32_t>(UnaryFunction::kReciprocal) + 1 == kUnaryFunctionCount);
 
 struct UnaryAttribute {
   static constexpr const char* kName = "Unary";

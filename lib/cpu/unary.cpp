@@ -1,5 +1,7 @@
 // Functions of one number, of every element, and their slopes: one loop over blocks for all of them, bound by memory.
 // Here apart from elementwise.cpp because the function is a number of the row's attribute: a struct says what each computes, a switch picks it.
+#include <cmath>
+
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
@@ -123,6 +125,25 @@ struct Scale {
   REPRISE_INLINE static float of(float x, float factor) { return x * factor; }
   REPRISE_INLINE static float slope(float, float factor) { return factor; }
 };
+struct AtLeast {
+  REPRISE_INLINE static float of(float x, float bound) { return x < bound ? bound : x; }
+  REPRISE_INLINE static float slope(float x, float bound) { return x < bound ? 0.0f : 1.0f; }
+};
+struct AtMost {
+  REPRISE_INLINE static float of(float x, float bound) { return x > bound ? bound : x; }
+  REPRISE_INLINE static float slope(float x, float bound) { return x > bound ? 0.0f : 1.0f; }
+};
+struct Sqrt {
+  REPRISE_INLINE static float of(float x, float) { return std::sqrt(x); }
+  REPRISE_INLINE static float slope(float x, float) { return 0.5f / std::sqrt(x); }
+};
+struct Reciprocal {
+  REPRISE_INLINE static float of(float x, float) { return 1.0f / x; }
+  REPRISE_INLINE static float slope(float x, float) {
+    const float y = 1.0f / x;
+    return -y * y;
+  }
+};
 
 template <typename Function, typename Stored>
 REPRISE_INLINE void apply_body(Function, Stored* y, const Stored* x, float parameter, uint64_t n) {
@@ -156,6 +177,10 @@ void with_function(uint32_t function, const Visit& visit) {
     case UnaryFunction::kQuickGelu: return visit(QuickGelu{});
     case UnaryFunction::kExp: return visit(Exp{});
     case UnaryFunction::kScale: return visit(Scale{});
+    case UnaryFunction::kAtLeast: return visit(AtLeast{});
+    case UnaryFunction::kAtMost: return visit(AtMost{});
+    case UnaryFunction::kSqrt: return visit(Sqrt{});
+    case UnaryFunction::kReciprocal: return visit(Reciprocal{});
   }
 }
 

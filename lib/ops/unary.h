@@ -13,9 +13,13 @@
 //   quick_gelu   x s(1.702 x)                   (CLIP's)
 //   exp          e^x
 //   scale        factor x
+//   at_least     max(x, bound)
+//   at_most      min(x, bound)
+//   sqrt         sqrt x
+//   reciprocal   1 / x
 //
 // A slope at a kink is PyTorch's: relu6's and hardsigmoid's are 0 at both of theirs, leaky_relu's and elu's at 0 are those of below, hardswish's
-// are 0 at -3 and 1 at 3. NaN passes, so that a broken step is noticed.
+// are 0 at -3 and 1 at 3, those of at_least and at_most 1 at the bound, as torch.clamp's are. NaN passes, so that a broken step is noticed.
 #pragma once
 
 #include "lib/row_call.h"

@@ -55,6 +55,10 @@ Sized function_of(const UnaryAttribute& unary, double x) {
     case UnaryFunction::kQuickGelu: return swish(x, kQuick);
     case UnaryFunction::kExp: return plain(std::exp(x));
     case UnaryFunction::kScale: return plain(parameter * x);
+    case UnaryFunction::kAtLeast: return plain(std::max(x, parameter));
+    case UnaryFunction::kAtMost: return plain(std::min(x, parameter));
+    case UnaryFunction::kSqrt: return plain(std::sqrt(x));
+    case UnaryFunction::kReciprocal: return plain(1 / x);
   }
   return {};
 }
@@ -78,6 +82,10 @@ Sized slope_of(const UnaryAttribute& unary, double x) {
     case UnaryFunction::kQuickGelu: return swish_slope(x, kQuick);
     case UnaryFunction::kExp: return plain(std::exp(x));
     case UnaryFunction::kScale: return plain(parameter);
+    case UnaryFunction::kAtLeast: return plain(x >= parameter ? 1 : 0);
+    case UnaryFunction::kAtMost: return plain(x <= parameter ? 1 : 0);
+    case UnaryFunction::kSqrt: return plain(0.5 / std::sqrt(x));
+    case UnaryFunction::kReciprocal: return plain(-1 / (x * x));
   }
   return {};
 }
@@ -89,7 +97,11 @@ std::vector<double> kinks_of(const UnaryAttribute& unary) {
     case UnaryFunction::kHardsigmoid: return {-3, 3};
     case UnaryFunction::kRelu6: return {0, 6};
     case UnaryFunction::kLeakyRelu:
-    case UnaryFunction::kElu: return {0};
+    case UnaryFunction::kElu:
+    case UnaryFunction::kSqrt:
+    case UnaryFunction::kReciprocal: return {0};
+    case UnaryFunction::kAtLeast:
+    case UnaryFunction::kAtMost: return {unary.parameter};
     default: return {};
   }
 }
@@ -114,6 +126,8 @@ void add_cases(CaseTable& table) {
   add_unary(table, UnaryFunction::kLeakyRelu, -0.5f, 67);
   add_unary(table, UnaryFunction::kElu, 1.7f, 67);
   add_unary(table, UnaryFunction::kScale, -0.3f, 67);
+  add_unary(table, UnaryFunction::kAtLeast, -3.0f, 67);
+  add_unary(table, UnaryFunction::kAtMost, 6.0f, 67);
 }
 
 // ---- data: large and small, kinks and beside them ----
@@ -126,6 +140,11 @@ void fit_data(CaseDraft& draft) {
   const double special[] = {0.0, 1e-30, -1e-30, 30, -30, 8.5, -8.5, large, -large, 3, -3, 6, -6, 2.998, -2.998, 5.998, 1e-4, -1e-4, 0.3, -0.35, -0.7};
   for (double& element : x) element = as_f32(7 * element);
   for (size_t i = 0; i < std::size(special) && x.size() > std::size(special); ++i) x.flat(i) = as_f32(special[i]);
+  for (double& element : x) {
+    if (static_cast<UnaryFunction>(unary.function) == UnaryFunction::kSqrt) element = std::max(std::abs(element), as_f32(1e-30));
+    const bool is_too_small = std::abs(element) < 1e-15;  // its slope would be beyond f32
+    if (static_cast<UnaryFunction>(unary.function) == UnaryFunction::kReciprocal && is_too_small) element = as_f32(1e-15);
+  }
 }
 
 // ---- results: a dozen roundings, a division and an exponential among them ----
@@ -147,8 +166,11 @@ void expect(Oracle& o) {
 Differentiable differentiable(const KernelCase& c, CaseData& data) {
   const UnaryAttribute unary = c.as<UnaryAttribute>();
   Array& x = data.values[Backward::kX];
+  const auto function = static_cast<UnaryFunction>(unary.function);
+  const bool has_pole = function == UnaryFunction::kSqrt || function == UnaryFunction::kReciprocal;
   for (double& element : x) {
     for (const double kink : kinks_of(unary)) element = as_f32(kink + away_from_zero(element - kink));
+    if (has_pole && std::abs(element) < 0.25) element = std::copysign(0.25, element);  // nearer to 0 differences say nothing of a slope
   }
   return {{x}, {Backward::kDx}, [&data, unary](const auto& at) {
             double sum = 0;
@@ -174,7 +196,11 @@ std::vector<KnownValue> known_values() {
           known("softplus of 0", UnaryFunction::kSoftplus, 0, 0, 0.6931471805599453),
           known("mish of 1", UnaryFunction::kMish, 0, 1, 0.8650983882673103),
           known("quick_gelu of 1, with 1.702 as f32", UnaryFunction::kQuickGelu, 0, 1, 0.8457957687936359),
-          known("exp of 1", UnaryFunction::kExp, 0, 1, 2.718281828459045)};
+          known("exp of 1", UnaryFunction::kExp, 0, 1, 2.718281828459045),
+          known("at_least of -1", UnaryFunction::kAtLeast, 0.5f, -1, 0.5),
+          known("at_most of 2", UnaryFunction::kAtMost, 0.5f, 2, 0.5),
+          known("sqrt of 2", UnaryFunction::kSqrt, 0, 2, 1.4142135623730951),
+          known("reciprocal of -4", UnaryFunction::kReciprocal, 0, -4, -0.25)};
 }
 
 // ---- wrong kernels ----
@@ -215,6 +241,14 @@ constexpr WrongKernel kWrongKernels[] = {
       for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = 0 <= a.x[i] && a.x[i] <= 6 ? a.dy[i] : 0;
       return ok_status();
     }>("relu6_passes_at_its_kinks"),
+    wrong_kernel<Backward, [](const KernelContext& k, const UnaryBackwardArgsOf<float>& a) {
+      if (a.unary.function != static_cast<uint32_t>(UnaryFunction::kAtMost)) return cpu_unary_backward(k, a);
+      for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = a.x[i] < a.unary.parameter ? a.dy[i] : 0;
+      return ok_status();
+    }>("at_most_stops_at_its_bound"),
+    wrong_kernel<Forward, [](const KernelContext& k, const UnaryForwardArgsOf<float>& a) {
+      return cpu_unary_forward(k, replaced<UnaryFunction::kAtLeast, UnaryFunction::kAtMost>(a));
+    }>("at_least_is_at_most"),
     wrong_kernel<Backward, [](const KernelContext& k, const UnaryBackwardArgsOf<float>& a) {
       if (a.unary.function != static_cast<uint32_t>(UnaryFunction::kTanh)) return cpu_unary_backward(k, a);
       for (uint64_t i = 0; i < a.n; ++i) a.dx[i] = a.dy[i] * (1.0f - a.x[i] * a.x[i]);

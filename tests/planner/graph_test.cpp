@@ -102,7 +102,7 @@ TEST(Graph, RefusesWhatItsKernelsCouldNotTake) {
       {[](Values& v) { v.graph.drop_path(v.rows, "d", 1.0f); }, {"d (dropout): is given probability 1", "DropoutAttribute"}},
       {[](Values& v) { v.graph.drop_path(v.tokens, "d", 0.5f); }, {"d (dropout): x is tokens"}},
       {[](Values& v) { v.graph.unary(v.tokens, "u", {}); }, {"u (unary): x is tokens"}},
-      {[](Values& v) { v.graph.unary(v.rows, "u", {kUnaryFunctionCount}); }, {"u (unary): is given function 13, parameter 0", "UnaryAttribute"}},
+      {[](Values& v) { v.graph.unary(v.rows, "u", {kUnaryFunctionCount}); }, {"u (unary): is given function " + std::to_string(kUnaryFunctionCount) + ", parameter 0", "UnaryAttribute"}},
       {[](Values& v) { v.graph.unary(v.rows, "u", {static_cast<uint32_t>(UnaryFunction::kTanh), 1}); }, {"u (unary): is given function 7, parameter 1"}},
       {[nan](Values& v) { v.graph.unary(v.rows, "u", {static_cast<uint32_t>(UnaryFunction::kElu), nan}); }, {"u (unary): is given", "parameter nan"}},
       {[](Values& v) { v.graph.add(v.rows, v.sequence, "a"); }, {"a (add): b is sequence [2,3,12] of f32; must be [6,12]"}},
