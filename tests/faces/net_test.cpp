@@ -139,6 +139,39 @@ TEST(Net, TakesEveryOp) {
   EXPECT_EQ(describe_model(recipe_of({{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}}).model).classes, 3);
 }
 
+// In place of a weight and a bias the plan has tables, which no file holds and no step changes. The batch's statistics are taken until its weight,
+// which it has not, is frozen.
+TEST(Net, MayHaveABatchNormWithoutAWeight) {
+  const json nodes = json::parse(R"([
+      {"op": "conv", "name": "a", "channels": 8, "kernel": 3}, {"op": "batch_norm", "name": "b", "affine": false}, {"op": "at_least", "name": "c", "bound": -1},
+      {"op": "at_most", "name": "d", "bound": 2}, {"op": "rms_norm", "name": "e"}, {"op": "exp", "name": "f"}, {"op": "sqrt", "name": "g"},
+      {"op": "reciprocal", "name": "h"}, {"op": "global_pool", "name": "i"}, {"op": "loss_head", "name": "j", "classes": 3}])");
+  Recipe recipe = recipe_of({{"family", "net"}, {"image", {8, 8, 3}}, {"nodes", nodes}});
+  EXPECT_EQ(recipe_of(model_json(recipe.model)), recipe);
+  const auto rows_of = [](const OwnedPlan& plan, Pass pass) {
+    size_t count = 0;
+    for (const auto& program : plan.programs) {
+      for (const Row& row : program.rows) count += row.op == Op::kBatchNorm && row.pass == pass ? 1 : 0;
+    }
+    return count;
+  };
+  const OwnedPlan trained = plan_of(recipe);
+  size_t tables = 0;
+  for (const StateTensor& state : trained.state) {
+    const std::string name = state.name;
+    if (name != "b.weight" && name != "b.bias") continue;
+    EXPECT_EQ(state.kind, StateKind::kTable);
+    ++tables;
+  }
+  EXPECT_EQ(tables, 2u);
+  EXPECT_GT(rows_of(trained, Pass::kRunning), 0u);
+  EXPECT_EQ(std::count(trained.carried_names.begin(), trained.carried_names.end(), std::string("d(b.weight)")), 0);
+  recipe.freeze = {"b.weight"};
+  const OwnedPlan frozen = plan_of(recipe);
+  EXPECT_EQ(rows_of(frozen, Pass::kRunning), 0u);
+  EXPECT_GT(rows_of(frozen, Pass::kInference), rows_of(trained, Pass::kInference));
+}
+
 // The ops that imported nets are made of, and keys of several numbers; what is read is written again as it was.
 TEST(Net, TakesWhatIsImported) {
   const json nodes = json::parse(R"([

@@ -369,10 +369,12 @@ TEST_F(MadeFile, MayEndInADivisionByTheLength) {
   }
   parts.nodes = divided("z", 0);  // each number by those of other samples
   EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "infonce_loss"}).empty());
-  parts.nodes = divided("f", -1);  // by another length
-  EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "infonce_loss"}).empty());
-  parts.nodes = divided("z", -1);
-  EXPECT_FALSE(refused(parts, {.classes = 0, .inputs = {}, .loss = "mse_loss"}).empty()) << "which reads the quotient";
+  // By another length, or for another loss, it is what the net computes.
+  for (const auto& [of, loss] : {std::pair("f", "infonce_loss"), {"z", "mse_loss"}}) {
+    parts.nodes = divided(of, -1);
+    EXPECT_EQ(refused(parts, {.classes = 0, .inputs = {}, .loss = loss}), std::vector<std::string>()) << loss;
+    EXPECT_EQ(last_ops(recipe, 5), (std::vector<std::string>{"sqrt", "reciprocal", "multiply", "scale", loss}));
+  }
   Parts map;
   map.nodes = node("Conv", {"x", "c.weight"}, "y");
   map.constants = bytes(5, tensor("c.weight", {4, 1, 1, 1}));

@@ -84,7 +84,8 @@ class Derivation {
   }
   // None of a leaf.
   static ValueId first_input(const Node& n) { return n.inputs.empty() ? kNoValue : n.inputs[0]; }
-  bool trains(ValueId parameter) const { return parameter != kNoValue && graph_.values[parameter].trainable; }
+  bool is_marked(ValueId v) const { return v != kNoValue && graph_.values[v].trainable; }
+  bool trains(ValueId v) const { return is_marked(v) && graph_.values[v].kind == ValueKind::kParameter; }
 
   // A value needs a gradient if a trained parameter lies at or below it.
   void find_needs() {
@@ -145,7 +146,7 @@ class Derivation {
 
   void batch_norm(const Node& n) {
     const Term x = value(n.inputs[0]);
-    if (!trains(n.parameters[0])) {
+    if (!is_marked(n.parameters[0])) {  // a parameter, or the ones in its place
       value_[n.outputs[0]] = terms_.output(normal_by_running(n), 0, form(n.outputs[0]));
       return;
     }
@@ -237,7 +238,7 @@ class Derivation {
         return contribute(x, call, 0);
       }
       case Op::kBatchNorm:
-        if (trains(n.parameters[0])) return normal(n, dy);
+        if (is_marked(n.parameters[0])) return normal(n, dy);
         contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.buffers[1]), value(n.parameters[0])}), 0);
       case Op::kGroupNorm:

@@ -496,11 +496,11 @@ class Shared(nn.Module):
 
 
 class Pyramid(nn.Module):
-  """Pools to sizes that the maps are no multiple of, as PSPNet's (Zhao et al. 2017)."""
+  """Pools to sizes that the maps are no multiple of, as PSPNet's (Zhao et al. 2017), behind a norm without weight and bias."""
 
   def __init__(self):
     super().__init__()
-    self.stem = conv_bn(3, 6, 3, nn.SiLU, 2)
+    self.stem = nn.Sequential(nn.Conv2d(3, 6, 3, 2, 1, bias=False), nn.BatchNorm2d(6, affine=False), nn.SiLU())
     self.levels = nn.ModuleList([nn.Conv2d(6, 3, 1) for _ in range(4)])
     self.head = nn.Linear(18 * 7, kClasses)
 
@@ -512,7 +512,51 @@ class Pyramid(nn.Module):
     return self.head(F.adaptive_max_pool1d(F.adaptive_avg_pool1d(x, 11), 7).flatten(1))
 
 
-kNets = {"adapted": Adapted, "pyramid": Pyramid, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class RootNorm(nn.Module):
+  """As transformers writes it."""
+
+  def __init__(self, channels):
+    super().__init__()
+    self.weight = nn.Parameter(torch.ones(channels))
+
+  def forward(self, x):
+    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
+class Rooted(nn.Module):
+  """Norms without a mean (Zhang & Sennrich 2019) and of a map's responses (Woo et al. 2023), and attention by the cosine (Liu et al. 2022)."""
+
+  def __init__(self, width=8):
+    super().__init__()
+    self.stem, self.norm, self.last, self.head = nn.Conv2d(3, width, 4, 4), RootNorm(width), RootNorm(width), nn.Linear(width, kClasses)
+    self.qk, self.scale = nn.Linear(width, 2 * width), nn.Parameter(torch.ones(16, 1))
+    self.gamma, self.beta = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+  def forward(self, x):
+    x = self.norm(self.stem(x).permute(0, 2, 3, 1))
+    size = x.norm(p=2, dim=(1, 2), keepdim=True)
+    x = x + self.gamma * (x * (size / (size.mean(-1, keepdim=True) + 1e-6))) + self.beta
+    x = x.flatten(1, 2)
+    q, k = self.qk(x).chunk(2, -1)
+    scores = (F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(1, 2)) * self.scale.clamp(max=4.6).exp()
+    return self.head(self.last(scores.softmax(-1) @ x).mean(1))
+
+
+class Clipped(nn.Module):
+  """Functions with bounds, slopes that are learned (He et al. 2015), every second place, and the largest of all places."""
+
+  def __init__(self, width=8):
+    super().__init__()
+    self.stem, self.one, self.each = nn.Conv2d(3, width, 3, padding=1), nn.PReLU(), nn.PReLU(width)
+    self.point, self.head = nn.Conv2d(width, width, 1), nn.Linear(2 * width, kClasses)
+
+  def forward(self, x):
+    x = self.each(self.stem(x)[:, :, ::2, 1::3])
+    x = self.point(self.one(x) + x.clamp(min=-0.5) + F.hardtanh(x, -1.25, 2))
+    return self.head(torch.cat([F.adaptive_max_pool2d(x, 1).flatten(1), x.clamp(-0.75, 1.5).amax((2, 3))], 1))
+
+
+kNets = {"adapted": Adapted, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
 kProgramsAlone = ("adapted", "pyramid")  # without a file of ONNX: adapters need none, and the exporters refuse such pools

@@ -326,14 +326,18 @@ ValueId Graph::conv_transpose(ValueId x, const std::string& name, uint32_t out_c
   return y;
 }
 
-ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, float momentum) {
+ValueId Graph::batch_norm(ValueId x, const std::string& name, float epsilon, float momentum, bool affine) {
   const NodeRules rules(*this, Op::kBatchNorm, name);
   const Tensor in = rules.image(x);
   const uint32_t channels = in.shape[3];
   const NormAttribute norm = {epsilon, momentum, in.elements() / channels};
   rules.require_sense(norm);
-  const ValueId gamma = parameter(name + ".weight", {channels}, InitKind::kConstant, 1.0f);
-  const ValueId beta = parameter(name + ".bias", {channels}, InitKind::kConstant, 0.0f);
+  const auto vector_of = [&](const std::string& own, float number) {
+    return affine ? parameter(name + own, {channels}, InitKind::kConstant, number)
+                  : table(name + own, std::vector<float>(channels, number));
+  };
+  const ValueId gamma = vector_of(".weight", 1), beta = vector_of(".bias", 0);
+  values[gamma].trainable = true;
   const ValueId running_mean = buffer(name + ".running_mean", {channels}, 0.0f);
   const ValueId running_var = buffer(name + ".running_var", {channels}, 1.0f);
   const ValueId batches = add_value(name + ".num_batches_tracked", ValueKind::kBuffer, {}, DType::kI64);
@@ -864,6 +868,8 @@ ValueId Graph::rope(ValueId q, ValueId k, ValueId v, const std::string& name, co
   rules.require_shape(v, "v", shared);
   rules.require_document_start(document_start, queries);
   rules.require_table(frequencies, "frequencies", {rope.rotary / 2});
+  if (v == q || v == k) v = again(v, name + ".again.v");
+  if (k == q) k = again(k, name + ".again.k");
   Shape shape = shape_of(queries);
   shape.back() += 2 * shared.back();
   const ValueId y = add_value(name, ValueKind::kActivation, shape);

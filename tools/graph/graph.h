@@ -28,13 +28,16 @@ struct Value {
   std::string name;
   ValueKind kind = ValueKind::kActivation;
   Tensor tensor;  // dtype, shape and bytes; no offset here
-  bool trainable = false;      // parameters
+  bool trainable = false;      // parameters, and the ones that stand for the weight of a batch-norm which has none
   bool decays = true;          // parameters: weight decay applies
   float rate = 1;              // parameters: of the learning rate
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
   std::vector<float> numbers;  // tables: what they hold
 };
+
+// Whether a step changes it, so that it has a gradient.
+inline bool trains(const Value& value) { return value.kind == ValueKind::kParameter && value.trainable; }
 
 constexpr size_t kNoNode = ~size_t{0};
 
@@ -188,7 +191,8 @@ class Graph {
   // leaves several (PyTorch's output_padding). Drawn as PyTorch draws a ConvTranspose2d's.
   ValueId conv_transpose(ValueId x, const std::string& name, uint32_t out_channels, WindowAttribute window, uint32_t more_h = 0, uint32_t more_w = 0,
                          bool bias = false);
-  ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f);
+  // Without `affine` it has neither weight nor bias: tables of ones and zeros under their names.
+  ValueId batch_norm(ValueId x, const std::string& name, float epsilon = 1e-5f, float momentum = 0.1f, bool affine = true);
   // `groups`: of neighbouring channels, which must divide into them; 1 normalises a whole image, as many as there are channels each by itself.
   ValueId group_norm(ValueId x, const std::string& name, uint32_t groups, float epsilon = 1e-5f);
   ValueId relu(ValueId x, const std::string& name);
@@ -300,7 +304,8 @@ class Graph {
 };
 
 // Whether a batch-norm normalises by its running statistics in training, too, and leaves them as they are: where gamma, its "NAME.weight", is
-// frozen. So its backward reads State alone; beta may be trained all the same. Known when the graph's parameters are marked.
+// frozen; of one without a weight, where its table of that name is. So its backward reads State alone; beta may be trained all the same. Known
+// when the graph's parameters are marked.
 bool uses_running_statistics(const Graph& graph, const Node& batch_norm);
 
 // "conv" of "conv.forward".

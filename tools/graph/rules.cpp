@@ -356,7 +356,7 @@ BackwardBuilder::BackwardBuilder(Graph& graph) : graph_(graph), needs_gradient_(
   for (const Node& n : graph.nodes) {
     bool needs = false;
     for (ValueId v : n.inputs) needs = needs || needs_gradient_[v];
-    for (ValueId v : n.parameters) needs = needs || (v != kNoValue && graph.values[v].trainable);
+    for (ValueId v : n.parameters) needs = needs || (v != kNoValue && trains(graph.values[v]));
     for (ValueId v : n.outputs) needs_gradient_[v] = needs;
   }
 }
@@ -484,7 +484,7 @@ void BackwardBuilder::pass_on(ValueId v, ValueId dy) {
 // The gradient of a parameter as argument `output` of `call`, added to where an earlier call of the step has written it;
 // kNoValue for a frozen one.
 ValueId BackwardBuilder::weight_gradient(ValueId parameter, Call& call, uint32_t output) {
-  if (parameter == kNoValue || !graph_.values[parameter].trainable) return kNoValue;
+  if (parameter == kNoValue || !trains(graph_.values[parameter])) return kNoValue;
   const auto found = weight_gradients_.find(parameter);
   if (found != weight_gradients_.end()) {
     call.accumulate = static_cast<uint16_t>(call.accumulate | 1u << output);

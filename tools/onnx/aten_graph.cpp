@@ -83,6 +83,19 @@ void binary_reversed(AtenCall& call) {
   call.require("alpha", 1, 1);
   call.write(operands(call, "other", "self"));
 }
+// Of numbers that are known: rounded down, or towards 0.
+void divide(AtenCall& call) {
+  const std::string mode = call.node().target.starts_with("aten.floor_divide") ? "floor" : call.text("rounding_mode", "");
+  if (mode.empty()) return call.write(operands(call, "self", "other"));
+  const bool is_floating_result = is_floating(call.meta(call.output()).type);
+  if (mode == "trunc" && !is_floating_result) return call.write(operands(call, "self", "other"));
+  if (mode != "floor") return call.give_up("with rounding_mode " + json_shown(mode));
+  const std::string quotient = call.add("Div", {operand(call, "self", true), operand(call, "other", true)}),
+                    below = call.add("Floor", {quotient});
+  const uint32_t type = call.meta(call.output()).type;
+  is_floating_result ? call.write_identity(below)
+                     : void(call.add("Cast", {below}, {integer_attribute("to", type)}, call.output()));
+}
 void power(AtenCall& call) { call.write(operands(call, "self", "exponent")); }
 void square(AtenCall& call) {
   const std::string x = call.value(call.first());
@@ -129,6 +142,17 @@ void clip(AtenCall& call, double least, double most) {
 void clamp(AtenCall& call) { clip(call, call.number("min", -HUGE_VAL), call.number("max", HUGE_VAL)); }
 void hard_tanh(AtenCall& call) { clip(call, call.number("min_val", -1), call.number("max_val", 1)); }
 void relu6(AtenCall& call) { clip(call, 0, 6); }
+
+// One slope, or one for each channel.
+void parametric_relu(AtenCall& call) {
+  const std::string x = call.first(), weight = call.tensor("weight");
+  const int64_t behind = call.rank(weight) == 1 ? call.rank(x) - 2 : 0;
+  std::string slope = call.value(weight);
+  Integers axes(static_cast<size_t>(std::max<int64_t>(0, behind)));
+  std::iota(axes.begin(), axes.end(), 1);
+  if (!axes.empty()) slope = call.add("Unsqueeze", {slope, call.integers_constant(axes)});
+  call.write({call.value(x), slope});
+}
 
 void dropout(AtenCall& call) {
   const std::string x = call.value(call.first());
@@ -339,7 +363,8 @@ std::vector<PoolRun> adaptive_runs(int64_t in, int64_t out) {
   return runs;
 }
 // One axis at a time where its windows are no one pool's: a part of it for each run, side by side.
-std::string pool_parts(AtenCall& call, const std::string& op, const std::string& x, int64_t axis, size_t side, size_t sides, const std::vector<PoolRun>& runs) {
+std::string pool_parts(AtenCall& call, const std::string& op, const std::string& x, int64_t axis, size_t side, size_t sides,
+                       const std::vector<PoolRun>& runs) {
   Names parts;
   const auto list = [&](int64_t value) { return call.integers_constant({value}); };
   for (const PoolRun& run : runs) {
@@ -347,7 +372,9 @@ std::string pool_parts(AtenCall& call, const std::string& op, const std::string&
     Integers kernel(sides, 1), strides(sides, 1);
     kernel[side] = run.size, strides[side] = run.stride;
     const bool is_each = run.size == 1 && run.stride == 1;
-    parts.push_back(is_each ? part : call.add(op, {part}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides)}));
+    parts.push_back(
+        is_each ? part
+                : call.add(op, {part}, {integers_attribute("kernel_shape", kernel), integers_attribute("strides", strides)}));
   }
   return parts.size() == 1 ? parts[0] : call.add("Concat", parts, {integer_attribute("axis", axis)});
 }
@@ -361,7 +388,8 @@ void adaptive_pool(AtenCall& call) {
   Integers kernel, strides;
   for (size_t n = 0; n < axes; ++n) {
     const int64_t size = call.size(x, call.rank(x) - static_cast<int64_t>(axes - n));
-    if (sizes[n] < 1 || sizes[n] > kMostWindows) return call.give_up("whose output_size is none of 1 to " + std::to_string(kMostWindows));
+    if (sizes[n] < 1 || sizes[n] > kMostWindows)
+      return call.give_up("whose output_size is none of 1 to " + std::to_string(kMostWindows));
     runs.push_back(adaptive_runs(size, sizes[n]));
     kernel.push_back(runs[n][0].size), strides.push_back(runs[n][0].stride);
   }
@@ -372,7 +400,8 @@ void adaptive_pool(AtenCall& call) {
   std::string pooled = input;
   for (size_t n = axes; n-- > 0;) {  // the last axis first: of equal numbers the first is then the largest, as torch has it
     const int64_t axis = call.rank(x) - static_cast<int64_t>(axes - n);
-    if (sizes[n] != call.size(x, axis)) pooled = pool_parts(call, is_average ? "AveragePool" : "MaxPool", pooled, axis, n, axes, runs[n]);
+    if (sizes[n] != call.size(x, axis))
+      pooled = pool_parts(call, is_average ? "AveragePool" : "MaxPool", pooled, axis, n, axes, runs[n]);
   }
   call.write_identity(pooled);
 }
@@ -464,6 +493,19 @@ void concatenate(AtenCall& call) {
   Names inputs;
   for (const std::string& input : call.tensors("tensors")) inputs.push_back(call.value(input));
   call.write(inputs, {integer_attribute("axis", call.axis(call.output(), call.integer("dim", 0)))});
+}
+// As often as it says along each axis, of which the result may have more.
+void repeat(AtenCall& call) {
+  const std::string x = call.first();
+  Integers times = call.integers("repeats", {});
+  const size_t rank = static_cast<size_t>(call.rank(x));
+  std::string value = call.value(x);
+  if (times.size() > rank) {
+    Integers axes(times.size() - rank);
+    std::iota(axes.begin(), axes.end(), 0);
+    value = call.add("Unsqueeze", {value, call.integers_constant(axes)});
+  }
+  call.write({value, call.integers_constant(times)});
 }
 void stack(AtenCall& call) {
   const int64_t axis = call.axis(call.output(), call.integer("dim", 0));
@@ -728,7 +770,11 @@ constexpr Translation kTranslations[] = {
     {"add", binary, "Add"},
     {"sub", binary, "Sub"},
     {"mul", binary, "Mul"},
-    {"div", binary, "Div"},
+    {"div", divide, "Div"},
+    {"floor_divide", divide, "Div"},
+    {"floor", unary, "Floor"},
+    {"ceil", unary, "Ceil"},
+    {"round", unary, "Round"},
     {"maximum", binary, "Max"},
     {"minimum", binary, "Min"},
     {"rsub", binary_reversed, "Sub"},
@@ -779,6 +825,8 @@ constexpr Translation kTranslations[] = {
     {"clamp_max", clamp, "Clip"},
     {"hardtanh", hard_tanh, "Clip"},
     {"relu6", relu6, "Clip"},
+    {"prelu", parametric_relu, "PRelu"},
+    {"_prelu_kernel", parametric_relu, "PRelu"},
     {"dropout", dropout, "Dropout", true},
     {"native_dropout", dropout, "Dropout"},
     {"feature_dropout", other_dropout, "Dropout", true},
@@ -850,6 +898,7 @@ constexpr Translation kTranslations[] = {
     {"swapdims", transpose, "Transpose", true},
     {"expand", expand, "Expand", true},
     {"expand_as", expand, "Expand", true},
+    {"repeat", repeat, "Tile"},
     {"cat", concatenate, "Concat"},
     {"stack", stack, "Concat"},
     {"split", split_evenly, "Split", true},

@@ -8,6 +8,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/models/model.h"
+#include "tools/onnx/norms.h"
 #include "tools/onnx/powers.h"
 
 namespace reprise {
@@ -92,6 +93,14 @@ TensorView constant_view(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
+ImportValue tensor_value(const TensorView& view, double factor) {
+  ImportValue value;
+  value.form = ImportForm::kTensor;
+  value.view = view;
+  value.factor = factor;
+  return value;
+}
+
 ImportValue constant_value(const OnnxTensor& tensor, bool is_listed) {
   ImportValue value;
   value.form = ImportForm::kConstant;
@@ -112,11 +121,13 @@ ImportValue constant_value(KnownNumbers numbers) {
 const char* form_text(ImportForm form) {
   switch (form) {
     case ImportForm::kConstant: return "a constant";
+    case ImportForm::kOfParameter: return "a function of a parameter";
     case ImportForm::kMean: return "a mean over the last axis";
     case ImportForm::kCentred: return "what a mean over the last axis was taken from";
     case ImportForm::kSquare: return "a square";
     case ImportForm::kVariance:
-    case ImportForm::kDeviation: return "a variance";
+    case ImportForm::kDeviation:
+    case ImportForm::kInverse: return "a variance";
     case ImportForm::kNormed:
     case ImportForm::kScaled: return "a normalised value before its weight and bias";
     case ImportForm::kErf:
@@ -149,9 +160,12 @@ ImportValue Importer::value(NodeReader& reader, size_t n) {
 
 std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue& value) {
   if (value.form == ImportForm::kUnknown) return std::nullopt;
-  if (value.form == ImportForm::kConstant)
-    return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
-  if (const auto own = value.form == ImportForm::kTensor ? std::nullopt : settled(reader, value);
+  if (value.is_constant()) return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
+  const bool is_norm =
+      value.form == ImportForm::kNormed || value.form == ImportForm::kScaled;  // which lacks its weight, or its bias
+  if (const auto own = value.form == ImportForm::kTensor ? std::nullopt
+                       : is_norm                         ? append_part_of_norm(*this, reader, value)
+                                                         : settled(reader, value);
       own && own->form == ImportForm::kTensor)
     return whole(reader, *own);
   if (reader.failed()) return std::nullopt;
@@ -174,20 +188,33 @@ std::string Importer::text_of(const TensorView& view) {
   return text;
 }
 
+// Of what is no tensor yet.
+std::string Importer::text_of(const ImportValue& value) {
+  std::string text = std::to_string(static_cast<int>(value.form)) + " of " + text_of(value.view);
+  if (value.other) text += " by " + text_of(value.other->view) + std::to_string(reinterpret_cast<uintptr_t>(value.other->tensor));
+  return text + json({value.factor, value.dropout, value.epsilon, value.is_centred, value.groups, value.powers}).dump();
+}
+
+std::optional<ImportValue> Importer::append_settled(NodeReader& reader, const ImportValue& value) {
+  if (value.form == ImportForm::kPowers) return append_powers(*this, reader, value);
+  if (value.form == ImportForm::kScores || value.form == ImportForm::kWeights) return append_scores(*this, reader, value);
+  return append_part_of_norm(*this, reader, value);
+}
+
 std::optional<ImportValue> Importer::settled(NodeReader& reader, const ImportValue& value) {
-  const bool are_powers = value.form == ImportForm::kPowers;
-  if (!are_powers && value.form != ImportForm::kScores && value.form != ImportForm::kWeights) return value;
-  const std::string key = are_powers ? text_of(value.view) + " powers " + json(value.powers).dump()
-                                     : text_of(value.view) + " by " + text_of(value.other->view) +
-                                           json({value.factor, value.dropout}).dump() +
-                                           (value.form == ImportForm::kWeights ? " softmax" : "");
-  auto found = settled_.find(key);
-  if (found == settled_.end()) {
-    const auto made = are_powers ? append_powers(*this, reader, value) : append_scores(*this, reader, value);
-    if (!made) return std::nullopt;
-    found = settled_.emplace(key, *made).first;
-  }
-  return found->second;
+  const bool is_in_the_making = value.form == ImportForm::kPowers || value.form == ImportForm::kScores ||
+                                value.form == ImportForm::kWeights || is_part_of_norm(value);
+  if (!is_in_the_making) return value;
+  const std::string key = text_of(value);
+  if (const auto found = settled_.find(key); found != settled_.end()) return found->second;
+  const auto made = append_settled(reader, value);
+  if (made) settled_.emplace(key, *made);
+  return made;
+}
+
+std::optional<ImportValue> Importer::product_settled(NodeReader& reader, const ImportValue& value) {
+  const bool is_product = value.form == ImportForm::kScores || value.form == ImportForm::kWeights;
+  return is_product ? settled(reader, value) : value;
 }
 
 ImportValue Importer::stored(const OnnxNode& node, const ImportValue& constant) {
@@ -304,7 +331,7 @@ std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter)
   std::string name;
   if (parameter != nullptr) {
     name = parameter->name;
-    for (const char* ending : {".weight", ".bias", ".in_proj_weight", ".in_proj_bias"}) {
+    for (const char* ending : {".weight", ".bias", ".in_proj_weight", ".in_proj_bias", ".running_mean"}) {
       if (name.ends_with(ending)) name.erase(name.size() - std::string_view(ending).size());
     }
     if (name == parameter->name) name.clear();
@@ -428,10 +455,19 @@ std::string Importer::learned(const OnnxNode& node, const ImportValue& constant,
                               const std::vector<int64_t>& shape) {
   // Constants within nodes may have one name, or none: which it is, is where it stands.
   std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
+  if (!constant.functions.empty()) key += " functions " + json(constant.functions).dump();
   if (constant.rows) key += " rows " + json(*constant.rows).dump();
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
   std::string& made = made_[key];
   if (!made.empty()) return made;
+  if (!constant.functions.empty()) {
+    ImportValue parameter = constant;
+    parameter.functions.clear();
+    std::string of = learned(node, parameter, ids, shape);
+    for (const json& function : constant.functions)
+      of = append(function, unique_name(of + "." + function.at("op").get<std::string>()), {of}, TensorView()).node;
+    return made_[key] = of;
+  }
   if (const auto before = learned_.find(constant.tensor); before != learned_.end() && constant.is_parameter) return made = again(constant, before->second, {"", shape, walk_of(constant.view, ids)});
   const std::string name = plain_name(constant.tensor->name.empty() ? node.name : constant.tensor->name);
   made = unique_name(name.empty() ? "constant" : name);

@@ -27,8 +27,10 @@ class Importer {
   std::optional<KnownNumbers> known_of(const ImportValue& value, bool of_parameters = false) const;
   std::optional<double> known_scalar(const ImportValue& value) const;
   std::optional<ImportValue> parameter(NodeReader& reader, size_t n);  // a constant that is no scalar of the arithmetic
-  // Of a product or its softmax, and of powers, what a node writes; else as it is.
+  // Of a product or its softmax, of powers and of a norm's parts what a node writes; else as it is.
   std::optional<ImportValue> settled(NodeReader& reader, const ImportValue& value);
+  std::optional<ImportValue> product_settled(NodeReader& reader,
+                                             const ImportValue& value);  // the same of a product or its softmax alone
   const OnnxNode* only_reader_of(const std::string& value) const;      // of its numbers; null where several read them, or it is an output
   const OnnxNode* writer_of(const std::string& value) const;           // null for an input or a constant
   const ImportValue* find(const std::string& name) const;              // of what was read or written before; null for none
@@ -77,6 +79,8 @@ class Importer {
   };
   std::string again(const ImportValue& constant, const Learned& before, const Learned& now);
   static std::string text_of(const TensorView& view);
+  static std::string text_of(const ImportValue& value);
+  std::optional<ImportValue> append_settled(NodeReader& reader, const ImportValue& value);
   void append_rows(const ImportValue& constant, const std::string& name, const std::vector<int>& ids, const std::vector<int64_t>& shape);
   bool is_output(const std::string& value) const;
   void refuse(const std::string& reason) { net_.refused.push_back(reason); }
@@ -118,7 +122,7 @@ class Importer {
   std::map<std::string, ImportValue> values_;
   std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
-  std::map<std::string, ImportValue> settled_;  // what nobody took for an attention's or a GELU's, by what it was made of
+  std::map<std::string, ImportValue> settled_;  // what nobody took for a part of a layer, by what it was made of
   std::map<const KnownNumbers*, ImportValue> stored_;
   std::map<const OnnxTensor*, Learned> learned_;
   int64_t batch_ = 1;
@@ -127,6 +131,11 @@ class Importer {
   std::string output_;                  // of the model's values: what the loss reads
   std::optional<int64_t> softmax_axis_;  // of one that the model ends in and the loss has itself
 };
+
+// Of all places along some axes, none of them the batch: one number (read_images.cpp).
+enum class Reduction { kMean, kSum, kMax };
+std::optional<ImportValue> append_reduction(Importer& net, NodeReader& reader, const TensorView& x,
+                                            const std::vector<size_t>& axes, bool keeps, Reduction reduction);
 
 // What the node of a form kScores or kWeights writes (read_rows.cpp).
 std::optional<ImportValue> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores);

@@ -2,6 +2,7 @@
 #include "tools/onnx/known_numbers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <numeric>
 
@@ -113,6 +114,16 @@ constexpr Pointwise kPointwise[] = {
     {"Abs", 1, [](const std::vector<double>& v) { return std::abs(v[0]); }},
     {"Sqrt", 1, [](const std::vector<double>& v) { return std::sqrt(v[0]); }},
     {"Reciprocal", 1, [](const std::vector<double>& v) { return 1 / v[0]; }},
+    {"Exp", 1, [](const std::vector<double>& v) { return std::exp(v[0]); }},
+    {"Log", 1, [](const std::vector<double>& v) { return std::log(v[0]); }},
+    {"Sin", 1, [](const std::vector<double>& v) { return std::sin(v[0]); }},
+    {"Cos", 1, [](const std::vector<double>& v) { return std::cos(v[0]); }},
+    {"Tanh", 1, [](const std::vector<double>& v) { return std::tanh(v[0]); }},
+    {"Sigmoid", 1, [](const std::vector<double>& v) { return 1 / (1 + std::exp(-v[0])); }},
+    {"Sign", 1, [](const std::vector<double>& v) { return v[0] > 0   ? 1.0
+                                                          : v[0] < 0 ? -1.0
+                                                                     : 0.0; }},
+    {"Round", 1, [](const std::vector<double>& v) { return std::nearbyint(v[0]); }},
     {"Floor", 1, [](const std::vector<double>& v) { return std::floor(v[0]); }},
     {"Ceil", 1, [](const std::vector<double>& v) { return std::ceil(v[0]); }},
     {"Equal", 2, [](const std::vector<double>& v) { return v[0] == v[1] ? 1.0 : 0.0; }, true},
@@ -204,6 +215,25 @@ Result concatenated(NodeReader& reader, const Inputs& in) {
       if ((o + 1) * run > static_cast<int64_t>(x->numbers.size())) return std::nullopt;
       result.numbers.insert(result.numbers.end(), x->numbers.begin() + o * run, x->numbers.begin() + (o + 1) * run);
     }
+  }
+  return result;
+}
+
+// As often as the second list says along each axis.
+Result tiled(const Inputs& in) {
+  const std::vector<int64_t> times = in[1]->integers();
+  KnownNumbers result = {in[0]->shape, {}, in[0]->is_integer};
+  if (times.size() != result.shape.size() ||
+      std::any_of(times.begin(), times.end(), [](int64_t n) { return n < 0 || n > static_cast<int64_t>(kMostKnown); }))
+    return std::nullopt;
+  for (size_t d = 0; d < times.size(); ++d) result.shape[d] *= times[d];
+  for (int64_t at = 0, n = elements_of(result.shape); at < n; ++at) {
+    int64_t place = 0, stride = 1, rest = at;
+    for (size_t d = times.size(); d-- > 0; rest /= result.shape[d]) {
+      place += rest % result.shape[d] % in[0]->shape[d] * stride;
+      stride *= in[0]->shape[d];
+    }
+    result.numbers.push_back(in[0]->numbers[static_cast<size_t>(place)]);
   }
   return result;
 }
@@ -421,6 +451,7 @@ std::optional<KnownNumbers> computed_alone(NodeReader& reader, const std::vector
   if (op == "Gather" && count == 2) return gathered(reader, in);
   if (op == "Concat") return concatenated(reader, in);
   if (op == "Expand" && count == 2) return expanded(in);
+  if (op == "Tile" && count == 2) return tiled(in);
   if (op == "Range" && count == 3) return ranged(in);
   if (op == "Cast" && count == 1) return cast(reader, *in[0]);
   if (op == "Transpose" && count == 1) return transposed(reader, *in[0]);

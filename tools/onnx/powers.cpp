@@ -18,10 +18,6 @@ std::optional<std::array<double, 4>> powers_of(const ImportValue& value) {
   return std::array<double, 4>{0, value.factor, 0, 0};
 }
 
-bool are_of_one_value(const ImportValue& a, const ImportValue& b) {
-  return a.view.node == b.view.node && a.view.is_laid_as(b.view);
-}
-
 ImportValue powers_value(const TensorView& x, const std::array<double, 4>& powers) {
   ImportValue value;
   value.form = ImportForm::kPowers;
@@ -36,14 +32,6 @@ std::optional<double> number_with(const Importer& net, const ImportValue& powers
   return is_beside ? net.known_scalar(number) : std::nullopt;
 }
 
-ImportValue tensor_value(const TensorView& view, double factor) {
-  ImportValue value;
-  value.form = ImportForm::kTensor;
-  value.view = view;
-  value.factor = factor;
-  return value;
-}
-
 }  // namespace
 
 std::optional<ImportValue> sum_of_powers(const Importer& net, const ImportValue& a, const ImportValue& b) {
@@ -55,7 +43,7 @@ std::optional<ImportValue> sum_of_powers(const Importer& net, const ImportValue&
     }
   }
   const auto of_a = powers_of(a), of_b = powers_of(b);
-  const bool is_sum = of_a && of_b && are_of_one_value(a, b) && (a.form == ImportForm::kPowers || b.form == ImportForm::kPowers);
+  const bool is_sum = of_a && of_b && a.view.is_same(b.view) && (a.form == ImportForm::kPowers || b.form == ImportForm::kPowers);
   if (!is_sum) return std::nullopt;
   std::array<double, 4> sum = *of_a;
   for (size_t n = 0; n < 4; ++n) sum[n] += (*of_b)[n];
@@ -71,7 +59,7 @@ std::optional<ImportValue> product_of_powers(const Importer& net, const ImportVa
     }
   }
   const auto of_a = powers_of(a), of_b = powers_of(b);
-  if (!of_a || !of_b || !are_of_one_value(a, b)) return std::nullopt;
+  if (!of_a || !of_b || !a.view.is_same(b.view)) return std::nullopt;
   std::array<double, 4> product = {};
   for (size_t n = 0; n < 4; ++n) {
     for (size_t m = 0; m < 4; ++m) {

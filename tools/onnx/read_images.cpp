@@ -1,7 +1,10 @@
-// Ops of ONNX that read images [N,C,H,W] or signals [N,C,L]: convolutions, pools, norms by channel, means over what is not the batch.
+// Ops of ONNX that read images [N,C,H,W] or signals [N,C,L]: convolutions, pools, norms by channel; means, sums, lengths and the largest of what is
+// not the batch.
 #include <algorithm>
+#include <cmath>
 
 #include "tools/onnx/importer.h"
+#include "tools/onnx/norms.h"
 
 namespace reprise {
 namespace {
@@ -210,6 +213,12 @@ std::optional<TensorView> places_of(Importer& net, NodeReader& reader, const Ten
   return net.written_as(*rows, {net.batch(), places, 1, rows->written.back()});
 }
 
+// Whether it is known to be this number throughout.
+bool is_all(const Importer& net, const ImportValue& value, double number) {
+  const auto known = net.known_of(value, true);
+  return known && std::all_of(known->numbers.begin(), known->numbers.end(), [&](double n) { return n == number; });
+}
+
 void read_batch_norm(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   std::optional<ImportValue> parts[4];
@@ -219,14 +228,18 @@ void read_batch_norm(Importer& net, NodeReader& reader) {
   reader.require_integer("spatial", 1);
   if (reader.find("is_test") != nullptr) reader.integer("is_test", 1);
   const auto images = x ? places_of(net, reader, *x) : std::nullopt;
-  if (parts[0] && parts[0]->tensor->is_made()) reader.refuse("has no weight, which is not available (yet)");
   if (reader.failed() || !images) return;
-  const std::string name = net.name_of(reader.node(), parts[0]->tensor);
+  // A module without a weight has ones and zeros in its place, which are no parameters.
+  const bool affine =
+      parts[0]->is_parameter || parts[1]->is_parameter || !is_all(net, *parts[0], 1) || !is_all(net, *parts[1], 0);
+  const std::string name = net.name_of(reader.node(), (affine ? parts[0] : parts[2])->tensor);
   const char* const kNames[] = {".weight", ".bias", ".running_mean", ".running_var"};
-  for (size_t n = 0; n < 4; ++n) net.add_weight(name + kNames[n], *parts[n]);
+  for (size_t n = affine ? 0 : 2; n < 4; ++n) net.add_weight(name + kNames[n], *parts[n]);
   // PyTorch says how much is new, ONNX how much is kept.
   const double momentum = std::round((1 - kept) * 1e6) / 1e6;
-  net.set_tensor(reader, net.append({{"op", "batch_norm"}, {"epsilon", epsilon}, {"momentum", momentum}}, name, {images->node}, *images));
+  json node = {{"op", "batch_norm"}, {"epsilon", epsilon}, {"momentum", momentum}};
+  if (!affine) node["affine"] = false;
+  net.set_tensor(reader, net.append(node, name, {images->node}, *images));
 }
 
 void read_pool(Importer& net, NodeReader& reader, const char* op) {
@@ -259,83 +272,88 @@ void read_pool(Importer& net, NodeReader& reader, const char* op) {
 void read_max_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "max_pool"); }
 void read_average_pool(Importer& net, NodeReader& reader) { read_pool(net, reader, "avg_pool"); }
 
-// The mean over these axes: of all that is neither the batch nor kept, by channel.
-void append_mean(Importer& net, NodeReader& reader, const TensorView& x, const std::vector<size_t>& axes, bool keeps, bool is_sum = false) {
-  std::vector<int> reduced, kept;
-  TensorView layout = x;
-  layout.axes.clear();
-  for (size_t axis = 0; axis < x.axes.size(); ++axis) {
-    const bool is_reduced = std::count(axes.begin(), axes.end(), axis) > 0;
-    std::vector<int>& to = is_reduced ? reduced : kept;
-    for (const int id : x.axes[axis]) to.push_back(id);
-    if (!is_reduced) layout.axes.push_back(x.axes[axis]);
-    if (is_reduced && keeps) layout.axes.emplace_back();
+// The largest of all places of [N,places,1,channels]: by windows of as many as a kernel takes, of which several follow each other.
+std::optional<TensorView> append_largest(Importer& net, NodeReader& reader, const TensorView& x, int64_t places,
+                                         int64_t channels) {
+  constexpr int64_t kMostOfWindow = 256;
+  TensorView y = net.written_as(x, {net.batch(), places, 1, channels});
+  while (places > 1) {
+    int64_t window = std::min(places, kMostOfWindow);
+    while (places % window != 0) --window;
+    if (window == 1)
+      return reader.refuse("takes the largest of " + std::to_string(places) + " places, which no number up to 256 divides"),
+             std::nullopt;
+    places /= window;
+    TensorView layout = y;
+    layout.written = {net.batch(), places, 1, channels};
+    y = net.append({{"op", "max_pool"}, {"kernel", {window, 1}}, {"stride", {window, 1}}}, net.name_of(reader.node()), {y.node},
+                   layout);
   }
-  if (std::count(reduced.begin(), reduced.end(), TensorView::kBatch) > 0)
-    return reader.refuse("takes a mean over the batch, which is not available");
-  const auto by_place = [&](int a, int b) { return x.place(a) < x.place(b); };
-  std::sort(reduced.begin(), reduced.end(), by_place);
-  std::sort(kept.begin(), kept.end(), by_place);
-  std::vector<int> ids = {TensorView::kBatch};
-  ids.insert(ids.end(), reduced.begin(), reduced.end());
-  ids.insert(ids.end(), kept.begin() + (kept.empty() ? 0 : 1), kept.end());  // the batch is the first of what stays
-  auto ordered = net.in_order(reader, x, ids);
-  if (!ordered) return;
-  int64_t places = 1, channels = 1;
-  for (const int id : reduced) places *= x.size(id);
-  for (const int id : kept) channels *= id == TensorView::kBatch ? 1 : x.size(id);
-  const auto& written = ordered->written;
-  const bool is_image = written.size() == 4 && written[3] == channels && written[1] * written[2] == places;
-  if (!is_image) ordered = net.written_as(*ordered, {net.batch(), places, 1, channels});
-  layout.memory.clear();
-  for (const int id : ids) {
-    if (std::count(reduced.begin(), reduced.end(), id) == 0) layout.memory.push_back({id, x.size(id)});
-  }
-  layout.written = {net.batch(), channels};
-  ImportValue mean;
-  mean.form = ImportForm::kTensor;
-  mean.view = net.append({{"op", "global_pool"}}, net.name_of(reader.node()), {ordered->node}, layout);
-  if (is_sum) mean.factor = static_cast<double>(places);
-  net.set(reader, mean);
+  return y;
 }
 
-void read_global_pool(Importer& net, NodeReader& reader) {
+// Global pools of images and signals, whose other axes stay.
+void read_pool_of_all(Importer& net, NodeReader& reader, Reduction reduction) {
   const auto x = net.tensor(reader, 0);
   if (!x) return;
   std::vector<size_t> axes;
   for (size_t axis = 2; axis < x->axes.size(); ++axis) axes.push_back(axis);
   if (axes.empty()) return reader.refuse("must read images, [N,C,H,W], or signals, [N,C,L]");
-  append_mean(net, reader, *x, axes, true);
+  if (const auto y = append_reduction(net, reader, *x, axes, true, reduction)) net.set(reader, *y);
 }
+void read_global_pool(Importer& net, NodeReader& reader) { read_pool_of_all(net, reader, Reduction::kMean); }
+void read_global_max_pool(Importer& net, NodeReader& reader) { read_pool_of_all(net, reader, Reduction::kMax); }
 
-void read_reduction(Importer& net, NodeReader& reader, bool is_sum) {
-  const ImportValue x = net.value(reader, 0);
+// The axes that a reduction takes together, counted from the front; nothing where they are not all known, or the batch is among them.
+std::optional<std::vector<size_t>> reduced_axes(Importer& net, NodeReader& reader, size_t rank) {
   std::vector<int64_t> axes = reader.integers("axes", {});
   if (reader.has_input(1)) {
     if (const auto given = net.known(reader, 1)) axes = given->integers();
   }
-  const bool keeps = reader.integer("keepdims", 1) != 0;
   reader.require_integer("noop_with_empty_axes", 0);
-  if (reader.failed() || x.form == ImportForm::kUnknown || (is_sum && is_masked_sum(net, reader, x, axes, keeps))) return;
-  const size_t rank = x.view.axes.size();
   std::vector<size_t> places;
   for (int64_t axis : axes) {
     axis += axis < 0 ? static_cast<int64_t>(rank) : 0;
     if (axis < 0 || axis >= static_cast<int64_t>(rank))
-      return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank));
+      return reader.refuse("axes are " + json(axes).dump() + " of " + std::to_string(rank)), std::nullopt;
     places.push_back(static_cast<size_t>(axis));
   }
-  if (places.empty()) return reader.refuse("takes a mean over the batch, which is not available");
-  const bool is_last = places.size() == 1 && places[0] + 1 == rank && keeps;
-  if (is_last && !is_sum && (x.form == ImportForm::kSquare || (x.form == ImportForm::kTensor && x.factor == 1))) {  // a layer norm's
-    ImportValue mean = x;
-    mean.form = x.form == ImportForm::kSquare ? ImportForm::kVariance : ImportForm::kMean;
-    return net.set(reader, mean);
-  }
-  if (const auto whole = net.whole(reader, x)) append_mean(net, reader, *whole, places, keeps, is_sum);
+  if (places.empty()) reader.refuse("works along the batch, which is not available");
+  return reader.failed() ? std::nullopt : std::optional(places);
 }
-void read_mean(Importer& net, NodeReader& reader) { read_reduction(net, reader, false); }
-void read_sum(Importer& net, NodeReader& reader) { read_reduction(net, reader, true); }
+
+void read_reduction(Importer& net, NodeReader& reader, Reduction reduction) {
+  const ImportValue x = net.product_settled(reader, net.value(reader, 0)).value_or(ImportValue());
+  if (x.form == ImportForm::kUnknown) return;
+  const bool keeps = reader.integer("keepdims", 1) != 0;
+  const size_t rank = x.view.axes.size();
+  const auto axes = reduced_axes(net, reader, rank);
+  if (!axes) return;
+  if (reduction == Reduction::kSum && is_masked_sum(net, reader, x, {axes->begin(), axes->end()}, keeps)) return;
+  const bool is_last = axes->size() == 1 && axes->front() + 1 == rank && keeps;
+  if (is_last && reduction == Reduction::kMean && is_mean_of_norm(net, reader, x)) return;
+  const auto whole = net.whole(reader, x);
+  const auto y = whole ? append_reduction(net, reader, *whole, *axes, keeps, reduction) : std::nullopt;
+  if (y) net.set(reader, *y);
+}
+void read_mean(Importer& net, NodeReader& reader) { read_reduction(net, reader, Reduction::kMean); }
+void read_sum(Importer& net, NodeReader& reader) { read_reduction(net, reader, Reduction::kSum); }
+void read_largest(Importer& net, NodeReader& reader) { read_reduction(net, reader, Reduction::kMax); }
+
+// The root of the sum of squares, which is sqrt(places) times that of their mean.
+void read_length(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  if (!x) return;
+  const bool keeps = reader.integer("keepdims", 1) != 0;
+  const auto axes = reduced_axes(net, reader, x->axes.size());
+  if (!axes) return;
+  const TensorView square = net.append({{"op", "multiply"}}, net.name_of(reader.node()), {x->node, x->node}, *x);
+  auto length = append_reduction(net, reader, square, *axes, keeps, Reduction::kSum);
+  if (!length) return;
+  length->view = net.append({{"op", "sqrt"}}, net.name_of(reader.node()), {length->view.node}, length->view);
+  length->factor = std::sqrt(length->factor);
+  net.set(reader, *length);
+}
 
 // Zeros around it; before a convolution they become the convolution's own.
 void read_pad(Importer& net, NodeReader& reader) {
@@ -391,17 +409,13 @@ void read_instance_norm(Importer& net, NodeReader& reader) {
   const auto gamma = net.value(reader, 1), beta = net.value(reader, 2);
   const double epsilon = reader.number("epsilon", 1e-5);
   if (!x || x->axes.size() < 3 || reader.failed()) return;
-  const auto is_all = [&](const ImportValue& value, double number) {
-    const auto known = net.known_of(value, true);
-    return known && std::all_of(known->numbers.begin(), known->numbers.end(), [&](double n) { return n == number; });
-  };
   ImportValue normed;
   normed.form = ImportForm::kNormed;
   normed.view = *x;
   normed.epsilon = epsilon;
   normed.groups = static_cast<uint32_t>(x->axis_size(1));
   normed.group_axis = x->axes[1];
-  if (is_all(gamma, 1) && is_all(beta, 0)) return net.set(reader, normed);
+  if (is_all(net, gamma, 1) && is_all(net, beta, 0)) return net.set(reader, normed);
   const auto images = net.images(reader, *x);
   if (!images || gamma.form != ImportForm::kConstant || beta.form != ImportForm::kConstant || gamma.tensor == nullptr ||
       beta.tensor == nullptr)
@@ -482,6 +496,50 @@ void read_resize(Importer& net, NodeReader& reader) {
 
 }  // namespace
 
+// By channel, which is all that stays beside the batch.
+std::optional<ImportValue> append_reduction(Importer& net, NodeReader& reader, const TensorView& x,
+                                            const std::vector<size_t>& axes, bool keeps, Reduction reduction) {
+  std::vector<int> reduced, kept;
+  TensorView layout = x;
+  layout.axes.clear();
+  for (size_t axis = 0; axis < x.axes.size(); ++axis) {
+    const bool is_reduced = std::count(axes.begin(), axes.end(), axis) > 0;
+    std::vector<int>& to = is_reduced ? reduced : kept;
+    for (const int id : x.axes[axis]) to.push_back(id);
+    if (!is_reduced) layout.axes.push_back(x.axes[axis]);
+    if (is_reduced && keeps) layout.axes.emplace_back();
+  }
+  if (std::count(reduced.begin(), reduced.end(), TensorView::kBatch) > 0)
+    return reader.refuse("works along the batch, which is not available"), std::nullopt;
+  const auto by_place = [&](int a, int b) { return x.place(a) < x.place(b); };
+  std::sort(reduced.begin(), reduced.end(), by_place);
+  std::sort(kept.begin(), kept.end(), by_place);
+  std::vector<int> ids = {TensorView::kBatch};
+  ids.insert(ids.end(), reduced.begin(), reduced.end());
+  ids.insert(ids.end(), kept.begin() + (kept.empty() ? 0 : 1), kept.end());  // the batch is the first of what stays
+  auto ordered = net.in_order(reader, x, ids);
+  if (!ordered) return std::nullopt;
+  int64_t places = 1, channels = 1;
+  for (const int id : reduced) places *= x.size(id);
+  for (const int id : kept) channels *= id == TensorView::kBatch ? 1 : x.size(id);
+  const auto& written = ordered->written;
+  const bool is_image = written.size() == 4 && written[3] == channels && written[1] * written[2] == places;
+  if (!is_image) ordered = net.written_as(*ordered, {net.batch(), places, 1, channels});
+  layout.memory.clear();
+  for (const int id : ids) {
+    if (std::count(reduced.begin(), reduced.end(), id) == 0) layout.memory.push_back({id, x.size(id)});
+  }
+  layout.written = {net.batch(), channels};
+  if (reduction == Reduction::kMax) {
+    const auto largest = append_largest(net, reader, *ordered, places, channels);
+    if (!largest) return std::nullopt;
+    layout.written = largest->written;
+    return tensor_value(layout.by(largest->node));
+  }
+  const TensorView mean = net.append({{"op", "global_pool"}}, net.name_of(reader.node()), {ordered->node}, layout);
+  return tensor_value(mean, reduction == Reduction::kSum ? static_cast<double>(places) : 1);
+}
+
 const OnnxOps& image_ops() {
   static const OnnxOps ops = {{"Conv", read_conv},
                               {"ConvTranspose", read_conv_transpose},
@@ -489,8 +547,11 @@ const OnnxOps& image_ops() {
                               {"MaxPool", read_max_pool},
                               {"AveragePool", read_average_pool},
                               {"GlobalAveragePool", read_global_pool},
+                              {"GlobalMaxPool", read_global_max_pool},
                               {"ReduceMean", read_mean},
                               {"ReduceSum", read_sum},
+                              {"ReduceMax", read_largest},
+                              {"ReduceL2", read_length},
                               {"Pad", read_pad},
                               {"InstanceNormalization", read_instance_norm},
                               {"GroupNormalization", read_group_norm},

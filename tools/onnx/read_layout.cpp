@@ -233,6 +233,17 @@ std::optional<TensorView> part_of(Importer& net, NodeReader& reader, const Tenso
                     net.name_of(reader.node()), {whole.node}, with_places(*run, axis, count, written));
 }
 
+// Every so many places of an axis, from the first on: what a pool writes that takes them one by one.
+std::optional<TensorView> every_of(Importer& net, NodeReader& reader, const TensorView& x, size_t axis, int64_t step) {
+  const int64_t size = x.axis_size(axis), count = (size - 1) / step + 1;
+  if (size == 1) return x;
+  const auto run = run_of(net, reader, x, axis);
+  if (!run) return std::nullopt;
+  const TensorView whole = net.written_as(run->view, {net.batch(), run->before, size, run->inner});
+  return net.append({{"op", "avg_pool"}, {"kernel", 1}, {"stride", {1, step}}}, net.name_of(reader.node()), {whole.node},
+                    with_places(*run, axis, count, {net.batch(), run->before, count, run->inner}));
+}
+
 void read_split(Importer& net, NodeReader& reader) {
   const auto x = net.tensor(reader, 0);
   if (!x) return;
@@ -326,10 +337,12 @@ void read_slice(Importer& net, NodeReader& reader) {
         axis_of(reader, axes && n < axes->numbers.size() ? axes->integers()[n] : static_cast<int64_t>(n), part.axes.size());
     const int64_t step = steps && n < steps->numbers.size() ? steps->integers()[n] : 1;
     if (axis < 0) return;
-    if (step != 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available is 1");
-    const SliceRange range =
-        slice_range(starts->integers()[n], ends->integers()[n], 1, part.axis_size(static_cast<size_t>(axis)));
-    const auto next = part_of(net, reader, part, static_cast<size_t>(axis), range.first, range.count);
+    if (step < 1) return reader.refuse("steps are " + json(steps->integers()).dump() + "; available are steps forwards");
+    const size_t along = static_cast<size_t>(axis);
+    const SliceRange range = slice_range(starts->integers()[n], ends->integers()[n], step, part.axis_size(along));
+    const int64_t reach = range.count < 1 ? 0 : (range.count - 1) * step + 1;
+    auto next = part_of(net, reader, part, along, range.first, reach);
+    if (next && step > 1) next = every_of(net, reader, *next, along, step);
     if (!next) return;
     part = *next;
   }

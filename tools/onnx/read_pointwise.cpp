@@ -1,11 +1,13 @@
 // Ops of ONNX that work number by number, alone or on two values of which one may be broadcast; and the layers that exporters write as
-// chains of them: layer norm, group norm, GELU, SiLU, hardswish, Mish.
+// chains of them: GELU, SiLU, hardswish, Mish, and those of norms.h.
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "tools/formats/json_text.h"
 #include "tools/onnx/importer.h"
+#include "tools/onnx/norms.h"
 #include "tools/onnx/powers.h"
 
 namespace reprise {
@@ -14,13 +16,28 @@ namespace {
 using nlohmann::json;
 
 constexpr double kRootHalf = 0.70710678118654752;
-bool is_same_value(const TensorView& a, const TensorView& b) { return a.node == b.node && a.is_laid_as(b); }
 bool is_near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
 // ---- of one value ----
 
+// Of a parameter alone: it has nodes where it is read.
+std::optional<ImportValue> function_of_parameter(const ImportValue& x, const json& node) {
+  if (!x.is_constant() || x.tensor == nullptr || !x.is_parameter) return std::nullopt;
+  ImportValue result = x;
+  result.form = ImportForm::kOfParameter;
+  result.functions.push_back(node);
+  return result;
+}
+bool is_of_parameter(Importer& net, NodeReader& reader, const ImportValue& x, const json& node) {
+  const auto result = function_of_parameter(x, node);
+  if (result) net.set(reader, *result);
+  return result.has_value();
+}
+
 void append_unary(Importer& net, NodeReader& reader, const json& node) {
-  const auto x = net.tensor(reader, 0);
+  const ImportValue value = net.value(reader, 0);
+  if (value.form == ImportForm::kUnknown || reader.failed() || is_of_parameter(net, reader, value, node)) return;
+  const auto x = net.whole(reader, value);
   if (x && !reader.failed()) net.set_tensor(reader, net.append(node, net.name_of(reader.node()), {x->node}, *x));
 }
 
@@ -60,18 +77,42 @@ std::optional<double> number_of(Importer& net, NodeReader& reader, size_t n) {
   return std::nullopt;
 }
 
-// Clip to [0, 6] and to [0, infinity).
+// A function of x, which has a node of its own.
+TensorView append_function(Importer& net, NodeReader& reader, const TensorView& x, const json& node) {
+  return net.append(node, net.name_of(reader.node()), {x.node}, x);
+}
+
+// Between two bounds, each of which may be none: one node for each, but for ReLU and ReLU6.
+void append_clip(Importer& net, NodeReader& reader, double least, double most) {
+  constexpr double kNone = 3e38;
+  if (least == 0 && most == 6) return append_unary(net, reader, {{"op", "relu6"}});
+  if (least == 0 && most > kNone) return append_unary(net, reader, {{"op", "relu"}});
+  if (least < -kNone && most > kNone) return net.pass(reader, net.value(reader, 0));
+  if (!(least <= most))
+    reader.refuse("clips to " + std::to_string(least) + " and " + std::to_string(most) + "; the first must be the smaller");
+  const json above = {{"op", "at_least"}, {"bound", least}}, below = {{"op", "at_most"}, {"bound", most}};
+  if (most > kNone) return append_unary(net, reader, above);
+  if (least < -kNone) return append_unary(net, reader, below);
+  const auto x = net.tensor(reader, 0);
+  if (x && !reader.failed()) net.set_tensor(reader, append_function(net, reader, append_function(net, reader, *x, above), below));
+}
 void read_clip(Importer& net, NodeReader& reader) {
   double limits[2] = {reader.number("min", -INFINITY), reader.number("max", INFINITY)};
   for (size_t n = 0; n < 2; ++n) {
     if (!reader.has_input(n + 1)) continue;
     if (const auto given = number_of(net, reader, n + 1)) limits[n] = *given;
   }
-  if (reader.failed()) return;
-  if (limits[0] == 0 && limits[1] == 6) return append_unary(net, reader, {{"op", "relu6"}});
-  if (limits[0] == 0 && limits[1] > 3e38) return append_unary(net, reader, {{"op", "relu"}});
-  reader.refuse("clips to " + std::to_string(limits[0]) + " and " + std::to_string(limits[1]) + "; available are 0 and 6, and 0 alone");
+  if (!reader.failed()) append_clip(net, reader, limits[0], limits[1]);
 }
+// The larger of a value and a number, or the smaller.
+void read_limit(Importer& net, NodeReader& reader, bool is_least) {
+  if (reader.node().inputs.size() != 2)
+    return reader.refuse("has " + std::to_string(reader.node().inputs.size()) + " inputs; available are two");
+  const auto limit = number_of(net, reader, 1);
+  if (limit) append_clip(net, reader, is_least ? *limit : -INFINITY, is_least ? INFINITY : *limit);
+}
+void read_max(Importer& net, NodeReader& reader) { read_limit(net, reader, true); }
+void read_min(Importer& net, NodeReader& reader) { read_limit(net, reader, false); }
 
 void read_erf(Importer& net, NodeReader& reader) {
   ImportValue x = net.value(reader, 0);
@@ -82,12 +123,53 @@ void read_erf(Importer& net, NodeReader& reader) {
   net.set(reader, x);
 }
 
+// A function of a value f x that is a multiple of the same function of x: by how much. So no node multiplies x before.
+void append_of_multiple(Importer& net, NodeReader& reader, const ImportValue& value, const char* op, double times) {
+  ImportValue x = value;
+  if (times == 1 && is_of_parameter(net, reader, x, {{"op", op}})) return;
+  const double factor = x.form == ImportForm::kTensor ? std::exchange(x.factor, 1) : 1;
+  const auto whole = net.whole(reader, x);
+  if (!whole) return;
+  const TensorView y = append_function(net, reader, *whole, {{"op", op}});
+  net.set(reader, tensor_value(y, times * (std::string(op) == "sqrt" ? std::sqrt(factor) : 1 / factor)));
+}
+void append_sqrt(Importer& net, NodeReader& reader, const ImportValue& x) {
+  if (x.form == ImportForm::kVariance) {
+    ImportValue deviation = x;
+    deviation.form = ImportForm::kDeviation;
+    return net.set(reader, deviation);
+  }
+  if (x.form == ImportForm::kTensor && x.factor < 0) return reader.refuse("takes the root of a value times a number below 0");
+  append_of_multiple(net, reader, x, "sqrt", 1);
+}
+// times / x
+void append_reciprocal(Importer& net, NodeReader& reader, const ImportValue& x, double times) {
+  if (x.form == ImportForm::kDeviation && times == 1) {
+    ImportValue inverse = x;
+    inverse.form = ImportForm::kInverse;
+    return net.set(reader, inverse);
+  }
+  if (x.form == ImportForm::kTensor && x.factor == 0) return reader.refuse("divides by 0");
+  append_of_multiple(net, reader, x, "reciprocal", times);
+}
 void read_sqrt(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
-  if (x.form == ImportForm::kUnknown) return;
-  if (x.form != ImportForm::kVariance) return reader.refuse("is available within a layer norm alone");
-  x.form = ImportForm::kDeviation;
-  net.set(reader, x);
+  const ImportValue x = net.value(reader, 0);
+  if (x.form != ImportForm::kUnknown) append_sqrt(net, reader, x);
+}
+void read_reciprocal(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  if (x.form != ImportForm::kUnknown) append_reciprocal(net, reader, x, 1);
+}
+void read_exp(Importer& net, NodeReader& reader) { append_unary(net, reader, {{"op", "exp"}}); }
+void read_neg(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  if (x.form == ImportForm::kUnknown || is_of_parameter(net, reader, x, {{"op", "scale"}, {"factor", -1}})) return;
+  const auto whole = net.settled(reader, x);
+  if (!whole) return;
+  if (whole->form != ImportForm::kTensor) return reader.refuse(std::string("is the negative of ") + form_text(x.form));
+  ImportValue negative = *whole;
+  negative.factor = -negative.factor;
+  net.pass(reader, negative);
 }
 
 // Softplus as one exporter writes it: x itself where x is above 20.
@@ -105,7 +187,7 @@ void read_where(Importer& net, NodeReader& reader) {
   if (is_large.form == ImportForm::kUnknown || x.form == ImportForm::kUnknown || softplus.form == ImportForm::kUnknown) return;
   if (is_filled_scores(net, reader)) return;
   const json* node = softplus.form == ImportForm::kTensor ? net.node_called(softplus.view.node) : nullptr;
-  const bool is_of_x = is_large.form == ImportForm::kIsLarge && is_same_value(is_large.view, x.view) && softplus.view.is_laid_as(x.view);
+  const bool is_of_x = is_large.form == ImportForm::kIsLarge && is_large.view.is_same(x.view) && softplus.view.is_laid_as(x.view);
   const bool is_softplus = node != nullptr && is_of_x && x.factor == 1 && softplus.factor == 1 && node->at("op") == "softplus" &&
                            node->at("inputs")[0] == x.view.node;
   if (!is_softplus) return reader.refuse("is available within a softplus and on the scores of an attention alone");
@@ -301,7 +383,7 @@ std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const c
   std::vector<int64_t> beside = shape_beside(*both, shape);
   if (shape.size() > 4) return reader.refuse("is broadcast along axes that lie too far apart"), std::nullopt;
   std::string other;
-  if (second.form == ImportForm::kConstant) {
+  if (second.is_constant()) {
     while (beside.size() > 1 && beside.front() == 1) beside.erase(beside.begin());
     if (beside.size() == shape.size()) return reader.refuse("has numbers of its own for each sample of a batch, which is not available"), std::nullopt;
     ImportValue constant = net.stored(reader.node(), second);
@@ -347,36 +429,6 @@ bool becomes_bias(Importer& net, NodeReader& reader, const ImportValue& x, size_
   return true;
 }
 
-// What a normalised value, its weight and its bias are together.
-void finish_norm(Importer& net, NodeReader& reader, const ImportValue& scaled, const ImportValue& beta) {
-  const bool is_layer = scaled.groups == 0;
-  const auto laid = is_layer ? net.rows(reader, scaled.view) : net.images(reader, scaled.view);
-  if (!laid) return;
-  const std::vector<int> own = is_layer ? std::vector<int>() : laid->axes[1];
-  const auto& groups = scaled.group_axis;
-  if (!is_layer && (groups.size() > own.size() || !std::equal(groups.begin(), groups.end(), own.begin()))) {
-    return reader.refuse("its groups are not of neighbouring channels");
-  }
-  const int64_t channels = laid->written.back();
-  for (const ImportValue* part : {scaled.other.get(), &beta}) {
-    int64_t elements = 1;
-    for (const Factor& factor : part->view.memory) elements *= factor.size;
-    const size_t channel = is_layer ? 0 : laid->axes.size() - 2;  // axes behind the channels'
-    const auto& axes = part->view.axes;
-    const bool lies_right = axes.size() > channel && !axes[axes.size() - 1 - channel].empty();
-    if (part->tensor == nullptr || elements != channels || !lies_right)
-      return reader.refuse("its weight and bias must be constants, of one number for each of " + std::to_string(channels) + " channels");
-  }
-  const OnnxTensor* gamma = scaled.other->tensor;
-  const std::string name = net.name_of(reader.node(), gamma);
-  net.add_weight(name + ".weight", *scaled.other, scaled.other->view.ids(), {channels});
-  net.add_weight(name + ".bias", beta, beta.view.ids(), {channels});
-  json node = {{"op", is_layer ? "layer_norm" : "group_norm"}, {"epsilon", scaled.epsilon}};
-  if (!is_layer) node["groups"] = scaled.groups;
-  net.note_joined(node.at("op"));
-  net.set_tensor(reader, net.append(node, name, {laid->node}, *laid));
-}
-
 // A function's name by the gate that x is multiplied by; "" for none.
 std::string gated_by(Importer& net, const TensorView& x, const TensorView& gate) {
   const json* node = net.node_called(gate.node);
@@ -396,6 +448,9 @@ std::optional<double> number_beside(const Importer& net, const ImportValue& x, c
 // Each answers whether it was what the node is.
 bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& y, bool divides) {
   const auto number = x.form == ImportForm::kKept ? net.known_scalar(y) : number_beside(net, x, y);
+  const bool is_zero = divides && number && *number == 0;
+  if (number && !is_zero && is_of_parameter(net, reader, x, {{"op", "scale"}, {"factor", divides ? 1 / *number : *number}}))
+    return true;
   if (number && x.form == ImportForm::kErfTerm) {
     ImportValue term = x;
     term.times *= divides ? 1 / *number : *number;
@@ -411,7 +466,7 @@ bool is_scaled_by_number(Importer& net, NodeReader& reader, const ImportValue& x
 }
 
 bool is_gelu(Importer& net, NodeReader& reader, const ImportValue& x, const ImportValue& term) {
-  if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || !is_same_value(x.view, term.view)) return false;
+  if (x.form != ImportForm::kTensor || term.form != ImportForm::kErfTerm || !x.view.is_same(term.view)) return false;
   ImportValue gelu = x;
   gelu.view = net.append({{"op", "gelu"}, {"tanh", term.by_tanh}}, net.name_of(reader.node()), {x.view.node}, x.view);
   gelu.factor = 2 * x.factor * term.times;  // x (1 + erf(x / sqrt(2))) is twice the GELU
@@ -427,15 +482,6 @@ bool is_gate(Importer& net, NodeReader& reader, const ImportValue& x, const Impo
   if (function.empty() || gate.factor != 1 || x.factor != 1) return false;
   net.note_joined(function);
   net.set_tensor(reader, net.append({{"op", function}}, net.name_of(reader.node()), {x.view.node}, x.view));
-  return true;
-}
-
-bool is_norm_weight(Importer& net, NodeReader& reader, const ImportValue& normed, const ImportValue& gamma) {
-  if (normed.form != ImportForm::kNormed || gamma.form != ImportForm::kConstant) return false;
-  ImportValue scaled = normed;
-  scaled.form = ImportForm::kScaled;
-  scaled.other = std::make_shared<ImportValue>(gamma);
-  net.set(reader, scaled);
   return true;
 }
 
@@ -458,17 +504,15 @@ bool stands_first(Importer& net, const TensorView& b, const TensorView& a) {
 // What is left: both are values, or one is a parameter.
 void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue a, ImportValue b) {
   const bool multiplies = std::string(op) == "multiply";
-  if (a.form == ImportForm::kConstant && b.form == ImportForm::kConstant)
+  if (a.is_constant() && b.is_constant())
     return reader.refuse("computes with the parameters alone, which is not available (yet)");
-  if (a.form == ImportForm::kConstant) std::swap(a, b);
+  if (a.is_constant()) std::swap(a, b);
   for (auto [each, beside] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     if (!each->expanded.empty() && beside->expanded.empty() && beside->view.shape() == each->expanded) each->expanded.clear();
   }
   double factor = 1;
   for (ImportValue* each : {&a, &b}) {
-    if (each->form == ImportForm::kConstant) {
-      continue;
-    }
+    if (each->is_constant()) continue;
     if (multiplies && each->form == ImportForm::kTensor) factor *= each->factor, each->factor = 1;
     const auto whole = net.whole(reader, *each);
     if (!whole) return;
@@ -482,16 +526,33 @@ void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue
 }
 
 void read_pow(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
+  ImportValue x = net.product_settled(reader, net.value(reader, 0)).value_or(ImportValue());
   const auto power = net.known(reader, 1);
   if (x.form == ImportForm::kUnknown || !power) return;
   const double exponent = power->numbers.size() == 1 ? power->numbers[0] : 0;
   if (const auto powers = exponent == 2 || exponent == 3 ? power_of(x, static_cast<int>(exponent)) : std::nullopt)
     return net.pass(reader, *powers);
-  if (x.form != ImportForm::kCentred || exponent != 2)
-    return reader.refuse("is available as a square, and of a value of the net as its cube");
+  if (exponent == 0.5) return append_sqrt(net, reader, x);
+  if (exponent == -1) return append_reciprocal(net, reader, x, 1);
+  if (exponent == 1) return net.pass(reader, x);
+  if (x.form != ImportForm::kCentred || exponent != 2) return reader.refuse("is available to the powers of 2, 3, 1/2 and -1");
   x.form = ImportForm::kSquare;
   net.set(reader, x);
+}
+
+// x where it is above 0; below 0 a number or a parameter times it: relu(x) + slope min(x, 0).
+void read_prelu(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  ImportValue slope = net.value(reader, 1);
+  if (!x || slope.form == ImportForm::kUnknown) return;
+  if (slope.tensor != nullptr) slope.is_parameter = slope.tensor->is_trained.value_or(true);  // of one number, too
+  if (const auto number = net.known_scalar(slope)) return append_unary(net, reader, {{"op", "leaky_relu"}, {"slope", *number}});
+  if (slope.form != ImportForm::kConstant) return reader.refuse("its slope must be a constant of the model");
+  const TensorView below = append_function(net, reader, *x, {{"op", "at_most"}, {"bound", 0}});
+  const auto scaled = net.append_two(reader, "multiply", below, slope);
+  const TensorView above = append_function(net, reader, *x, {{"op", "relu"}});
+  const auto sum = scaled ? net.append_two(reader, "add", above, *scaled) : std::nullopt;
+  if (sum) net.set(reader, *sum);
 }
 
 struct Two {
@@ -525,24 +586,44 @@ void read_mul(Importer& net, NodeReader& reader) {
     return net.set(reader, square);
   }
   if (either(a, b, [&](const ImportValue& x, const ImportValue& y) {
-        return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) || is_norm_weight(net, reader, x, y) ||
-               is_gate(net, reader, x, y) || is_drop_path(net, reader, x, y) || is_masked_value(net, reader, x, y);
+        return is_scaled_by_number(net, reader, x, y, false) || is_gelu(net, reader, x, y) ||
+               is_normed(net, reader, x, y, false) || is_norm_weight(net, reader, x, y) || is_gate(net, reader, x, y) ||
+               is_drop_path(net, reader, x, y) || is_masked_value(net, reader, x, y);
       })) {
     return;
   }
   read_any_two(net, reader, "multiply", a, b);
 }
 
+// a times 1 / b.
+void divide(Importer& net, NodeReader& reader, const ImportValue& a, ImportValue b) {
+  if (const auto numbers = net.known_of(b); numbers && a.form != ImportForm::kConstant) {
+    KnownNumbers inverse = *numbers;
+    for (double& number : inverse.numbers) number = 1 / number;
+    inverse.is_integer = false;
+    return read_any_two(net, reader, "multiply", a, constant_value(std::move(inverse)));
+  }
+  if (const auto inverse = function_of_parameter(b, {{"op", "reciprocal"}}); inverse && !a.is_constant())
+    return read_any_two(net, reader, "multiply", a, *inverse);
+  if (b.is_constant())
+    return reader.refuse(std::string("divides ") + form_text(a.form) +
+                         " by a constant of the model, which is not available (yet)");
+  const std::vector<int64_t> expanded = std::exchange(b.expanded, {});
+  const double factor = b.form == ImportForm::kTensor ? std::exchange(b.factor, 1) : 1;
+  const auto whole = net.whole(reader, b);
+  if (!whole || factor == 0) return reader.failed() ? void() : reader.refuse("divides by 0");
+  ImportValue inverse = tensor_value(append_function(net, reader, *whole, {{"op", "reciprocal"}}), 1 / factor);
+  inverse.expanded = expanded;
+  read_any_two(net, reader, "multiply", a, inverse);
+}
+
 void read_div(Importer& net, NodeReader& reader) {
   const auto [a, b, goes_on] = two_of(net, reader);
   if (!goes_on || is_scaled_by_number(net, reader, a, b, true) || is_masked_mean(net, reader, a, b)) return;
-  if (a.form == ImportForm::kCentred && b.form == ImportForm::kDeviation && is_same_value(a.view, b.view)) {
-    ImportValue normed = b;
-    normed.form = ImportForm::kNormed;
-    return net.set(reader, normed);
-  }
-  reader.refuse(std::string("divides ") + form_text(a.form) + " by " + form_text(b.form) +
-                "; available is a number, and a layer norm's deviation");
+  if (is_normed(net, reader, a, b, true)) return;
+  if (const auto number = net.known_scalar(a); number && b.form != ImportForm::kConstant)
+    return append_reciprocal(net, reader, b, *number);
+  divide(net, reader, a, b);
 }
 
 void read_add(Importer& net, NodeReader& reader) {
@@ -551,24 +632,20 @@ void read_add(Importer& net, NodeReader& reader) {
   const auto is_form_and_number = [&](const ImportValue& x, const ImportValue& y) {
     const auto number = number_beside(net, x, y);
     if (!number) return false;
+    if (is_epsilon(net, reader, x, *number)) return true;
     ImportValue result = x;
     if (x.form == ImportForm::kErf && *number == 1) {
       result.form = ImportForm::kErfTerm;
-    } else if (x.form == ImportForm::kVariance && *number > 0 && x.epsilon == 0) {
-      result.epsilon = *number;
     } else if (*number != 0) {
       return false;
     }
     net.set(reader, result);
     return true;
   };
-  const auto is_norm_bias = [&](const ImportValue& x, const ImportValue& y) {
-    if (x.form != ImportForm::kScaled || y.form != ImportForm::kConstant) return false;
-    finish_norm(net, reader, x, y);
-    return true;
-  };
   const auto is_sight = [&](const ImportValue& x, const ImportValue& y) { return is_sight_of_scores(net, reader, x, y); };
-  if (either(a, b, is_form_and_number) || either(a, b, is_norm_bias) || either(a, b, is_sight)) return;
+  if (either(a, b, is_form_and_number) || is_norm_bias(net, reader, a, b) || is_norm_bias(net, reader, b, a) ||
+      either(a, b, is_sight))
+    return;
   for (const auto& [x, place, constant] : {std::tuple(&a, size_t{0}, &b), std::tuple(&b, size_t{1}, &a)}) {
     if (x->form != ImportForm::kTensor || constant->form != ImportForm::kConstant) continue;
     if (becomes_bias(net, reader, *x, place, *constant) || become_positions(net, reader, *x, place, *constant)) return;
@@ -579,11 +656,7 @@ void read_add(Importer& net, NodeReader& reader) {
 void read_sub(Importer& net, NodeReader& reader) {
   const auto [a, b, goes_on] = two_of(net, reader);
   if (!goes_on) return;
-  if (a.form == ImportForm::kTensor && b.form == ImportForm::kMean && a.factor == 1 && is_same_value(a.view, b.view)) {
-    ImportValue centred = a;
-    centred.form = ImportForm::kCentred;
-    return net.set(reader, centred);
-  }
+  if (is_centred(net, reader, a, b)) return;
   // What is taken away is seldom trained: a mask, the mean of pictures. A file that says that it is trained is believed.
   const bool is_trained = b.form == ImportForm::kConstant && b.tensor != nullptr && b.tensor->is_trained.value_or(false);
   if (const auto numbers = net.known_of(b, !is_trained); numbers && a.form != ImportForm::kConstant) {
@@ -591,10 +664,13 @@ void read_sub(Importer& net, NodeReader& reader) {
     for (double& number : negated.numbers) number = -number;
     return read_any_two(net, reader, "add", a, constant_value(std::move(negated)));
   }
-  if (a.form != ImportForm::kTensor || b.form != ImportForm::kTensor)
+  if (const auto negative = function_of_parameter(b, {{"op", "scale"}, {"factor", -1}}); negative && !a.is_constant())
+    return read_any_two(net, reader, "add", a, *negative);
+  const auto settled = b.is_constant() ? std::nullopt : net.settled(reader, b);
+  if (!settled || settled->form != ImportForm::kTensor)
     return reader.refuse(std::string("takes ") + form_text(b.form) + " from " + form_text(a.form) + ", which is not available (yet)");
-  ImportValue taken = b;
-  taken.factor = -b.factor;
+  ImportValue taken = *settled;
+  taken.factor = -taken.factor;
   read_any_two(net, reader, "add", a, taken);
 }
 
@@ -602,7 +678,7 @@ void read_sub(Importer& net, NodeReader& reader) {
 
 std::optional<ImportValue> Importer::append_two(NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
   ImportValue other = second;
-  if (second.form != ImportForm::kConstant) {
+  if (!second.is_constant()) {
     const auto whole = this->whole(reader, second);
     if (!whole) return std::nullopt;
     other.view = *whole;
@@ -623,7 +699,13 @@ const OnnxOps& pointwise_ops() {
                               {"Gelu", read_gelu},
                               {"Clip", read_clip},
                               {"Erf", read_erf},
+                              {"Max", read_max},
+                              {"Min", read_min},
+                              {"PRelu", read_prelu},
                               {"Sqrt", read_sqrt},
+                              {"Reciprocal", read_reciprocal},
+                              {"Exp", read_exp},
+                              {"Neg", read_neg},
                               {"Pow", read_pow},
                               {"Dropout", read_dropout},
                               {"Identity", read_identity},

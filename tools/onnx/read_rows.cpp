@@ -492,6 +492,26 @@ void read_layer_norm(Importer& net, NodeReader& reader) {
   net.set_tensor(reader, net.append({{"op", "layer_norm"}, {"epsilon", epsilon}}, name, {rows->node}, *rows));
 }
 
+// Opset 23's.
+void read_rms_norm(Importer& net, NodeReader& reader) {
+  const auto x = net.tensor(reader, 0);
+  const auto gamma = net.parameter(reader, 1);
+  const double epsilon = reader.number("epsilon", 1e-5);
+  const int64_t axis = reader.integer("axis", -1);
+  reader.integer("stash_type", 1);
+  if (!x || !gamma) return;
+  if (axis != -1 && axis + 1 != static_cast<int64_t>(x->axes.size()))
+    return reader.refuse("axis is " + std::to_string(axis) + "; available is the last");
+  const auto rows = net.rows(reader, *x);
+  if (!rows || reader.failed()) return;
+  if (gamma->view.shape() != std::vector<int64_t>{rows->written.back()})
+    return reader.refuse("its scale " + json(gamma->view.shape()).dump() + " does not suit rows of " +
+                         std::to_string(rows->written.back()));
+  const std::string name = net.name_of(reader.node(), gamma->tensor);
+  net.add_weight(name + ".weight", *gamma);
+  net.set_tensor(reader, net.append({{"op", "rms_norm"}, {"epsilon", epsilon}}, name, {rows->node}, *rows));
+}
+
 }  // namespace
 
 std::optional<ImportValue> append_scores(Importer& net, NodeReader& reader, const ImportValue& scores) {
@@ -520,7 +540,8 @@ const OnnxOps& row_ops() {
                               {"Einsum", read_einsum},
                               {"Softmax", read_softmax},
                               {"Attention", read_attention},
-                              {"LayerNormalization", read_layer_norm}};
+                              {"LayerNormalization", read_layer_norm},
+                              {"RMSNormalization", read_rms_norm}};
   return ops;
 }
 

@@ -42,6 +42,7 @@ struct TensorView {
 
   TensorView by(const std::string& writer) const;  // another node's value of the same layout
   bool is_laid_as(const TensorView& other) const;  // the same axes of the same memory, whoever writes it
+  bool is_same(const TensorView& other) const { return node == other.node && is_laid_as(other); }  // the same numbers of the same node
   int fresh_id() const;                            // that no factor has
   void cut(int id, int64_t outer);                 // a factor as two, the outer of this size
   size_t place(int id) const;                      // in memory

@@ -17,7 +17,8 @@ void unmark(Graph& graph, const RecipeRules& rules, const std::vector<std::strin
   for (size_t n = 0; n < patterns.size(); ++n) {
     bool matched = false;
     for (Value& value : graph.values) {
-      if (value.kind != ValueKind::kParameter || !matches_pattern(patterns[n], value.name)) continue;
+      const bool is_marked = value.kind == ValueKind::kParameter || value.trainable;
+      if (!is_marked || !matches_pattern(patterns[n], value.name)) continue;
       value.*mark = false;
       matched = true;
     }
@@ -93,7 +94,7 @@ void require_tables_train(const Graph& graph, const RecipeRules& rules, const Re
 
 void freeze_all_but_adapters(Graph& graph, const LoraSettings& lora) {
   for (Value& value : graph.values) {
-    if (value.kind == ValueKind::kParameter && !is_adapter(value.name)) value.trainable = false;
+    if (!is_adapter(value.name)) value.trainable = false;
     if (value.name.ends_with(".lora_B.weight")) value.rate = static_cast<float>(lora.lr_ratio);
   }
   for_each_module(graph, [&](const std::string& module, ValueId v) { graph.values[v].trainable |= lora.saves_module(module); });
@@ -159,7 +160,8 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   unmark(graph, rules, recipe.freeze, "freeze", &Value::trainable);
   unmark(graph, rules, recipe.optimizer.no_decay, "optimizer.no_decay", &Value::decays);
   if (!recipe.place.new_tokens.empty()) require_tables_train(graph, rules, recipe);
-  const bool trains = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return value.trainable; });
+  const bool trains =
+      std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return reprise::trains(value); });
   rules.require(trains, "freeze", "every parameter is frozen; leave one to train");
   return graph;
 }
