@@ -61,6 +61,22 @@ struct ArenaAddress {
   constexpr ArenaAddress operator+(uint64_t bytes) const { return {for_kernels + bytes}; }
 };
 
+// How a port shall come to the numbers by which its kernels go through their work (lib/cpu/cpu_blocking.h): what is kept of an earlier measurement, or nothing; that, or a measurement now; a
+// measurement now.
+enum class TuningMode : uint8_t { kLook, kUse, kMeasure };
+
+struct TunedNumber {
+  const char* name;
+  uint32_t value;
+};
+struct Tuning {
+  bool taken = false;      // numbers that were measured, now or before; else those that were derived stand
+  TunedNumber numbers[8] = {};  // that stand now
+  uint32_t count = 0;
+  char file[320] = {};     // where they are kept; empty where no place is known
+  char problem[160] = {};  // why a file was passed over, or could not be written; empty where nothing was wrong
+};
+
 // A block of memory aligned to kAlignment: the host's, or the device's that the backend runs on.
 struct Arena {
   ArenaAddress base;
@@ -92,6 +108,10 @@ struct Port {
   Status (*start_workers)(uint32_t count, Workers* workers);
   void (*stop_workers)(Workers* workers);
   uint32_t most_workers;
+  // For the open CPU backend and the workers that will run it: takes what is fastest on this machine of all that changes no bit, where it is kept or as
+  // it measures it, which takes 0.3 s at most, memory meanwhile, and none afterwards. Whatever goes wrong, what was derived stands, and the answer
+  // says why. Null on a port without a place to keep it.
+  Tuning (*tune_backend)(const Workers& workers, TuningMode mode);
   // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
   Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);
   void (*close_disk)(Disk* disk);

@@ -6,6 +6,7 @@ set -u
 jobs=${JOBS:-$(nproc)}
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
+export XDG_CACHE_HOME=$logs/cache  # what programs keep for a person stays out of that person's folder
 
 # Runs one test into a log; writes "PASSED FAILED" beside it, and prints what a person wants to know.
 run_test() {

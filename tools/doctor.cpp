@@ -12,6 +12,7 @@
 #include "lib/reprise.h"
 #include "tools/formats/text.h"
 #include "tools/planning/board.h"
+#include "tools/tuning_report.h"
 
 namespace reprise {
 
@@ -78,9 +79,13 @@ std::string text_of(const CardReport& card) {
 int print_doctor(const Port& port, const CardReport& card, bool json) {
   Backend backend;
   const Status kernels = port.open_backend("cpu", &backend);
+  const bool tunes = kernels.ok() && port.tune_backend != nullptr;
+  const uint32_t workers = usable_processors();
+  const nlohmann::json tuned = tunes ? tuning_json(port.tune_backend({.count = workers}, TuningMode::kLook), workers) : nlohmann::json();
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? backend.kernel_set : kernels.message},
+                                 {"tuning", tuned},
                                  {"memory_bytes", memory_field("MemTotal")},
                                  {"available_bytes", memory_field("MemAvailable")},
                                  {"swap_free_bytes", memory_field("SwapFree")},
@@ -91,6 +96,7 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
   } else {
     std::cout << "processor     " << report["processor"].get<std::string>() << ", " << report["processors"] << " usable\n"
               << "kernels       " << report["kernel_set"].get<std::string>() << "\n"
+              << "tuning        " << (tunes ? tuning_text(tuned) : "none on this board") << "\n"
               << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
               << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
               << "CUDA card     " << text_of(card) << "\n"

@@ -451,7 +451,7 @@ void winograd_correlate(const KernelContext& context, const DirectShape& s, cons
                         const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
   const TileGeometry g(context);
   const uint32_t most = kWinogradBlock / g.columns * g.columns;
-  const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C) / g.rows * g.rows;
+  const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C, g.blocking.winograd_floats) / g.rows * g.rows;
   float* packed = static_cast<float*>(scratch);
   float* inputs = packed + winograd_filter_floats(s.C, s.K);
   for (uint32_t j = 0; j < s.K; j += most) {

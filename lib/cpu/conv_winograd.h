@@ -20,7 +20,7 @@ constexpr uint32_t kWinogradPositions = 16;  // of 4 x 4
 constexpr uint32_t kWinogradLeastChannels = 64;  // below, the transforms cost as much as the products save
 constexpr uint64_t kWinogradLeastTiles = 64;     // the same for the transform of the filters
 constexpr uint32_t kWinogradBlock = 128;         // output channels whose filters are transformed together; both kinds for dw
-constexpr uint32_t kWinogradSpan = 32768;        // floats of transformed inputs at a position, 2 MiB at all
+constexpr uint32_t kWinogradSpan = 32768;        // floats of transformed inputs at a position at most, 2 MiB at all
 constexpr uint32_t kWinogradDepth = 256;         // tiles whose products are summed together for dw
 constexpr uint32_t kWinogradPad = 16;            // floats between two tiles: lines a power of two apart would share cache sets
 
@@ -38,7 +38,7 @@ constexpr uint64_t winograd_block(uint64_t channels) { return smaller(kWinogradB
 constexpr uint64_t winograd_filter_floats(uint64_t C, uint64_t K) {
   return align_up(4 * (kWinogradPositions * C * winograd_block(K) + kPanelSlack)) / 4;
 }
-constexpr uint64_t winograd_chunk_tiles(uint64_t C) { return larger(kWinogradSpan / C, kMaxMr); }
+constexpr uint64_t winograd_chunk_tiles(uint64_t C, uint64_t floats = kWinogradSpan) { return larger(floats / C, kMaxMr); }
 constexpr uint64_t winograd_correlate_bytes(uint64_t C, uint64_t K) {
   return 4 * winograd_filter_floats(C, K) + align_up(4 * kWinogradPositions * winograd_chunk_tiles(C) * (C + kWinogradPad));
 }

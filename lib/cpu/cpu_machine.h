@@ -2,6 +2,7 @@
 // Here so that the choice is a value which the program owns; kernels reach it through their context.
 #pragma once
 
+#include "lib/cpu/cpu_blocking.h"
 #include "lib/cpu/cpu_core.h"
 #include "lib/cpu/cpu_size.h"
 #include "lib/cpu/gemm_tile.h"
@@ -14,14 +15,6 @@ namespace reprise {
 struct CpuCaches {
   uint64_t second = 0;  // a core's own
   uint64_t third = 0;   // that cores share
-};
-
-// How gemm.h goes through a product. It changes no bit: where sums over K are cut is fixed (CpuBlocks).
-struct CpuBlocking {
-  uint32_t columns;    // of B that are packed at a time
-  uint32_t pack_from;  // columns of C from which a panel of A is packed although its rows could serve as they lie
-  uint32_t pack_depths_from;  // the same where they lie by depths
-  uint32_t depth_columns;  // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
 };
 
 struct CpuMachine {
@@ -42,7 +35,8 @@ const GemmTile* amx_pair_tile();
 
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
 // the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
-// panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does.
+// panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does. tuning.h measures
+// what is derived here.
 CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile, CpuSize size = CpuSize::kLarge);
 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.

@@ -8,7 +8,7 @@
 //         for pieces of k                              A's panel [kc x rows] serves as it lies, or is packed on the worker's stack
 //           for tiles along j: a tile of gemm_tile.h
 //
-// nc, and whether a panel that could serve as it lies is packed, are the machine's (Blocking in cpu_machine.h): they change no bit.
+// nc, and whether a panel that could serve as it lies is packed, are the machine's (cpu_blocking.h): they change no bit.
 // Operands stored as bf16, or normalised, become f32 while they are packed; rows of A at least become lines of f32 on the worker's stack. A C that is
 // stored as bf16 is rounded once: all of K is one group of pieces, and a strip of f32 on the stack holds the sums.
 #pragma once
@@ -385,13 +385,12 @@ void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, c
   });
 }
 
-constexpr uint32_t kMostTasks = 128;  // a claim must stay cheap against its work
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
 // Shares out the tiles of C[M,N] by row panels, and by columns too where those are few: use(panels begin, end, columns begin, end) on any worker.
 template <typename Use>
 void for_each_tile_task(const Workers& workers, const TileGeometry& g, uint64_t M, uint64_t N, const Use& use) {
-  const Partition panels = split_at_most(divide_up(M, g.rows), kMostTasks, 1);
+  const Partition panels = split_at_most(divide_up(M, g.rows), g.blocking.product_tasks, 1);
   const uint64_t shares = panels.count() >= kFewPanels ? 1 : divide_up(kFewPanels, panels.count());
   const Partition columns = split_at_most(divide_up(N, g.columns), shares, 1);
   parallel_for(workers, panels.count() * columns.count(), [&](uint32_t task) {

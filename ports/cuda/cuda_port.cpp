@@ -217,6 +217,7 @@ constexpr Port kCudaPort = {
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
     .most_workers = kMaxWorkers,
+    .tune_backend = nullptr,
     .open_disk = open_file<kSpillFile>,
     .close_disk = close_disk,
     .open_weights = open_file<kWeightsFile>,

@@ -109,4 +109,6 @@ Status linux_open_backend(const char* name, Backend* backend) {
 
 void linux_close_backend(Backend* backend) { *backend = {}; }
 
+CpuMachine& linux_cpu_machine() { return machine; }
+
 }  // namespace reprise

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "lib/backend.h"
+#include "lib/cpu/cpu_machine.h"
 
 namespace reprise {
 
@@ -58,5 +59,10 @@ Status linux_open_weights_of_device(const DiskAccess& access, const char* path, 
 // and would take its generic kernels), then chooses what is fastest.
 Status linux_open_backend(const char* name, Backend* backend);  // "cpu"
 void linux_close_backend(Backend* backend);
+CpuMachine& linux_cpu_machine();  // what the backend's table points to
+
+// The file is $XDG_CACHE_HOME/reprise/tuning-HASH.txt, without that variable ~/.cache/reprise/...: the hash is of the processor, its caches, the
+// kernel set, the number of workers and kTuningVersion, which its first lines say in words. It takes its place whole, or not at all.
+Tuning linux_tune_backend(const Workers& workers, TuningMode mode);
 
 }  // namespace reprise

@@ -28,6 +28,7 @@ constexpr Port kLinuxPort = {
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
     .most_workers = kMaxWorkers,
+    .tune_backend = linux_tune_backend,
     .open_disk = linux_open_disk,
     .close_disk = linux_close_disk,
     .open_weights = linux_open_weights,

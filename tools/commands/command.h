@@ -37,6 +37,7 @@ Command add_pack(OptionParser& app);
 Command add_chat(OptionParser& app);
 Command add_tokenize(OptionParser& app);
 Command add_detokenize(OptionParser& app);
+Command add_tune(OptionParser& app, const Port& port);
 Command add_doctor(OptionParser& app, const Port& port, LookAtCard look_at_card);
 
 constexpr uint64_t kMostLinks = 1000000;

@@ -284,6 +284,7 @@ PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe,
   }
   try {
     require(recipe.name, port_.start_workers(threads, &workers_));
+    if (port_.tune_backend != nullptr) (void)port_.tune_backend(workers_, TuningMode::kUse);
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
     std::vector<CheckMark> marks(check_marks(plan_));
     const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};

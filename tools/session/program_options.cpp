@@ -68,6 +68,7 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
   app.add_option("--pressure-file", pressure_file, "--pressure: where it is read, as of a control group; default /proc/pressure/memory")->check(a_value())->needs(share);
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
   app.add_flag("--eager", eager, "call row by row, and wait for each: slower on a card, whose steps are recorded otherwise, but an error names its row");
+  app.add_flag("--no-tune", no_tune, "take what is derived from the processor's caches, not what was measured of it (reprise tune); changes no bit");
   app.add_flag("--check-data", check_data, "decode every picture, name the broken ones, and train nothing");
   app.add_flag("--quiet", quiet, "print errors and warnings only");
 }

@@ -27,7 +27,7 @@ struct ProgramOptions {
   std::string predict_to;              // the file, or of maps the folder, of what the net says of them
   std::string start_budget, control, pressure_file = "/proc/pressure/memory";
   double pressure = 0;  // per cent; 0: not looked at
-  bool quiet = false, eager = false, check_data = false, keep_best = false;
+  bool quiet = false, eager = false, no_tune = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
   std::string prompt;  // what to go on with, training nothing
   bool chat = false;   // the same in turns, with what a person types

@@ -84,6 +84,7 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   const LongWork work("setting up " + recipe_.name);
   require(port_.open_backend(plan().backend, &backend_));
   require(port_.start_workers(options.threads, &workers_));
+  if (!options.no_tune) tune();
   take_arena();
   open_disk(options.disk);
   require_same_model(recipe_);
@@ -107,6 +108,13 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   if (options.init_adapter.empty()) return;
   adapter_said_ = load_adapter(trainer_, recipe_, options.init_adapter);
   adapter_ = options.init_adapter;
+}
+
+// Before the arena is there: measuring takes memory for a moment.
+void Session::tune() {
+  if (port_.tune_backend == nullptr) return;
+  const Tuning tuning = port_.tune_backend(workers_, TuningMode::kUse);
+  if (tuning.problem[0] != 0) warnings_.push_back(std::string(tuning.file) + ": " + tuning.problem);
 }
 
 // Addresses for the largest plan, and memory for the one that begins.

@@ -66,6 +66,7 @@ class Session {
 
  private:
   void set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference);
+  void tune();
   void take_arena();
   Status resize_arena(uint64_t bytes);
   void prove_other_plans(const Resources& resources);

@@ -1,0 +1,32 @@
+// How kernels go through their work on one machine: what costs seconds and changes no bit. Where sums are cut is fixed elsewhere (cpu_size.h).
+// Here because these numbers are derived (cpu_machine.h), measured (tuning.h), kept in a file and printed, by one table of their names.
+#pragma once
+
+#include <cstdint>
+
+namespace reprise {
+
+struct CpuBlocking {
+  uint32_t columns;           // of B that a product packs at a time
+  uint32_t pack_from;         // columns of C from which a panel of A is packed although its rows could serve as they lie
+  uint32_t pack_depths_from;  // the same where they lie by depths
+  uint32_t depth_columns;     // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
+  uint32_t product_tasks = 128;    // into which a product's rows are shared out at most
+  uint32_t winograd_floats = 32768;  // of transformed inputs at a position, for which the filters come once; at most kWinogradSpan
+};
+
+struct BlockingField {
+  const char* name;
+  uint32_t CpuBlocking::*value;
+  uint32_t least, most;  // that kernels take
+};
+inline constexpr BlockingField kBlockingFields[] = {
+    {"columns", &CpuBlocking::columns, 64, 1024},
+    {"pack_from", &CpuBlocking::pack_from, 0, ~0u},
+    {"pack_depths_from", &CpuBlocking::pack_depths_from, 0, ~0u},
+    {"depth_columns", &CpuBlocking::depth_columns, 64, 1024},
+    {"product_tasks", &CpuBlocking::product_tasks, 1, 4096},
+    {"winograd_floats", &CpuBlocking::winograd_floats, 1, 32768},
+};
+
+}  // namespace reprise

@@ -1,0 +1,157 @@
+// See tuning.h.
+#include "lib/cpu/tuning.h"
+
+#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/gemm_scratch.h"
+
+namespace reprise {
+namespace {
+
+// ---- what is measured: a linear layer and its weight's gradient, with as many rows as there is time for, and a convolution of 3 x 3 ----
+
+constexpr uint32_t kMostRows = 512, kLeastRows = 96, kInputs = 768, kOutputs = 1024;
+constexpr ConvShape kConv = {.N = 1, .H = 56, .W = 56, .C = 128, .P = 56, .Q = 56, .K = 128, .window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1}};
+constexpr uint64_t kConvFloats = uint64_t{kConv.H} * kConv.W * kConv.C;
+
+struct Operands {
+  float *x, *w, *y;
+  void* scratch;
+};
+constexpr uint64_t kXFloats = larger(uint64_t{kMostRows} * kInputs, kConvFloats), kWFloats = uint64_t{kInputs} * kOutputs;
+constexpr uint64_t kYFloats = larger(uint64_t{kMostRows} * kOutputs, kConvFloats);
+constexpr uint64_t kScratchBytes = larger(larger(gemm_scratch_bytes(kOutputs, kInputs), gemm_split_scratch_bytes(kOutputs, kInputs, kMostRows)),
+                                          conv_forward_scratch(kConv, DType::kF32, DType::kF32, false).bytes);
+static_assert(4 * (kXFloats + kWFloats + kYFloats) + kScratchBytes <= kTuningBytes);
+
+using Trial = Status (*)(const KernelContext& context, const Operands& o, uint32_t rows);
+
+Status multiply_rows(const KernelContext& context, const Operands& o, uint32_t rows) {
+  return cpu_linear_forward<float>(context, {.y = o.y, .x = o.x, .w = o.w, .b = nullptr, .h = nullptr, .u = {}, .scratch = o.scratch,
+                                             .scratch_bytes = kScratchBytes, .M = rows, .C = kInputs, .K = kOutputs, .R = 0, .input_major = false, .scale = 1});
+}
+
+Status multiply_depths(const KernelContext& context, const Operands& o, uint32_t rows) {
+  return cpu_linear_backward_weight<float>(context, {.dw = o.w, .x = o.x, .dy = o.y, .scratch = o.scratch, .scratch_bytes = kScratchBytes, .M = rows,
+                                                     .C = kInputs, .K = kOutputs, .input_major = false, .accumulate_dw = false});
+}
+
+Status convolve(const KernelContext& context, const Operands& o, uint32_t) {
+  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, kConv, {}, nullptr, nullptr});
+}
+
+// Small whole numbers: no sum of theirs is slower than another, and none overflows.
+Operands lay_out(void* memory) {
+  float* floats = static_cast<float*>(memory);
+  for (uint64_t i = 0; i < kXFloats + kWFloats + kYFloats; ++i) floats[i] = static_cast<float>(static_cast<int64_t>(i % 7) - 3);
+  return {floats, floats + kXFloats, floats + kXFloats + kWFloats, floats + kXFloats + kWFloats + kYFloats};
+}
+
+// ---- what is chosen ----
+
+// Every pair of values is tried. A field without values keeps its own.
+struct Choice {
+  uint32_t CpuBlocking::*field;
+  const uint32_t* values;
+  uint32_t count;
+};
+struct Question {
+  Trial trial;
+  Choice first, second;
+  double share;  // of the time
+};
+
+constexpr uint32_t kColumns[] = {256, 384, 512, 768, 1024}, kPacksOrNot[] = {192, ~0u}, kTasks[] = {16, 32, 64, 128, 256};
+constexpr uint32_t kWinogradFloats[] = {4096, 8192, 16384, 32768};
+template <uint32_t kCount>
+constexpr Choice among(uint32_t CpuBlocking::*field, const uint32_t (&values)[kCount]) {
+  return {field, values, kCount};
+}
+constexpr Question kQuestions[] = {
+    {multiply_rows, among(&CpuBlocking::columns, kColumns), among(&CpuBlocking::pack_from, kPacksOrNot), 0.35},
+    {multiply_depths, among(&CpuBlocking::depth_columns, kColumns), among(&CpuBlocking::pack_depths_from, kPacksOrNot), 0.35},
+    {multiply_rows, among(&CpuBlocking::product_tasks, kTasks), {}, 0.15},
+    {convolve, among(&CpuBlocking::winograd_floats, kWinogradFloats), {}, 0.15},
+};
+constexpr uint32_t kMostCandidates = 12;
+
+class Measurement {
+ public:
+  Measurement(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, const Operands& operands)
+      : machine_(machine), workers_(workers), clock_(clock), operands_(operands) {}
+
+  // The derived blocking is the first candidate. All have their turns one after another, so that what disturbs the machine meets all of them.
+  void answer(const Question& question) {
+    CpuBlocking candidates[kMostCandidates] = {machine_.blocking};
+    double best[kMostCandidates];
+    const uint32_t count = list(question, candidates);
+    const double end = clock_.seconds() + question.share * clock_.at_most;
+    const uint32_t rows = find_rows(question, count, end);
+    if (rows == 0) return;
+    for (uint32_t i = 0; i < count; ++i) best[i] = kForever;
+    for (uint32_t round = 0; round < kRounds && clock_.seconds() < end; ++round) {
+      for (uint32_t i = 0; i < count; ++i) best[i] = smaller_of(best[i], seconds(question, candidates[i], rows));
+    }
+    uint32_t fastest = 0;
+    for (uint32_t i = 1; i < count; ++i) {
+      if (best[i] < best[fastest]) fastest = i;
+    }
+    if (best[fastest] < kGain * best[0]) machine_.blocking = candidates[fastest];
+  }
+
+  const CpuBlocking& blocking() const { return machine_.blocking; }
+
+ private:
+  static constexpr double kForever = 1e30, kGain = 0.97;
+  static constexpr uint32_t kRounds = 8;
+
+  static constexpr double smaller_of(double a, double b) { return a < b ? a : b; }
+
+  // Behind the first, which is there; returns how many there are.
+  static uint32_t list(const Question& question, CpuBlocking* candidates) {
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < question.first.count; ++i) {
+      for (uint32_t j = 0; j < larger(1, question.second.count); ++j) {
+        CpuBlocking& candidate = candidates[count++] = candidates[0];
+        candidate.*question.first.field = question.first.values[i];
+        if (question.second.count > 0) candidate.*question.second.field = question.second.values[j];
+      }
+    }
+    return count;
+  }
+
+  // As many rows as let every candidate have two turns before `end`; 0 where not even the fewest do. The first call, which finds cold caches, does
+  // not count.
+  uint32_t find_rows(const Question& question, uint32_t count, double end) {
+    (void)seconds(question, machine_.blocking, kLeastRows);
+    const double least = seconds(question, machine_.blocking, kLeastRows), each = (end - clock_.seconds()) / (2 * count);
+    if (!(least < each)) return 0;
+    const double rows = kLeastRows * (each / least);
+    return rows >= kMostRows ? kMostRows : static_cast<uint32_t>(rows) / kLeastRows * kLeastRows;
+  }
+
+  double seconds(const Question& question, const CpuBlocking& blocking, uint32_t rows) {
+    CpuMachine machine = machine_;
+    machine.blocking = blocking;
+    const double start = clock_.seconds();
+    const Status status = question.trial({.workers = &workers_, .machine = &machine}, operands_, rows);
+    return status.ok() ? clock_.seconds() - start : kForever;
+  }
+
+  CpuMachine machine_;
+  const Workers& workers_;
+  const TuningClock& clock_;
+  const Operands& operands_;
+};
+
+}  // namespace
+
+CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, void* memory) {
+  if (machine.size == CpuSize::kSmall) return machine.blocking;
+  const Operands operands = lay_out(memory);
+  Measurement measurement(machine, workers, clock, operands);
+  for (const Question& question : kQuestions) measurement.answer(question);
+  return measurement.blocking();
+}
+
+}  // namespace reprise

@@ -1,0 +1,45 @@
+// `reprise tune`: measures anew what a training measures at its first start on a machine.
+#include <iostream>
+#include <memory>
+
+#include "lib/backend.h"
+#include "tools/commands/command.h"
+#include "tools/formats/error.h"
+#include "tools/session/status_text.h"
+#include "tools/tuning_report.h"
+
+namespace reprise {
+
+namespace {
+
+int run(const Port& port, uint32_t threads, bool json) {
+  Backend backend;
+  Workers workers;
+  Status status = port.open_backend("cpu", &backend);
+  if (status.ok()) status = port.start_workers(threads, &workers);
+  if (!status.ok()) fail("tune", status);
+  if (port.tune_backend == nullptr) throw UserError(std::string("tune: the board ") + port.name + " keeps nothing that could be measured");
+  const Tuning tuning = port.tune_backend(workers, TuningMode::kMeasure);
+  const nlohmann::json report = tuning_json(tuning, workers.count);
+  port.stop_workers(&workers);
+  if (json) {
+    print_json(report);
+  } else {
+    std::cout << tuning_text(report) << "\n";
+    if (report["file"].is_string() && report["problem"].is_null()) std::cout << "kept in " << report["file"].get<std::string>() << "\n";
+  }
+  return tuning.taken && tuning.problem[0] == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+Command add_tune(OptionParser& app, const Port& port) {
+  const auto threads = std::make_shared<uint32_t>(0);
+  const auto json = std::make_shared<bool>(false);
+  OptionParser* parser = app.add_subcommand("tune", "measures on this machine what changes no bit: how kernels go through their work; a training does so at its first start");
+  parser->add_option("--threads", *threads, "workers to measure for; default: one for each processor")->check(integer_from(1, port.most_workers));
+  parser->add_flag("--json", *json, "one JSON value on stdout");
+  return {parser, [threads, json, &port] { return run(port, *threads, *json); }};
+}
+
+}  // namespace reprise
