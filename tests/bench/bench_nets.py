@@ -1,7 +1,7 @@
 """The nets that people bring, with random weights, as PyTorch has them: a table, a batch for each, and their files of torch's exporters.
 
 Here because nets_bench.py imports, trains and times each of them beside PyTorch. A net is a row of NETS; what a row leaves out is a
-classifier of images for 1,000 classes. Needs torch, torchvision, timm, onnx and onnxscript from PyPI.
+classifier of images for 1,000 classes. Needs torch, torchvision, timm, transformers, onnx and onnxscript from PyPI.
 """
 import copy
 import dataclasses
@@ -120,6 +120,45 @@ def timm_net(name, **options):
   return make
 
 
+TEXT, VOCABULARY, TOPICS = 128, 30522, 5  # tokens of a text, how many there are, and classes
+
+
+class Sentences(nn.Module):
+  """MiniLM-L6: BERT of six layers, and the mean over a text's own tokens."""
+
+  def __init__(self):
+    import transformers
+    super().__init__()
+    sizes = dict(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    self.bert = transformers.BertModel(transformers.BertConfig(**sizes, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), add_pooling_layer=False)
+    self.head = nn.Linear(384, TOPICS)
+
+  def forward(self, input_ids, attention_mask):
+    y = self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+    mask = attention_mask.unsqueeze(-1).to(y.dtype)
+    return self.head((y * mask).sum(1) / mask.sum(1).clamp(min=1e-9))
+
+
+class DistilBert(nn.Module):
+  """transformers' classifier, at its own sizes."""
+
+  def __init__(self):
+    import transformers
+    super().__init__()
+    config = transformers.DistilBertConfig(dropout=0.0, attention_dropout=0.0, seq_classif_dropout=0.0, num_labels=TOPICS)
+    self.net = transformers.DistilBertForSequenceClassification(config)
+
+  def forward(self, input_ids, attention_mask):
+    return self.net(input_ids=input_ids, attention_mask=attention_mask).logits
+
+
+def texts(batch):
+  """Tokens and which are none of the padding, a half to the whole of the length."""
+  lengths = torch.randint(TEXT // 2, TEXT + 1, (batch, 1))
+  mask = (torch.arange(TEXT) < lengths).long()
+  return (torch.randint(1, VOCABULARY, (batch, TEXT)) * mask, mask), torch.randint(0, TOPICS, (batch,))
+
+
 def images(classes=1000, size=224):
   return lambda batch: (torch.randn(batch, 3, size, size), torch.randint(0, classes, (batch,)))
 
@@ -137,7 +176,8 @@ class Net:
   title: str
   make: typing.Callable
   batch: int = 16  # of the steps that are timed
-  draw: typing.Callable = images()  # of a batch: what the net reads, and labels
+  draw: typing.Callable = images()  # of a batch: what the net reads, one tensor or several, and labels
+  inputs: tuple = ("x",)  # their names
   loss: str = ""  # reprise import's --loss, where it is not a classifier's
 
 
@@ -151,8 +191,14 @@ NETS = {
     "unet": Net("U-Net, 4 levels of 32", Unet, 8, maps(21), "class"),
     "resnet50": Net("ResNet-50", vision("resnet50")),
     "yolov8n": Net("YOLOv8n, backbone and neck", Yolo),
+    "distilbert": Net("DistilBERT, 128 tokens", DistilBert, 8, texts, ("input_ids", "attention_mask")),
+    "minilm": Net("MiniLM-L6, 128 tokens", Sentences, 16, texts, ("input_ids", "attention_mask")),
 }
 EXPORTERS = ("old.onnx", "new.onnx", "pt2")  # torch.onnx.export with dynamo=False and True, and torch.export.save
+
+
+def inputs_of(x):
+  return x if isinstance(x, tuple) else (x,)
 
 
 def make_net(name):
@@ -172,7 +218,7 @@ def make_net(name):
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
       norm.momentum = 1.0
-    net(NETS[name].draw(4)[0])
+    net(*inputs_of(NETS[name].draw(4)[0]))
     for norm in norms:
       norm.momentum = 0.1
   return net
@@ -188,18 +234,18 @@ def folded(net):
   return fuse(copy.deepcopy(net).eval()).requires_grad_(True)
 
 
-def export(net, x, path, exporter):
-  net = copy.deepcopy(net).train()  # running statistics move
+def export(net, x, path, exporter, names):
+  net, x = copy.deepcopy(net).train(), inputs_of(x)  # running statistics move
+  batch = lambda **limits: tuple({0: dimension} for dimension in [torch.export.Dim("batch", **limits)] * len(x))
   if exporter == "old.onnx":
-    torch.onnx.export(net, (x,), path, dynamo=False, input_names=["x"], opset_version=17, do_constant_folding=False,
-                      training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={"x": {0: "batch"}})
+    torch.onnx.export(net, x, path, dynamo=False, input_names=list(names), opset_version=17, do_constant_folding=False,
+                      training=torch.onnx.TrainingMode.TRAINING, dynamic_axes={name: {0: "batch"} for name in names})
   elif exporter == "new.onnx":
-    torch.onnx.export(net, (x,), path, dynamo=True, external_data=False, input_names=["x"], opset_version=18,
-                      dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.onnx.export(net, x, path, dynamo=True, external_data=False, input_names=list(names), opset_version=18, dynamic_shapes=batch())
   else:
-    torch.export.save(torch.export.export(net, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2, max=4096)},)), path)
+    torch.export.save(torch.export.export(net, x, dynamic_shapes=batch(min=2, max=4096)), path)
 
 
 def loss_of(net, x, labels):
   labels = labels.long()
-  return functional.cross_entropy(net(x), labels, ignore_index=NOBODY if labels.dim() > 1 else -100)
+  return functional.cross_entropy(net(*inputs_of(x)), labels, ignore_index=NOBODY if labels.dim() > 1 else -100)

@@ -50,7 +50,7 @@ def run(command, **options):
 
 def write_batch(path, x, labels):
   from safetensors.torch import save_file
-  save_file({"images": x.contiguous(), "labels": labels}, path)
+  save_file({"tokens": x[0], "labels": labels} if isinstance(x, tuple) else {"images": x.contiguous(), "labels": labels}, path)
 
 
 def import_net(name, exporter, data="synthetic", loss="", options=()):
@@ -84,7 +84,8 @@ def peer_gradients(net, x, labels):
     with torch.no_grad():
       for parameter in other.parameters():
         parameter.mul_(1 + (torch.rand(parameter.shape) - 0.5) * nudge)
-    bench_nets.loss_of(other, x.to(kind).contiguous(memory_format=memory_format), labels).backward()
+    given = x if isinstance(x, tuple) else x.to(kind).contiguous(memory_format=memory_format)
+    bench_nets.loss_of(other, given, labels).backward()
     return {key: parameter.grad.double() for key, parameter in other.named_parameters()}
   exact = gradients(torch.float64, torch.contiguous_format)
   first, second = (distances(gradients(torch.float32, layout), exact) for layout in (torch.contiguous_format, torch.channels_last))
@@ -134,7 +135,7 @@ def gradients(name, _):
       torch.manual_seed(2 + len(found))
       x, labels = bench_nets.NETS[name].draw(GRADIENT_BATCH)
       write_batch(batch_path, x, labels)
-      bench_nets.export(net, x, FOLDER / f"{name}.{exporter}", exporter)
+      bench_nets.export(net, x, FOLDER / f"{name}.{exporter}", exporter, bench_nets.NETS[name].inputs)
       found.append(compare_gradients(name, exporter, net, x, labels, batch_path))
       print(f"{name}, {exporter}: {json.dumps(found[-1])}", flush=True)
     keep("gradients", f"{name} {exporter}", found)
@@ -152,7 +153,8 @@ def torch_child(name, memory_format, threads):
   torch.manual_seed(1)
   x, labels = bench_nets.NETS[name].draw(bench_nets.NETS[name].batch)
   if memory_format != "contiguous":
-    net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    net = net.to(memory_format=torch.channels_last)
+    x = x if isinstance(x, tuple) else x.to(memory_format=torch.channels_last)
   optimizer = torch.optim.SGD(net.parameters(), lr=SGD["lr"], momentum=SGD["momentum"])
   torch_peer.report_steps(optimizer, lambda: bench_nets.loss_of(net, x, labels), STEPS, before)
 
@@ -181,7 +183,8 @@ def speed(name, args):
   for exporter in bench_nets.EXPORTERS:
     path = FOLDER / f"{name}.{exporter}"
     if not path.exists():
-      bench_nets.export(net, x[:2], path, exporter)
+      two = tuple(each[:2] for each in bench_nets.inputs_of(x))
+      bench_nets.export(net, two, path, exporter, bench_nets.NETS[name].inputs)
     recipes[exporter], refused, imports[exporter] = import_net(name, exporter, f"tensors={batch_path}", bench_nets.NETS[name].loss)
     if refused:
       del imports[exporter]

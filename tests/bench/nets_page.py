@@ -89,15 +89,15 @@ def write(path, results):
   if "gradients" in results:
     lines += ["## Gradients", "",
               "Distance of each parameter's gradient from PyTorch's in f64, as a multiple of the distance of PyTorch's own in f32 (the larger of its",
-              "two layouts), on the weights of the imported file, in training, batches of 4 at 224 x 224. The aim is at most 5. The newer exporter folds",
+              "two layouts), on the weights of the imported file, in training, batches of 4. The aim is at most 5. The newer exporter folds",
               "batch-norms into convolutions; there the peer is the folded net. Last: the same of PyTorch in f32 from weights nudged by half an ulp at",
               "most. A ReLU within rounding of zero may tip, in ours as in any such run; then the next batch is tried too.", ""]
     lines += table(["net, exporter", "tensors", "median", "worst", "of", "PyTorch nudged"], gradient_rows(results["gradients"]))
   if "speed" in results:
     lines += ["## Steps and memory", "",
-              "Images of 224 x 224, sgd with momentum, f32, two threads, in turns; median (best) seconds of a step; behind a net its batch. PyTorch has the",
-              "better of its layouts, and its memory is counted above the interpreter's with torch loaded; ours is the arena, planned = measured,",
-              "gradients released. The aim: at most 0.75 of the time at no more than half of the memory.", ""]
+              "Images of 224 x 224 or texts; sgd with momentum, f32, two threads, in turns; median (best) seconds of a step; behind a net its",
+              "batch. PyTorch has the better of its layouts, and its memory is counted above the interpreter's with torch loaded; ours is the arena,",
+              "planned = measured, gradients released. The aim: at most 0.75 of the time at no more than half of the memory.", ""]
     lines += table(["net", "PyTorch s", "MiB", "all stored s", "of time", "of memory", "within half s", "of time", "of memory"],
                    speed_rows(results["speed"]))
     lines += ["Import, which finds the smallest budget too, and `reprise plan`, in seconds; aims 2 and 5:", ""]
