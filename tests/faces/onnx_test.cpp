@@ -206,6 +206,33 @@ TEST_F(MadeFile, TellsConstantsOfOneNameApart) {
   EXPECT_EQ(numbers_in(*weights, recipe.freeze[1]), std::vector<float>(4, 3));
 }
 
+// Of a batch whose size is fixed exporters write out what is the same for each sample: it is kept once, and not trained.
+TEST_F(MadeFile, ReadsNumbersOfAWholeBatchThatItsSamplesShare) {
+  const auto counted = [](uint64_t period) {
+    Text raw;
+    for (uint64_t i = 0; i < 2 * 4 * 6 * 6; ++i) {
+      const float number = static_cast<float>(i % period);
+      raw.append(reinterpret_cast<const char*>(&number), sizeof number);
+    }
+    return bytes(5, number(1, 2) + number(1, 4) + number(1, 6) + number(1, 6) + number(2, 1) + bytes(8, "p") + bytes(9, raw));
+  };
+  Parts parts;
+  parts.input = value(11, "x", {2, 1, 6, 6}), parts.output = value(12, "y", {2, 3});
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Add", {"p", "a"}, "r") + kMean + kHead;
+  const Text constants = parts.constants;
+  parts.constants = constants + counted(4 * 6 * 6);
+  EXPECT_TRUE(refused(parts).empty());
+  std::vector<float> expected;  // [H,W,C]
+  for (int place = 0; place < 6 * 6; ++place) {
+    for (int c = 0; c < 4; ++c) expected.push_back(static_cast<float>(c * 6 * 6 + place));
+  }
+  EXPECT_EQ(read_recipe(folder_.file("net.json")).freeze, std::vector<std::string>{"p"});
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "p"), expected);
+  std::filesystem::remove(folder_.file("net.json"));
+  parts.constants = constants + counted(2 * 4 * 6 * 6);
+  expect_refused(parts, {"r_node", "has numbers of its own for each sample of a batch"});
+}
+
 // GELU's form by tanh in the spellings of transformers (gelu_new, gelu_fast) and of torch's exporters. With another number it is a chain like any other.
 TEST_F(MadeFile, ReadsAGeluByTanhHoweverItIsSpelt) {
   const auto scalar = [](const Text& name, float number) { return bytes(5, tensor(name, {}, number)); };

@@ -556,10 +556,43 @@ class Clipped(nn.Module):
     return self.head(torch.cat([F.adaptive_max_pool2d(x, 1).flatten(1), x.clamp(-0.75, 1.5).amax((2, 3))], 1))
 
 
-kNets = {"adapted": Adapted, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class SeenBlock(WindowBlock):
+  """The same by torch's own attention, whose mask is the numbers of the distances and, written out for each sample, who is a stranger to whom."""
+
+  def forward(self, x):
+    n, w, width = self.side // self.window, self.window, x.shape[3]
+    y = torch.roll(self.norm(x), (-self.shift, -self.shift), (1, 2))
+    q, k, v = self.qkv(self.cut(y, width)).reshape(-1, w * w, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+    mask = self.bias[self.distances.reshape(-1)].reshape(w * w, w * w, -1).permute(2, 0, 1).unsqueeze(0)
+    mask = mask + (-8 * self.strangers.float()).unsqueeze(0).expand(x.shape[0], -1, -1, -1, -1).reshape(-1, 1, w * w, w * w)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(-1, w * w, width)
+    y = y.reshape(-1, n, n, w, w, width).permute(0, 1, 3, 2, 4, 5).reshape(-1, self.side, self.side, width)
+    return x + self.last(torch.roll(y, (self.shift, self.shift), (1, 2)))
+
+
+class Seen(nn.Module):
+  """Attention with masks that are written out for each sample, as transformers' nets of images have them: one that shuts nothing, and a sum."""
+
+  def __init__(self, width=12, heads=2):
+    super().__init__()
+    self.heads, self.stem, self.block = heads, nn.Conv2d(3, width, 2, 2), SeenBlock(width, 3, 8, 4, 2)
+    self.point, self.token, self.qkv, self.head = nn.Conv2d(width, width, 2, 2), nn.Parameter(torch.zeros(1, 1, width)), nn.Linear(width, 3 * width), nn.Linear(width, kClasses)
+
+  def forward(self, x):
+    x = self.point(self.block(self.stem(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)).flatten(2).transpose(1, 2)
+    x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+    batch, length, width = x.shape
+    mask = (torch.arange(length)[None, None, :, None] >= 0).expand(batch, -1, length, length)
+    q, k, v = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return self.head((x + y.transpose(1, 2).flatten(2))[:, 0])
+
+
+kNets = {"adapted": Adapted, "seen": Seen, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
 kProgramsAlone = ("adapted", "pyramid")  # without a file of ONNX: adapters need none, and the exporters refuse such pools
+kOlderAlone = ("seen",)  # the newer exporter refuses such masks
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 
@@ -733,7 +766,7 @@ def make(name, folder):
     os.remove(os.path.join(folder, name, "README.md"))
     net = net.unload()
   if name not in kProgramsAlone:
-    for dynamo in (False, True):
+    for dynamo in (False,) if name in kOlderAlone else (False, True):
       export(copy.deepcopy(net), x, os.path.join(folder, f"{name}.{'new' if dynamo else 'old'}.onnx"), dynamo)
   if name == "resnet":
     export(copy.deepcopy(net), x, os.path.join(folder, name + ".unfolded.onnx"), True, False)

@@ -118,10 +118,30 @@ ImportValue constant_value(KnownNumbers numbers) {
   return value;
 }
 
+ImportValue repeated_value(ImportValue constant, int64_t batch) {
+  constant.view.memory.insert(constant.view.memory.begin(), {TensorView::kBatch, batch});
+  constant.view.axes[0].insert(constant.view.axes[0].begin(), TensorView::kBatch);
+  constant.repeats = true;
+  return constant;
+}
+
+ImportValue one_sample_of(ImportValue constant) {
+  if (!constant.repeats) return constant;
+  constant.view = constant.view.of_one_sample();
+  constant.repeats = false;
+  if (constant.known) {
+    KnownNumbers known = *constant.known;
+    known.shape = constant.view.shape();
+    constant.known = std::make_shared<KnownNumbers>(std::move(known));
+  }
+  return constant;
+}
+
 const char* form_text(ImportForm form) {
   switch (form) {
     case ImportForm::kConstant: return "a constant";
     case ImportForm::kOfParameter: return "a function of a parameter";
+    case ImportForm::kTerms: return "a sum of constants";
     case ImportForm::kMean: return "a mean over the last axis";
     case ImportForm::kCentred: return "what a mean over the last axis was taken from";
     case ImportForm::kSquare: return "a square";
@@ -218,11 +238,15 @@ std::optional<ImportValue> Importer::product_settled(NodeReader& reader, const I
 }
 
 ImportValue Importer::stored(const OnnxNode& node, const ImportValue& constant) {
+  return stored(plain_name(node.name.empty() ? node.op : node.name) + ".numbers", constant);
+}
+
+ImportValue Importer::stored(const std::string& name, const ImportValue& constant) {
   if (constant.form != ImportForm::kConstant || constant.tensor != nullptr || !constant.known->is_whole() || constant.known->of_texts) return constant;
   ImportValue& made = stored_[constant.known.get()];
   if (made.tensor == nullptr) {
     auto tensor = std::make_shared<OnnxTensor>();
-    tensor->name = plain_name(node.name.empty() ? node.op : node.name) + ".numbers";
+    tensor->name = name;
     tensor->shape.assign(constant.known->shape.begin(), constant.known->shape.end());
     tensor->type = static_cast<uint32_t>(OnnxType::kFloat);
     tensor->numbers.assign(constant.known->numbers.begin(), constant.known->numbers.end());
@@ -236,10 +260,33 @@ ImportValue Importer::stored(const OnnxNode& node, const ImportValue& constant) 
   return result;
 }
 
+// Exporters that fix the size of the batch also write out what repeats along it, or compute with it. What a file says is trained is believed to be
+// what it is: a parameter for each sample.
+ImportValue Importer::repeating(const ImportValue& constant, const TensorView& beside) {
+  const bool may_be = batch_ > 1 && constant.form == ImportForm::kConstant && !constant.repeats && !constant.rows &&
+                      !constant.view.axes.empty() && constant.view.axes.size() == beside.axes.size() && !beside.axes[0].empty() &&
+                      beside.axes[0][0] == TensorView::kBatch && constant.view.axis_size(0) == beside.axis_size(0) &&
+                      !(constant.tensor != nullptr && constant.tensor->is_trained.value_or(false));
+  const auto known = may_be ? known_of(constant, true) : std::nullopt;
+  if (!known || known->of_texts) return constant;
+  KnownNumbers one = *known;
+  const size_t each = known->numbers.size() / static_cast<size_t>(batch_);
+  one.shape[0] /= batch_;
+  one.numbers.resize(each);
+  for (size_t n = each; n < known->numbers.size(); ++n) {
+    if (known->numbers[n] != one.numbers[n % each]) return constant;
+  }
+  const ImportValue sample = constant_value(std::move(one));
+  if (constant.tensor == nullptr) return repeated_value(sample, batch_);
+  ImportValue& made = samples_[constant.tensor];
+  if (made.tensor == nullptr) made = stored(constant.tensor->name, sample);
+  return repeated_value(made, batch_);
+}
+
 std::optional<TensorView> Importer::tensor(NodeReader& reader, size_t n) { return whole(reader, value(reader, n)); }
 
 std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of_parameters) const {
-  if (value.form != ImportForm::kConstant) return std::nullopt;
+  if (value.form != ImportForm::kConstant || value.repeats) return std::nullopt;
   if (value.known) return value.known->is_whole() ? std::optional(*value.known) : std::nullopt;
   if ((value.is_parameter && !of_parameters) || value.tensor->elements() > kMostKnown) return std::nullopt;
   const std::vector<int> ids = value.view.ids();
@@ -726,19 +773,27 @@ bool Importer::compute(NodeReader& reader) {
   static const std::set<std::string> kComparisons = {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"};
   const bool compares = kComparisons.count(reader.node().op) > 0;
   std::vector<std::optional<KnownNumbers>> numbers;
+  std::vector<const KnownNumbers*> inputs;
+  std::vector<size_t> repeating;  // along the batch, so that the op is computed of one sample
   for (const std::string& input : reader.node().inputs) {
     const auto found = input.empty() ? values_.end() : values_.find(input);
     const bool is_rows = found != values_.end() && found->second.known && found->second.known->is_rows();
+    if (found != values_.end() && found->second.repeats) repeating.push_back(numbers.size());
     numbers.push_back(found == values_.end() ? std::nullopt
                       : is_rows              ? std::optional(*found->second.known)
-                                             : known_of(found->second, compares));
+                                             : known_of(one_sample_of(found->second), compares));
     if (!input.empty() && !numbers.back()) return false;
   }
-  std::vector<const KnownNumbers*> inputs;
   for (const auto& each : numbers) inputs.push_back(each ? &*each : nullptr);
+  if (!repeating.empty() && !is_of_each_place(reader.node().op)) return false;
   std::optional<KnownNumbers> result = computed(reader, inputs);
   if (!result || reader.node().outputs.empty()) return false;
-  pass(reader, constant_value(std::move(*result)));
+  const auto begins_as = [&](size_t n) {
+    return inputs[n]->shape.size() == result->shape.size() && inputs[n]->shape[0] == result->shape[0];
+  };
+  if (!std::all_of(repeating.begin(), repeating.end(), begins_as)) return false;
+  const ImportValue value = constant_value(std::move(*result));
+  pass(reader, repeating.empty() ? value : repeated_value(value, batch_));
   return true;
 }
 

@@ -65,6 +65,8 @@ class Importer {
   void add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids, const std::vector<int64_t>& shape);
   ImportValue stored(const OnnxNode& node,
                      const ImportValue& constant);  // numbers that were computed as a tensor, which nobody trains
+  // A constant of a whole batch, beside such a value, of which each sample has the same: one that repeats. Any other as it is.
+  ImportValue repeating(const ImportValue& constant, const TensorView& beside);
   int64_t opset() const { return model_.opsets.count("") > 0 ? model_.opsets.at("") : 0; }
 
   int64_t batch() const { return batch_; }
@@ -78,6 +80,7 @@ class Importer {
     std::vector<ImportedTensor::Axis> walk;
   };
   std::string again(const ImportValue& constant, const Learned& before, const Learned& now);
+  ImportValue stored(const std::string& name, const ImportValue& constant);
   static std::string text_of(const TensorView& view);
   static std::string text_of(const ImportValue& value);
   std::optional<ImportValue> append_settled(NodeReader& reader, const ImportValue& value);
@@ -124,6 +127,7 @@ class Importer {
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   std::map<std::string, ImportValue> settled_;  // what nobody took for a part of a layer, by what it was made of
   std::map<const KnownNumbers*, ImportValue> stored_;
+  std::map<const OnnxTensor*, ImportValue> samples_;  // of tensors that hold each sample's
   std::map<const OnnxTensor*, Learned> learned_;
   int64_t batch_ = 1;
   TextProbe texts_;

@@ -421,6 +421,11 @@ KnownNumbers known_integers(const std::vector<int64_t>& numbers) {
   return {{static_cast<int64_t>(numbers.size())}, {numbers.begin(), numbers.end()}, true};
 }
 
+bool is_of_each_place(const std::string& op) {
+  return op == "Cast" ||
+         std::any_of(std::begin(kPointwise), std::end(kPointwise), [&](const Pointwise& each) { return op == each.op; });
+}
+
 SliceRange slice_range(int64_t start, int64_t end, int64_t step, int64_t size) {
   const auto within = [&](int64_t place, int64_t low, int64_t high) { return std::clamp(place < 0 ? place + size : place, low, high); };
   if (step > 0) {

@@ -24,6 +24,7 @@ enum class ImportForm {
   kUnknown,      // of a node that was refused
   kConstant,     // numbers of the model
   kOfParameter,  // functions of a parameter alone, which is a constant but for `functions`
+  kTerms,        // the sum of constants, `terms`, of which one is a parameter
   kTensor,       // `factor` times what a node of the net writes
   kTokens,       // of the texts
   kMean,
@@ -56,7 +57,7 @@ struct ImportValue {
   const OnnxTensor* tensor = nullptr;         // whose numbers they are; null where they were computed
   std::shared_ptr<const KnownNumbers> known;  // where they were
   bool is_parameter = false;  // named in the model's list, and the module's; where the file does not say whose, of more than one number
-  bool repeats = false;                       // along the batch, as Expand makes it
+  bool repeats = false;  // along the batch, as Expand makes it: the view has the batch's factor, the numbers are one sample's
   std::shared_ptr<const std::vector<double>> rows;  // of a table [V,C], which `tensor` is: the view is [rows,C], those that were taken
   TensorView table;                                 // and this the table's own
   std::vector<nlohmann::json> functions;            // nodes of one input, without name and inputs, in their order
@@ -80,6 +81,7 @@ struct ImportValue {
   }
 
   std::shared_ptr<const ImportValue> other;  // gamma of kScaled, k of kScores and kWeights
+  std::vector<ImportValue> terms;
 };
 
 ImportValue tensor_value(const TensorView& view, double factor = 1);
@@ -87,5 +89,8 @@ ImportValue tensor_value(const TensorView& view, double factor = 1);
 // A constant's own numbers, as a view without a batch. `is_listed`: among the model's, not within one of its nodes.
 ImportValue constant_value(const OnnxTensor& tensor, bool is_listed);
 ImportValue constant_value(KnownNumbers numbers);
+// Repeated along the batch, which its first axis becomes, or the outer part of it; and of one that repeats one sample's, another as it is.
+ImportValue repeated_value(ImportValue constant, int64_t batch);
+ImportValue one_sample_of(ImportValue constant);
 
 }  // namespace reprise

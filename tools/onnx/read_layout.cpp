@@ -32,7 +32,7 @@ void read_as(Importer& net, NodeReader& reader, const ImportValue& given, const 
   const ImportValue& x = *settled;
   if (!x.has_own_shape()) return reader.refuse(std::string("reads ") + form_text(x.form) + " in another shape");
   ImportValue result = x;
-  if (x.known) {
+  if (x.known && !x.repeats) {
     auto known = std::make_shared<KnownNumbers>(*x.known);
     known->shape = shape;
     result.known = known;
@@ -488,7 +488,6 @@ void read_concat(Importer& net, NodeReader& reader) {
   for (size_t n = 0; n < parts->values.size(); ++n) {
     const ImportValue& part = parts->values[n];
     std::vector<int64_t> shape = part.view.shape(), right = first.shape();
-    if (part.repeats && shape.size() == rank) shape[0] = net.batch();
     const bool fits = shape.size() == rank && (shape[along] = right[along] = 0, shape == right);
     if (!fits)
       return reader.refuse("parts of " + json(part.view.shape()).dump() + " and " + json(first.shape()).dump() +
@@ -518,7 +517,7 @@ void read_concat(Importer& net, NodeReader& reader) {
                         layout_of(of_nodes))
                  .node;
   for (const size_t n : parameters) {  // from the values outwards
-    const ImportValue& part = parts->values[n];
+    const ImportValue part = one_sample_of(parts->values[n]);
     const int64_t size = part.view.axis_size(along), room = of_nodes * run->inner;
     joined = with_parameter(net, reader, joined, part, laid_as(*run, part.view, along), written_with(size), n > parts->first ? room : 0,
                             n > parts->first ? 0 : room);
@@ -542,14 +541,20 @@ void read_expand(Importer& net, NodeReader& reader) {
     x.expanded = shape;
     return net.pass(reader, x);
   }
-  const bool is_batch_alone =
-      !shape.empty() && shape[0] == net.batch() && own[0] == 1 && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
-  if (x.form != ImportForm::kConstant || !is_batch_alone || x.known)
+  const bool is_along_batch = x.form == ImportForm::kConstant && !shape.empty() && shape[0] == net.batch() && own[0] == 1;
+  const bool is_batch_alone = is_along_batch && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1, own.end());
+  if (const auto known = is_along_batch && !is_batch_alone ? net.known_of(x) : std::nullopt) {  // the other axes are written out
+    std::vector<int64_t> sample = shape;
+    sample[0] = 1;
+    const KnownNumbers target = known_integers(sample);
+    if (auto numbers = computed(reader, {&*known, &target}))
+      return net.pass(reader, repeated_value(constant_value(std::move(*numbers)), net.batch()));
+  }
+  if (!is_batch_alone)
     return reader.refuse("to " + json(shape).dump() + " from " + json(own).dump() +
-                         "; available is a parameter that is repeated along the batch");
-  x.repeats = true;
+                         "; available is a constant that is repeated along the batch");
   if (own.size() > x.view.axes.size()) x.view.axes.insert(x.view.axes.begin(), own.size() - x.view.axes.size(), {});
-  net.pass(reader, x);
+  net.pass(reader, repeated_value(x, net.batch()));
 }
 
 // ---- constants ----

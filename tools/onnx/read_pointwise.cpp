@@ -370,9 +370,18 @@ std::vector<int64_t> shape_beside(const Broadcast& both, const std::vector<int64
   return result;
 }
 
-std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
-  const auto both = broadcast(reader, a, second.view);
+// Of b's numbers those of one sample, which the others repeat.
+void leave_out_batch(Broadcast& both) {
+  both.b = both.b.of_one_sample();
+  std::erase_if(both.pairs, [](const auto& pair) { return pair.second == TensorView::kBatch; });
+}
+
+std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const char* op, const TensorView& a,
+                                      const ImportValue& given, double factor) {
+  const ImportValue second = net.repeating(given, a);
+  auto both = broadcast(reader, a, second.view);
   if (!both) return std::nullopt;
+  if (second.repeats) leave_out_batch(*both);
   std::vector<int> ids;
   for (const Factor& factor_of_a : both->a.memory) {
     for (const auto& [p, q] : both->pairs) {
@@ -386,12 +395,11 @@ std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const c
   if (second.is_constant()) {
     while (beside.size() > 1 && beside.front() == 1) beside.erase(beside.begin());
     if (beside.size() == shape.size()) return reader.refuse("has numbers of its own for each sample of a batch, which is not available"), std::nullopt;
-    ImportValue constant = net.stored(reader.node(), second);
+    ImportValue constant = net.stored(reader.node(), one_sample_of(second));
     if (constant.tensor == nullptr) {
       return reader.refuse("reads numbers that the model computes, too many of them, or from the mask of padding"), std::nullopt;
     }
     constant.view = both->b;
-    constant.repeats = false;
     other = net.learned(reader.node(), constant, ids, beside);
   } else {
     if (std::count(ids.begin(), ids.end(), TensorView::kBatch) == 0)
@@ -501,14 +509,30 @@ bool stands_first(Importer& net, const TensorView& b, const TensorView& a) {
   return of_b > of_a;  // nodes lie in the order in which they are written
 }
 
+// A parameter and what else is added to what the sum will be added to.
+ImportValue sum_of_constants(const ImportValue& a, const ImportValue& b) {
+  ImportValue sum;
+  sum.form = ImportForm::kTerms;
+  sum.terms = {a, b};
+  return sum;
+}
+
 // What is left: both are values, or one is a parameter.
 void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue a, ImportValue b) {
   const bool multiplies = std::string(op) == "multiply";
-  if (a.is_constant() && b.is_constant())
-    return reader.refuse("computes with the parameters alone, which is not available (yet)");
-  if (a.is_constant()) std::swap(a, b);
+  const auto is_fixed = [](const ImportValue& x) { return x.is_constant() || x.form == ImportForm::kTerms; };
+  if (is_fixed(a) && is_fixed(b)) {
+    if (multiplies) return reader.refuse("computes with the parameters alone, which is not available (yet)");
+    return net.set(reader, sum_of_constants(a, b));
+  }
+  if (is_fixed(a)) std::swap(a, b);
   for (auto [each, beside] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     if (!each->expanded.empty() && beside->expanded.empty() && beside->view.shape() == each->expanded) each->expanded.clear();
+  }
+  if (b.form == ImportForm::kTerms && !multiplies) {
+    const auto whole = net.whole(reader, a);
+    const auto sum = whole ? net.append_two(reader, op, *whole, b) : std::nullopt;
+    return sum ? net.set(reader, *sum) : void();
   }
   double factor = 1;
   for (ImportValue* each : {&a, &b}) {
@@ -677,6 +701,11 @@ void read_sub(Importer& net, NodeReader& reader) {
 }  // namespace
 
 std::optional<ImportValue> Importer::append_two(NodeReader& reader, const char* op, const TensorView& a, const ImportValue& second, double factor) {
+  if (second.form == ImportForm::kTerms) {
+    std::optional<ImportValue> sum = tensor_value(a);
+    for (const ImportValue& term : second.terms) sum = sum ? append_two(reader, op, sum->view, term) : std::nullopt;
+    return sum;
+  }
   ImportValue other = second;
   if (!second.is_constant()) {
     const auto whole = this->whole(reader, second);

@@ -428,7 +428,7 @@ void read_attention(Importer& net, NodeReader& reader) {
   }
   Sight sight = {.masked = false, .causal = reader.integer("is_causal", 0) != 0};
   const ImportValue mask = reader.has_input(3) ? net.value(reader, 3) : ImportValue();
-  const auto known = net.known_of(mask);
+  const auto known = net.known_of(one_sample_of(mask));
   const auto seen = known ? sight_of(net.texts(), *known, known->is_integer) : std::nullopt;
   if (seen) {
     sight = {seen->masked, sight.causal || seen->causal};

@@ -165,17 +165,20 @@ KnownNumbers text_mask(const TextProbe& texts) {
 
 std::optional<Sight> sight_of(const TextProbe& texts, const KnownNumbers& mask, bool are_flags) {
   const Grid grid(mask);
-  if (!grid.suits({texts.texts, grid.size(1), texts.length, texts.length})) return std::nullopt;
+  const bool has_texts = texts.texts > 0;  // else none has padding, and the mask says how many there are, and how long
+  const int64_t count = has_texts ? texts.texts : grid.size(0),
+                length = has_texts ? texts.length : std::max(grid.size(2), grid.size(3));
+  if (!grid.suits({count, grid.size(1), length, length})) return std::nullopt;
   bool sees_all = true, sees_before = true, sees_padding = true, shuts_padding = true;
-  for (int64_t n = 0; n < texts.texts; ++n) {
-    const int64_t length = mask.of_texts ? texts.length_of(n) : texts.length;
+  for (int64_t n = 0; n < count; ++n) {
+    const int64_t own = mask.of_texts ? texts.length_of(n) : length;
     for (int64_t h = 0; h < grid.size(1); ++h) {
-      for (int64_t q = 0; q < length; ++q) {
-        for (int64_t k = 0; k < texts.length; ++k) {
+      for (int64_t q = 0; q < own; ++q) {
+        for (int64_t k = 0; k < length; ++k) {
           const double number = grid.at(n, h, q, k);
           const bool is_open = are_flags ? number != 0 : number == 0;
           if (!is_open && !are_flags && !(number <= kShut)) return std::nullopt;
-          if (k < length) {
+          if (k < own) {
             sees_all = sees_all && is_open;
             sees_before = sees_before && is_open == (k <= q);
           } else {
@@ -194,7 +197,7 @@ std::optional<Sight> sight_of(const TextProbe& texts, const KnownNumbers& mask, 
 
 bool is_sight_of_scores(Importer& net, NodeReader& reader, const ImportValue& scores, const ImportValue& mask) {
   if (scores.form != ImportForm::kScores || mask.form != ImportForm::kConstant) return false;
-  const auto known = net.known_of(mask);
+  const auto known = net.known_of(one_sample_of(mask));
   return known && see_scores(net, reader, scores, *known, false);
 }
 
@@ -205,7 +208,7 @@ bool is_filled_scores(Importer& net, NodeReader& reader) {
     if (!zero || !std::all_of(zero->numbers.begin(), zero->numbers.end(), [](double n) { return n == 0; })) return false;
     return net.pass(reader, b), true;
   }
-  const auto flags = net.known_of(condition);
+  const auto flags = net.known_of(one_sample_of(condition));
   if (!flags) return false;
   if (a.form == ImportForm::kScores && is_shut_everywhere(net, b)) return see_scores(net, reader, a, *flags, true);
   if (b.form == ImportForm::kScores && is_shut_everywhere(net, a)) return see_scores(net, reader, b, flipped(*flags), true);
@@ -256,11 +259,11 @@ bool become_positions(Importer& net, NodeReader& reader, const ImportValue& x, s
   const std::string& name = reader.node().inputs[place];
   const OnnxNode* gather = net.writer_of(name);
   if (gather == nullptr || gather->op != "Gather" || net.only_reader_of(name) != &reader.node()) return false;
-  ImportValue table = constant;
-  std::vector<int64_t> shape = constant.view.shape();
+  ImportValue table = one_sample_of(constant);
+  std::vector<int64_t> shape = table.view.shape();
   while (shape.size() > 2 && shape.front() == 1) shape.erase(shape.begin());
   const std::vector<int64_t> right = {net.texts().length, embedding->at("features")};
-  if (!constant.is_parameter || constant.tensor == nullptr || shape != right || !is_in_its_own_order(constant.view)) return false;
+  if (!constant.is_parameter || constant.tensor == nullptr || shape != right || !is_in_its_own_order(table.view)) return false;
   if (constant.rows) {
     for (size_t n = 0; n < constant.rows->size(); ++n) {
       if ((*constant.rows)[n] != static_cast<double>(n)) return false;

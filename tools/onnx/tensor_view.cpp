@@ -62,6 +62,13 @@ void TensorView::cut(int id, int64_t outer) {
   }
 }
 
+TensorView TensorView::of_one_sample() const {
+  TensorView view = *this;
+  std::erase_if(view.memory, [](const Factor& factor) { return factor.id == kBatch; });
+  for (auto& axis : view.axes) std::erase(axis, kBatch);
+  return view;
+}
+
 TensorView TensorView::by(const std::string& writer) const {
   TensorView view = *this;
   view.node = writer;

@@ -40,6 +40,7 @@ struct TensorView {
   TensorView transposed(const std::vector<size_t>& order) const;
   std::optional<TensorView> reshaped(const std::vector<int64_t>& shape) const;
 
+  TensorView of_one_sample() const;                // without the batch's factor, as a constant's is
   TensorView by(const std::string& writer) const;  // another node's value of the same layout
   bool is_laid_as(const TensorView& other) const;  // the same axes of the same memory, whoever writes it
   bool is_same(const TensorView& other) const { return node == other.node && is_laid_as(other); }  // the same numbers of the same node
