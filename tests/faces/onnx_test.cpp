@@ -233,6 +233,19 @@ TEST_F(MadeFile, ReadsNumbersOfAWholeBatchThatItsSamplesShare) {
   expect_refused(parts, {"r_node", "has numbers of its own for each sample of a batch"});
 }
 
+// Exporters make one tensor of two that are equal: here what is multiplied, and the bias of a layer that has nothing else by which it is named.
+TEST_F(MadeFile, NamesALayerByABiasThatAnotherNodeLearns) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Relu", {"a"}, "r") + kMean +
+                node("Gemm", {"f", "fc.weight"}, "h", integer("transB", 1)) + node("Mul", {"h", "out.bias"}, "m") +
+                node("MatMul", {"m", "turned"}, "k") + node("Add", {"k", "out.bias"}, "y");
+  parts.constants += bytes(5, tensor("out.bias", {3}, 0.25f)) + bytes(5, tensor("turned", {3, 3}));
+  EXPECT_TRUE(refused(parts).empty());
+  const auto weights = open_weights(folder_.file("net.safetensors"));
+  EXPECT_EQ(weights->names(), (std::vector<std::string>{"c.weight", "fc.weight", "k_node.bias", "k_node.weight", "out.bias"}));
+  EXPECT_EQ(numbers_in(*weights, "k_node.bias"), numbers_in(*weights, "out.bias"));
+}
+
 // GELU's form by tanh in the spellings of transformers (gelu_new, gelu_fast) and of torch's exporters. With another number it is a chain like any other.
 TEST_F(MadeFile, ReadsAGeluByTanhHoweverItIsSpelt) {
   const auto scalar = [](const Text& name, float number) { return bytes(5, tensor(name, {}, number)); };

@@ -383,7 +383,9 @@ std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter)
     }
     if (name == parameter->name) name.clear();
   }
-  if (name.empty() || names_.count(name) > 0) name = !node.name.empty() ? node.name : node.outputs.empty() ? "" : node.outputs[0];
+  // A learned tensor has a parameter's whole name, which may be that of an equal one: exporters make one of them.
+  const bool is_taken = names_.count(name) + names_.count(name + ".weight") + names_.count(name + ".bias") > 0;
+  if (name.empty() || is_taken) name = !node.name.empty() ? node.name : node.outputs.empty() ? "" : node.outputs[0];
   name = plain_name(name);
   return unique_name(name.empty() ? node.op : name);
 }
@@ -564,6 +566,7 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter)
 void Importer::add_weight(const std::string& name, const ImportValue& parameter, const std::vector<int>& ids,
                           const std::vector<int64_t>& shape) {
   net_.weights.push_back({name, parameter.tensor, {shape.begin(), shape.end()}, walk_of(parameter.view, ids)});
+  names_.insert(name);
   if (parameter.tensor->is_made()) net_.frozen.insert(name);
 }
 
