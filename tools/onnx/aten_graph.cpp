@@ -83,10 +83,10 @@ void binary_reversed(AtenCall& call) {
   call.require("alpha", 1, 1);
   call.write(operands(call, "other", "self"));
 }
-// Of numbers that are known: rounded down, or towards 0.
+// Of numbers that are known: rounded down, or towards 0. Else integers are divided as floating numbers.
 void divide(AtenCall& call) {
   const std::string mode = call.node().target.starts_with("aten.floor_divide") ? "floor" : call.text("rounding_mode", "");
-  if (mode.empty()) return call.write(operands(call, "self", "other"));
+  if (mode.empty()) return call.write({operand(call, "self", true), operand(call, "other", true)});
   const bool is_floating_result = is_floating(call.meta(call.output()).type);
   if (mode == "trunc" && !is_floating_result) return call.write(operands(call, "self", "other"));
   if (mode != "floor") return call.give_up("with rounding_mode " + json_shown(mode));
