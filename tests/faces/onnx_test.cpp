@@ -233,6 +233,24 @@ TEST_F(MadeFile, ReadsNumbersOfAWholeBatchThatItsSamplesShare) {
   expect_refused(parts, {"r_node", "has numbers of its own for each sample of a batch"});
 }
 
+// What is made of a constant alone is there once for all samples, and can be added to what each has, but not stand beside it.
+TEST_F(MadeFile, ComputesOnceWhatAllSamplesShare) {
+  Parts parts;
+  const Text once = node("Conv", {"x", "c.weight"}, "a") + node("Shape", {"a"}, "s") + node("Expand", {"p", "s"}, "e") +
+                    node("Softmax", {"e"}, "q");
+  parts.constants += bytes(5, tensor("p", {1, 4, 6, 6}));
+  parts.nodes = once + node("Add", {"q", "a"}, "r") + kMean + kHead;
+  EXPECT_TRUE(refused(parts).empty());
+  const json graph = json::parse(read_file(folder_.file("net.graph.json")));
+  ASSERT_EQ(nodes_of(graph, "softmax").size(), 1u);
+  EXPECT_EQ(nodes_of(graph, "add")[0].at("inputs")[0], "c") << "what each sample has stands first";
+  std::filesystem::remove(folder_.file("net.json"));
+  parts.nodes = once + node("Concat", {"a", "q"}, "r", integer("axis", 2)) + kMean + kHead;
+  expect_refused(parts, {"reads what is the same for each sample beside what is not"});
+  parts.nodes = once + node("Dropout", {"q"}, "d") + node("Add", {"d", "a"}, "r") + kMean + kHead;
+  expect_refused(parts, {"does with each sample something else"});
+}
+
 // Exporters make one tensor of two that are equal: here what is multiplied, and the bias of a layer that has nothing else by which it is named.
 TEST_F(MadeFile, NamesALayerByABiasThatAnotherNodeLearns) {
   Parts parts;

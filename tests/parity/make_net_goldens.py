@@ -588,11 +588,31 @@ class Seen(nn.Module):
     return self.head((x + y.transpose(1, 2).flatten(2))[:, 0])
 
 
-kNets = {"adapted": Adapted, "seen": Seen, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class Placed(nn.Module):
+  """Waves that say where each place lies (Vaswani et al. 2017, of two axes), written out for each sample, which layers read before they are added."""
+
+  def __init__(self, width=8, waves=4):
+    super().__init__()
+    self.waves, self.stem, self.place = waves, nn.Conv2d(3, width, 4, 4), nn.Conv2d(2 * waves, width, 3, padding=1)
+    self.norm, self.head, self.slope = nn.GroupNorm(2, width), nn.Linear(width, kClasses), nn.Conv2d(1, width, 1)
+
+  def forward(self, x):
+    x = self.stem(x)
+    x = x + self.slope((torch.arange(16) / 16).to(x.dtype).reshape(1, 1, 4, 4)).repeat(x.shape[0], 1, 1, 1)
+    seen = ~torch.zeros(x.shape[0], 4, 4, dtype=torch.bool)
+    lengths = 10**(2 * torch.arange(self.waves).div(2, rounding_mode="floor") / self.waves)
+    parts = []
+    for axis in (1, 2):
+      turns = seen.cumsum(axis, dtype=x.dtype)[..., None] * 1.5 / lengths
+      parts.append(torch.stack([turns[..., ::2].sin(), turns[..., 1::2].cos()], 4).flatten(3))
+    return self.head(self.norm(x + F.gelu(self.place(torch.cat(parts, 3).permute(0, 3, 1, 2)))).mean((2, 3)))
+
+
+kNets = {"adapted": Adapted, "seen": Seen, "placed": Placed, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
 kProgramsAlone = ("adapted", "pyramid")  # without a file of ONNX: adapters need none, and the exporters refuse such pools
-kOlderAlone = ("seen",)  # the newer exporter refuses such masks
+kOlderAlone = ("seen", "placed")  # the newer exporter refuses such masks, and its constants may be parameters
 kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
 
 

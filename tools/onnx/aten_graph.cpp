@@ -497,6 +497,14 @@ void concatenate(AtenCall& call) {
 // As often as it says along each axis, of which the result may have more.
 void repeat(AtenCall& call) {
   const std::string x = call.first();
+  const auto &from = call.meta(x).shape, &to = call.meta(call.output()).shape;
+  bool is_expanded = from.size() == to.size();  // what was one is so many, which may be as many as the batch has samples
+  for (size_t d = 0; d < from.size() && is_expanded; ++d)
+    is_expanded = from[d].size == 1 || (from[d].size > 0 && from[d].size == to[d].size);
+  if (is_expanded) {
+    call.ignore("repeats");
+    return void(call.add("Expand", {call.value(x), shape_of_output(call)}, {}, call.output()));
+  }
   Integers times = call.integers("repeats", {});
   const size_t rank = static_cast<size_t>(call.rank(x));
   std::string value = call.value(x);

@@ -91,6 +91,20 @@ TensorView constant_view(const std::vector<int64_t>& shape) {
   return view;
 }
 
+// Whether what the op makes of one sample it makes of two twice: then it does nothing along the batch.
+bool repeats_with(NodeReader& reader, std::vector<const KnownNumbers*> inputs, const std::vector<size_t>& repeating,
+                  const KnownNumbers& of_one) {
+  std::vector<KnownNumbers> doubled(inputs.size());
+  for (const size_t n : repeating) {
+    doubled[n] = twice(*inputs[n]);
+    inputs[n] = &doubled[n];
+  }
+  const auto of_two = computed(reader, inputs);
+  if (!of_two || of_one.shape.empty()) return false;
+  const KnownNumbers right = twice(of_one);
+  return of_two->shape == right.shape && of_two->numbers == right.numbers;
+}
+
 }  // namespace
 
 ImportValue tensor_value(const TensorView& view, double factor) {
@@ -180,6 +194,10 @@ ImportValue Importer::value(NodeReader& reader, size_t n) {
 
 std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue& value) {
   if (value.form == ImportForm::kUnknown) return std::nullopt;
+  const bool is_of_one =
+      value.form == ImportForm::kConstant && !value.repeats && value.view.axes.size() > 2 && value.view.axes[0].empty();
+  if (is_of_one) return held(reader, repeated_value(value, 1));
+  if (value.form == ImportForm::kConstant && value.repeats) return held(reader, value);
   if (value.is_constant()) return reader.refuse("reads a constant of the model where a value of the net must be"), std::nullopt;
   const bool is_norm =
       value.form == ImportForm::kNormed || value.form == ImportForm::kScaled;  // which lacks its weight, or its bias
@@ -199,6 +217,27 @@ std::optional<TensorView> Importer::whole(NodeReader& reader, const ImportValue&
   if (!made.empty()) return value.view.by(made);
   made = unique_name(value.view.node + ".scale");
   return append({{"op", "scale"}, {"factor", factor}}, made, {value.view.node}, value.view);
+}
+
+// Of a constant that repeats along the batch: a node that has it once for all samples, as what is made of it alone has.
+std::optional<TensorView> Importer::held(NodeReader& reader, const ImportValue& value) {
+  const ImportValue constant = stored(reader.node(), one_sample_of(value));
+  const std::vector<int64_t> shape = constant.view.shape();
+  // Else its numbers are not known, or its first axis is not the batch alone.
+  const bool suits = constant.tensor != nullptr && shape[0] == 1;
+  if (!suits)
+    return reader.refuse("reads a constant of the model, " + json(value.view.shape()).dump() +
+                         ", where a value of the net must be"),
+           std::nullopt;
+  TensorView view = value.view;
+  view.memory = {view.memory[0]};
+  for (const int id : constant.view.ids()) view.memory.push_back({id, constant.view.size(id)});
+  int64_t sample = 1;
+  for (size_t n = 1; n < view.memory.size(); ++n) sample *= view.memory[n].size;
+  view.written = {batch_, sample};
+  const std::string name = learned(reader.node(), constant, constant.view.ids(), {1, sample});
+  once_.insert(name);
+  return view.by(name);
 }
 
 // A key of what was made: the same text for the same numbers.
@@ -400,6 +439,16 @@ TensorView Importer::append(json node, const std::string& name, const std::vecto
   double elements = 1;
   for (const int64_t d : layout.written) elements *= static_cast<double>(d);
   if (elements > 9e15) refuse("node " + json_shown(name) + ": writes more numbers than any machine holds");
+  const bool is_once =
+      !inputs.empty() && std::all_of(inputs.begin(), inputs.end(), [this](const auto& input) { return has_once(input); });
+  const bool may_mix = is_once || node.at("op") == "add" || node.at("op") == "multiply";
+  if (is_once) once_.insert(name);
+  if (is_once && (node.at("op") == "batch_norm" || node.at("op") == "dropout" || node.at("op") == "drop_path"))
+    refuse("node " + json_shown(name) +
+           ": does with each sample something else, but reads what is the same for each, which is not available");
+  if (!may_mix && std::any_of(inputs.begin(), inputs.end(), [this](const auto& input) { return has_once(input); }))
+    refuse("node " + json_shown(name) +
+           ": reads what is the same for each sample beside what is not, which is available in a sum or a product");
   node["name"] = name;
   node["inputs"] = inputs;
   places_[name] = nodes_.size();
@@ -788,13 +837,9 @@ bool Importer::compute(NodeReader& reader) {
     if (!input.empty() && !numbers.back()) return false;
   }
   for (const auto& each : numbers) inputs.push_back(each ? &*each : nullptr);
-  if (!repeating.empty() && !is_of_each_place(reader.node().op)) return false;
   std::optional<KnownNumbers> result = computed(reader, inputs);
   if (!result || reader.node().outputs.empty()) return false;
-  const auto begins_as = [&](size_t n) {
-    return inputs[n]->shape.size() == result->shape.size() && inputs[n]->shape[0] == result->shape[0];
-  };
-  if (!std::all_of(repeating.begin(), repeating.end(), begins_as)) return false;
+  if (!repeating.empty() && !repeats_with(reader, inputs, repeating, *result)) return false;
   const ImportValue value = constant_value(std::move(*result));
   pass(reader, repeating.empty() ? value : repeated_value(value, batch_));
   return true;

@@ -70,6 +70,8 @@ class Importer {
   int64_t opset() const { return model_.opsets.count("") > 0 ? model_.opsets.at("") : 0; }
 
   int64_t batch() const { return batch_; }
+  // Whether the node has what it writes once for all samples: it is made of constants alone.
+  bool has_once(const std::string& node) const { return once_.count(node) > 0; }
   const TextProbe& texts() const { return texts_; }
   bool set_pad(int64_t token);  // the token behind a text's end; false where it is another already
 
@@ -81,6 +83,7 @@ class Importer {
   };
   std::string again(const ImportValue& constant, const Learned& before, const Learned& now);
   ImportValue stored(const std::string& name, const ImportValue& constant);
+  std::optional<TensorView> held(NodeReader& reader, const ImportValue& value);
   static std::string text_of(const TensorView& view);
   static std::string text_of(const ImportValue& value);
   std::optional<ImportValue> append_settled(NodeReader& reader, const ImportValue& value);
@@ -126,6 +129,7 @@ class Importer {
   std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   std::map<std::string, ImportValue> settled_;  // what nobody took for a part of a layer, by what it was made of
+  std::set<std::string> once_;            // nodes (has_once)
   std::map<const KnownNumbers*, ImportValue> stored_;
   std::map<const OnnxTensor*, ImportValue> samples_;  // of tensors that hold each sample's
   std::map<const OnnxTensor*, Learned> learned_;

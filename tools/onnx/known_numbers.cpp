@@ -421,9 +421,11 @@ KnownNumbers known_integers(const std::vector<int64_t>& numbers) {
   return {{static_cast<int64_t>(numbers.size())}, {numbers.begin(), numbers.end()}, true};
 }
 
-bool is_of_each_place(const std::string& op) {
-  return op == "Cast" ||
-         std::any_of(std::begin(kPointwise), std::end(kPointwise), [&](const Pointwise& each) { return op == each.op; });
+KnownNumbers twice(const KnownNumbers& numbers) {
+  KnownNumbers result = numbers;
+  result.shape[0] *= 2;
+  result.numbers.insert(result.numbers.end(), numbers.numbers.begin(), numbers.numbers.end());
+  return result;
 }
 
 SliceRange slice_range(int64_t start, int64_t end, int64_t step, int64_t size) {

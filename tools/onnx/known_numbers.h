@@ -30,8 +30,8 @@ KnownNumbers known_integers(const std::vector<int64_t>& numbers);
 // not suit each other.
 std::optional<KnownNumbers> computed(NodeReader& reader, const std::vector<const KnownNumbers*>& inputs);
 
-// Whether the op makes each number of those that stand in its place, so that it may be computed of a part.
-bool is_of_each_place(const std::string& op);
+// The same numbers twice, along the first axis.
+KnownNumbers twice(const KnownNumbers& numbers);
 
 // first, end and step of a Slice along an axis of so many places, as ONNX counts them; the number of places in `count`.
 struct SliceRange {

@@ -527,14 +527,16 @@ void read_concat(Importer& net, NodeReader& reader) {
 }
 
 // Along the batch: what a class token needs. Of a value: what is multiplied by it, or added, repeats it anyway.
-void read_expand(Importer& net, NodeReader& reader) {
-  ImportValue x = net.value(reader, 0);
-  const auto given = net.known(reader, 1);
-  if (x.form == ImportForm::kUnknown || !given) return;
-  std::vector<int64_t> shape = given->integers(), own = x.view.shape();
+void expand_to(Importer& net, NodeReader& reader, ImportValue x, std::vector<int64_t> shape) {
+  std::vector<int64_t> own = x.view.shape();
   if (own.size() < shape.size()) own.insert(own.begin(), shape.size() - own.size(), 1);
   for (size_t n = 0; n < shape.size(); ++n) shape[n] = shape[n] == -1 || shape[n] == 1 ? own[n] : shape[n];
   if (own == shape && !(x.form == ImportForm::kConstant && net.batch() == 1)) return net.pass(reader, x);
+  const bool is_once = x.form == ImportForm::kTensor && net.has_once(x.view.node) && own.size() == shape.size() && own[0] == 1;
+  if (is_once && std::equal(shape.begin() + 1, shape.end(), own.begin() + 1) && shape[0] == net.batch()) {
+    x.view.memory[0].size = net.batch();
+    return net.pass(reader, x);
+  }
   bool is_wider = x.form == ImportForm::kTensor && own.size() == shape.size() && x.expanded.empty();
   for (size_t n = 0; n < shape.size() && is_wider; ++n) is_wider = own[n] == shape[n] || own[n] == 1;
   if (is_wider) {
@@ -555,6 +557,27 @@ void read_expand(Importer& net, NodeReader& reader) {
                          "; available is a constant that is repeated along the batch");
   if (own.size() > x.view.axes.size()) x.view.axes.insert(x.view.axes.begin(), own.size() - x.view.axes.size(), {});
   net.pass(reader, repeated_value(x, net.batch()));
+}
+
+void read_expand(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  const auto given = net.known(reader, 1);
+  if (x.form != ImportForm::kUnknown && given) expand_to(net, reader, x, given->integers());
+}
+
+// Of an axis of one the same.
+void read_tile(Importer& net, NodeReader& reader) {
+  const ImportValue x = net.value(reader, 0);
+  const auto times = net.known(reader, 1);
+  if (x.form == ImportForm::kUnknown || !times) return;
+  std::vector<int64_t> shape = x.view.shape();
+  const std::vector<int64_t> each = times->integers();
+  for (size_t n = 0; n < shape.size(); ++n) {
+    const bool suits = each.size() == shape.size() && (each[n] == 1 || (shape[n] == 1 && each[n] > 1));
+    if (!suits) return reader.refuse(json(each).dump() + " times " + json(shape).dump() + "; available is an axis of 1");
+    shape[n] *= each[n];
+  }
+  expand_to(net, reader, x, shape);
 }
 
 // ---- constants ----
@@ -600,10 +623,12 @@ void read_constant_of_shape(Importer& net, NodeReader& reader) {
     is_integer = known->is_integer;
   }
   KnownNumbers result = {shape->integers(), {}, is_integer};
-  double elements = 1;
-  for (const int64_t d : result.shape) elements *= static_cast<double>(std::max<int64_t>(0, d));
-  if (elements <= static_cast<double>(kMostKnown)) result.numbers.assign(static_cast<size_t>(elements), number);
-  net.pass(reader, constant_value(std::move(result)));  // of a longer one the shape alone is known
+  const auto is_short = [&] { return product(result.shape) >= 0 && product(result.shape) <= static_cast<int64_t>(kMostKnown); };
+  const bool repeats = !is_short() && result.shape.size() > 1 && result.shape[0] == net.batch();
+  if (repeats) result.shape[0] = 1;
+  if (is_short()) result.numbers.assign(static_cast<size_t>(product(result.shape)), number);  // else the shape alone is known
+  const ImportValue value = constant_value(std::move(result));
+  net.pass(reader, repeats ? repeated_value(value, net.batch()) : value);
 }
 
 }  // namespace
@@ -620,6 +645,7 @@ const OnnxOps& layout_ops() {
                               {"GatherND", read_gather_nd},
                               {"Concat", read_concat},
                               {"Expand", read_expand},
+                              {"Tile", read_tile},
                               {"Shape", read_shape},
                               {"Constant", read_constant},
                               {"ConstantOfShape", read_constant_of_shape}};

@@ -378,7 +378,10 @@ void leave_out_batch(Broadcast& both) {
 
 std::optional<ImportValue> two_as_one(Importer& net, NodeReader& reader, const char* op, const TensorView& a,
                                       const ImportValue& given, double factor) {
-  const ImportValue second = net.repeating(given, a);
+  const bool is_turned = given.form == ImportForm::kTensor && net.has_once(a.node) && !net.has_once(given.view.node);
+  if (is_turned) return two_as_one(net, reader, op, given.view, tensor_value(a), factor);  // what all samples share stands second
+  ImportValue second = net.repeating(given, a);
+  if (second.form == ImportForm::kTensor && net.has_once(second.view.node)) second.view.memory[0].size = a.memory[0].size;
   auto both = broadcast(reader, a, second.view);
   if (!both) return std::nullopt;
   if (second.repeats) leave_out_batch(*both);
