@@ -144,11 +144,10 @@ def gradients(name, _):
 # ---- speed -----------------------------------------------------------------------------------------------------------------------
 
 def torch_child(name, memory_format, threads):
-  import resource
   import torch
   import bench_nets
   torch.set_num_threads(threads)
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  before = torch_peer.peak_kib()
   net = bench_nets.NETS[name].make().train()
   torch.manual_seed(1)
   x, labels = bench_nets.NETS[name].draw(bench_nets.NETS[name].batch)
@@ -188,7 +187,7 @@ def speed(name, args):
     recipes[exporter], refused, imports[exporter] = import_net(name, exporter, f"tensors={batch_path}", bench_nets.NETS[name].loss)
     if refused:
       del imports[exporter]
-  recipe = {**recipes["old.onnx"], "batch": len(x), "steps": 1000, "gradient_release": True}
+  recipe = {**recipes["old.onnx"], "batch": len(labels), "steps": 1000, "gradient_release": True}
   turns = torch_peer.Turns()
   forms = ("contiguous", "channels_last")
   plans, plan_times = {}, {}
@@ -203,7 +202,7 @@ def speed(name, args):
       plan_times = {label: plan_seconds(ours) for label, ours in plans.items()}
     for label, ours in plans.items():
       turns.add(label, ours.turn(args.threads))
-  found = {"batch": len(x), "import": imports, "plan": plan_times, "format": eager}
+  found = {"batch": len(labels), "import": imports, "plan": plan_times, "format": eager}
   for label, form in (("torch", eager), ("all", "all"), ("half", "half")):
     found[label] = {"median": turns.median(form), "best": min(turns.seconds[form]), "bytes": turns.memory[form]}
   print(f"{name}: {json.dumps(found)}", flush=True)

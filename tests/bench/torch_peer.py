@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import resource
 import statistics
 import subprocess
 import sys
@@ -54,7 +53,7 @@ def torch_child(name, memory_format, threads):
   from torch.nn import functional
   torch.set_num_threads(threads)
   torch.manual_seed(1)
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  before = peak_kib()
   recipe = recipe_of(name)
   model = recipe["model"]
   _, net = peer_nets.make_peer(model)
@@ -78,6 +77,14 @@ def torch_child(name, memory_format, threads):
   report_steps(optimizer, loss, WORKLOADS[name][1], before)
 
 
+def peak_kib():
+  """The most memory that this program has had. Not getrusage()'s, which begins with that of the process that started this one."""
+  for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+    if line.startswith("VmHWM:"):
+      return int(line.split()[1])
+  raise OSError("/proc/self/status has no VmHWM")
+
+
 def report_steps(optimizer, loss, count, before):
   """Takes steps, the first of which is not counted; `before`: KiB that the process had before there was a net."""
   import torch
@@ -90,7 +97,7 @@ def report_steps(optimizer, loss, count, before):
     return time.perf_counter() - start
   step()
   seconds = [step() for _ in range(count)]
-  after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  after = peak_kib()
   print(json.dumps({"seconds": seconds, "bytes": (after - before) * 1024, "version": torch.__version__}))
 
 
