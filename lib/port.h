@@ -61,8 +61,8 @@ struct ArenaAddress {
   constexpr ArenaAddress operator+(uint64_t bytes) const { return {for_kernels + bytes}; }
 };
 
-// How a port shall come to the numbers by which its kernels go through their work (lib/cpu/cpu_blocking.h): what is kept of an earlier measurement, or nothing; that, or a measurement now; a
-// measurement now.
+// Where a port takes the numbers from by which its kernels go through their work (lib/cpu/cpu_blocking.h): from its file alone; from it, or where
+// it has none from a measurement; from a measurement whatever the file says.
 enum class TuningMode : uint8_t { kLook, kUse, kMeasure };
 
 struct TunedNumber {
@@ -70,11 +70,11 @@ struct TunedNumber {
   uint32_t value;
 };
 struct Tuning {
-  bool taken = false;      // numbers that were measured, now or before; else those that were derived stand
+  bool taken = false;           // numbers that were measured, now or before; else those that were derived stand
   TunedNumber numbers[8] = {};  // that stand now
   uint32_t count = 0;
-  char file[320] = {};     // where they are kept; empty where no place is known
-  char problem[160] = {};  // why a file was passed over, or could not be written; empty where nothing was wrong
+  char file[320] = {};          // where they are kept; empty where no place is known
+  char problem[160] = {};       // why a file was passed over, or could not be written; empty where nothing was wrong
 };
 
 // A block of memory aligned to kAlignment: the host's, or the device's that the backend runs on.
@@ -108,9 +108,9 @@ struct Port {
   Status (*start_workers)(uint32_t count, Workers* workers);
   void (*stop_workers)(Workers* workers);
   uint32_t most_workers;
-  // For the open CPU backend and the workers that will run it: takes what is fastest on this machine of all that changes no bit, where it is kept or as
-  // it measures it, which takes 0.3 s at most, memory meanwhile, and none afterwards. Whatever goes wrong, what was derived stands, and the answer
-  // says why. Null on a port without a place to keep it.
+  // For the open CPU backend and the workers that will run it: the numbers that are fastest on this machine, which change no bit. A measurement takes
+  // 0.3 s at most, and memory that it gives back. Whatever goes wrong, the numbers that were derived stand, and the answer says what it was.
+  // Null on a port that has no place for a file.
   Tuning (*tune_backend)(const Workers& workers, TuningMode mode);
   // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
   Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);

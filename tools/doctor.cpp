@@ -96,7 +96,8 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
   } else {
     std::cout << "processor     " << report["processor"].get<std::string>() << ", " << report["processors"] << " usable\n"
               << "kernels       " << report["kernel_set"].get<std::string>() << "\n"
-              << "tuning        " << (tunes ? tuning_text(tuned) : "none on this board") << "\n"
+              << "tuning        " << (tunes ? tuning_text(tuned) : "none on this board")
+              << (tunes && tuned["problem"].is_string() ? "; the file " + tuned["file"].get<std::string>() + " " + tuned["problem"].get<std::string>() : "") << "\n"
               << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
               << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
               << "CUDA card     " << text_of(card) << "\n"

@@ -17,7 +17,6 @@ std::string tuning_text(const nlohmann::json& tuning) {
     const uint32_t value = number.get<uint32_t>();
     text += " " + name + " " + (value == ~0u ? "never" : std::to_string(value));
   }
-  if (tuning["problem"].is_string()) text += "; " + (tuning["file"].is_string() ? tuning["file"].get<std::string>() + " " : "") + tuning["problem"].get<std::string>();
   return text;
 }
 

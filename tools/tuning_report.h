@@ -11,7 +11,7 @@ namespace reprise {
 
 // {"measured", "file", "problem", "workers", "numbers": {NAME: NUMBER}}; file and problem are null where there is none.
 nlohmann::json tuning_json(const Tuning& tuning, uint32_t workers);
-// One line: whether they were measured, and the numbers.
+// Whether they were measured, and the numbers.
 std::string tuning_text(const nlohmann::json& tuning);
 
 }  // namespace reprise

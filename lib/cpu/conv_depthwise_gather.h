@@ -163,8 +163,7 @@ template <int kLanes, typename Stored>
 REPRISE_INLINE void gather_part(const Gather<Stored>& g, const GatherRow<Stored>& row) {
   const TapWalk& columns = row.columns.walk;
   const Range whole = places_inside(columns, row.columns.size);
-  constexpr uint32_t kTogether =
-      kSums * kLanes;  // channels, whose weights and pixels the first cache keeps from one place to the next
+  constexpr uint32_t kTogether = kSums * kLanes;  // channels, whose weights and pixels the first cache keeps from one place to the next
   for (uint32_t c = 0; c < g.C; c += kTogether) {
     const Range channels = {c, static_cast<uint32_t>(smaller(c + kTogether, g.C))};
     for (uint32_t b = 0; b < columns.places;) {
@@ -183,8 +182,8 @@ REPRISE_INLINE void gather_part(const Gather<Stored>& g, const GatherRow<Stored>
 struct RowPlace {
   GatherAxis axis;
   uint64_t out;
-  int64_t in,
-      ahead;  // of what the first of `taps` reads, which may lie outside where there are none; the rows that the next row reads first
+  int64_t in;     // of what the first of `taps` reads; where there are none it may lie outside
+  int64_t ahead;  // of the rows that the next row reads first
   Range taps;
 };
 template <typename Stored>

@@ -7,11 +7,11 @@
 namespace reprise {
 
 struct CpuBlocking {
-  uint32_t columns;           // of B that a product packs at a time
-  uint32_t pack_from;         // columns of C from which a panel of A is packed although its rows could serve as they lie
-  uint32_t pack_depths_from;  // the same where they lie by depths
-  uint32_t depth_columns;     // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
-  uint32_t product_tasks = 128;    // into which a product's rows are shared out at most
+  uint32_t columns;                  // of B that a product packs at a time
+  uint32_t pack_from;                // columns of C from which a panel of A is packed although its rows could serve as they lie
+  uint32_t pack_depths_from;         // the same where they lie by depths
+  uint32_t depth_columns;            // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
+  uint32_t product_tasks = 128;      // into which a product's rows are shared out at most: a claim must stay cheap against its work
   uint32_t winograd_floats = 32768;  // of transformed inputs at a position, for which the filters come once; at most kWinogradSpan
 };
 

@@ -75,6 +75,10 @@ constexpr Question kQuestions[] = {
 };
 constexpr uint32_t kMostCandidates = 12;
 
+// Scratch is planned for no more.
+static_assert(kBlockingFields[0].most == kLargeBlocks.columns && kBlockingFields[3].most == kLargeBlocks.columns);
+static_assert(kBlockingFields[5].most == kWinogradSpan);
+
 class Measurement {
  public:
   Measurement(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, const Operands& operands)
@@ -89,8 +93,10 @@ class Measurement {
     const uint32_t rows = find_rows(question, count, end);
     if (rows == 0) return;
     for (uint32_t i = 0; i < count; ++i) best[i] = kForever;
-    for (uint32_t round = 0; round < kRounds && clock_.seconds() < end; ++round) {
+    double now = clock_.seconds(), last_round = 0;
+    for (uint32_t round = 0; round < kRounds && now + last_round < end; ++round) {
       for (uint32_t i = 0; i < count; ++i) best[i] = smaller_of(best[i], seconds(question, candidates[i], rows));
+      last_round = clock_.seconds() - now, now += last_round;
     }
     uint32_t fastest = 0;
     for (uint32_t i = 1; i < count; ++i) {
@@ -121,9 +127,10 @@ class Measurement {
   }
 
   // As many rows as let every candidate have two turns before `end`; 0 where not even the fewest do. The first call, which finds cold caches, does
-  // not count.
+  // not count, but that it may be too slow already.
   uint32_t find_rows(const Question& question, uint32_t count, double end) {
     (void)seconds(question, machine_.blocking, kLeastRows);
+    if (!(clock_.seconds() < end)) return 0;
     const double least = seconds(question, machine_.blocking, kLeastRows), each = (end - clock_.seconds()) / (2 * count);
     if (!(least < each)) return 0;
     const double rows = kLeastRows * (each / least);

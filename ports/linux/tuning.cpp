@@ -1,6 +1,6 @@
 // Keeps in a file what was measured of this machine (lib/cpu/tuning.h), and takes it from there.
-// Here because the processor's name, files and a clock are the operating system's. Nothing here takes heap or ends a program: where something goes
-// wrong, what was derived stands.
+// Here because the processor's name, files and a clock are the operating system's. Nothing here ends a program: where something goes wrong, the
+// numbers that were derived stand.
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>

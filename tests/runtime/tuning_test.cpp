@@ -83,6 +83,16 @@ TEST(Tuning, LeavesOutWhatItHasNoTimeFor) {
   EXPECT_TRUE(same(measure_blocking(machine, lasting_workers(), {.seconds = slow, .at_most = 0.3}, room.get()), machine.blocking));
 }
 
+// Every reading of this clock is a millisecond later than the one before: a machine on which every call takes one.
+TEST(Tuning, EndsInTime) {
+  Room room;
+  static double now = 0;
+  const auto steady = [] { return now += 1e-3; };
+  (void)measure_blocking(*test::port_machine(), lasting_workers(), {.seconds = steady}, room.get());
+  EXPECT_LE(now, 0.3);
+  EXPECT_GT(now, 0.1) << "nothing was measured";
+}
+
 // ---- the file ----
 
 class TuningFile : public ::testing::Test {

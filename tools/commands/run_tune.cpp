@@ -13,12 +13,12 @@ namespace reprise {
 namespace {
 
 int run(const Port& port, uint32_t threads, bool json) {
+  if (port.tune_backend == nullptr) throw UserError(std::string("tune: the board ") + port.name + " keeps nothing that could be measured");
   Backend backend;
   Workers workers;
   Status status = port.open_backend("cpu", &backend);
   if (status.ok()) status = port.start_workers(threads, &workers);
   if (!status.ok()) fail("tune", status);
-  if (port.tune_backend == nullptr) throw UserError(std::string("tune: the board ") + port.name + " keeps nothing that could be measured");
   const Tuning tuning = port.tune_backend(workers, TuningMode::kMeasure);
   const nlohmann::json report = tuning_json(tuning, workers.count);
   port.stop_workers(&workers);
@@ -26,9 +26,11 @@ int run(const Port& port, uint32_t threads, bool json) {
     print_json(report);
   } else {
     std::cout << tuning_text(report) << "\n";
-    if (report["file"].is_string() && report["problem"].is_null()) std::cout << "kept in " << report["file"].get<std::string>() << "\n";
   }
-  return tuning.taken && tuning.problem[0] == 0 ? 0 : 1;
+  if (tuning.file[0] == 0) throw UserError("tune: kept nowhere: XDG_CACHE_HOME or HOME must name a folder");
+  if (tuning.problem[0] != 0) throw UserError(std::string(tuning.file) + ": " + tuning.problem);
+  if (!json) std::cout << "kept in " << tuning.file << "\n";
+  return 0;
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace reprise {
 
-// Rows of numbers under their names, each behind its sample (RFC 4180), which is a text under each of `titles`, or under the first of them; or, where the path ends in .npy, the numbers
-// alone, f32 [rows, names]. Throws UserError; nothing half-written is left.
+// Rows of numbers under their names, each behind its sample (RFC 4180): one text under the first of `titles`, or one under each. Where the path
+// ends in .npy the numbers alone, f32 [rows, names]. Throws UserError; nothing half-written is left.
 void write_numbers(const std::string& path, std::vector<std::string> titles, const std::vector<std::vector<std::string>>& samples,
                    const std::vector<std::string>& names, const std::vector<float>& numbers);
 

@@ -584,15 +584,9 @@ ModelDescription NetModel::describe() const {
   if (is_of_language())
     return {.input = ModelDescription::Input::kTokens, .vocabulary = vocabulary_of(*this), .longest_sequence = sequence, .one_length = true, .input_major = input_major};
   ModelDescription description = {.input = reads_texts() ? ModelDescription::Input::kTexts : ModelDescription::Input::kImages,
-                                  .image_height = image_height,
-                                  .image_width = image_width,
-                                  .image_channels = image_channels,
-                                  .output = output,
-                                  .vocabulary = vocabulary_of(*this),
-                                  .text_length = text_length,
-                                  .pad = pad,
-                                  .token_types = rows_of(*this, kNetTypes),
-                                  .input_major = input_major};
+                                  .image_height = image_height, .image_width = image_width, .image_channels = image_channels, .output = output,
+                                  .vocabulary = vocabulary_of(*this), .text_length = text_length, .pad = pad,
+                                  .token_types = rows_of(*this, kNetTypes), .input_major = input_major};
   const NetNode& loss = nodes.back();
   if (loss.op == kHead) {
     description.classes = static_cast<int>(count_of(loss, "classes"));

@@ -120,9 +120,7 @@ constexpr Pointwise kPointwise[] = {
     {"Cos", 1, [](const std::vector<double>& v) { return std::cos(v[0]); }},
     {"Tanh", 1, [](const std::vector<double>& v) { return std::tanh(v[0]); }},
     {"Sigmoid", 1, [](const std::vector<double>& v) { return 1 / (1 + std::exp(-v[0])); }},
-    {"Sign", 1, [](const std::vector<double>& v) { return v[0] > 0   ? 1.0
-                                                          : v[0] < 0 ? -1.0
-                                                                     : 0.0; }},
+    {"Sign", 1, [](const std::vector<double>& v) { return static_cast<double>((v[0] > 0) - (v[0] < 0)); }},
     {"Round", 1, [](const std::vector<double>& v) { return std::nearbyint(v[0]); }},
     {"Floor", 1, [](const std::vector<double>& v) { return std::floor(v[0]); }},
     {"Ceil", 1, [](const std::vector<double>& v) { return std::ceil(v[0]); }},
