@@ -20,6 +20,8 @@ ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 Q := $(if $(filter 1,$(V)),,@)
+# Makes the target of what the command before it prints; a target that says so already stays as it is. Several makes may do so at once.
+renew = >$@.$$$$ && if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
@@ -112,7 +114,7 @@ $(call objects,$(TOOL_SOURCES)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Ma
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
 
 $(ROOMS:%=$(BUILD)/rooms/%.cpp): $(BUILD)/rooms/%.cpp: force
-	@mkdir -p $(@D); printf '#include "%s"\n' $(sort $(wildcard tools/$*/*.cpp)) >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@mkdir -p $(@D); printf '#include "%s"\n' $(sort $(wildcard tools/$*/*.cpp)) $(renew)
 $(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
 	@echo "  compile tools/$*/*.cpp"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
@@ -154,7 +156,7 @@ CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
 CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]'
 # nvcc takes minutes: objects are made afresh where their source or this command has changed.
 $(BUILD)/device/command: force
-	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" >$@.new; if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" $(renew)
 $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
 	@$(need_nvcc)
 	@mkdir -p $(@D)
@@ -204,8 +206,7 @@ ifdef PLAN_FOLDER
 PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
 # What the plan was made from. The recipe's sum stands here, because make cannot name a file with spaces as what a target needs.
 $(PLAN_FOLDER)/options: force
-	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } >$@.new \
-	  && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } $(renew)
 $(PLAN_FOLDER)/plan.h: $(BUILD)/reprise $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
 	$(Q)$(BUILD)/reprise plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
@@ -286,8 +287,7 @@ machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts)
 
 # Which compiler and flags. The Makefile itself is no prerequisite, because any edit of it would cost minutes.
 $(BUILD)/cuda/compiler: force
-	@mkdir -p $(@D); { $(NVCC) --version | sed -n 's/.*release.*, V/nvcc /p' && echo '$(NVCC_FLAGS)'; } >$@.new \
-	  && if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+	@mkdir -p $(@D); { $(NVCC) --version | sed -n 's/.*release.*, V/nvcc /p' && echo '$(NVCC_FLAGS)'; } $(renew)
 define make_ptx
 	@echo "  compile $< to PTX"
 	$(Q)$(NVCC) $(NVCC_FLAGS) -ptx -arch=compute_80 -MMD -MP -MT $@ -MF $(@:.ptx=.d) $< -o $@
