@@ -2,7 +2,7 @@
 # On a machine with a card: builds for it, judges every kernel there, proves that no budget changes a bit, times whole steps and products
 # beside PyTorch and cuBLASLt where these are, and writes tests/bench/GPU_RESULTS.md; in less than nine minutes on a large card with 16
 # processor cores, without a network. `make gpu` runs it.
-#   tests/bench/gpu.sh [PART...]    build cases sanitizer identity steps products; default: all, in this order
+#   tests/bench/gpu.sh [PART...]    build cases sanitizer identity steps profile products; default: all, in this order
 # Each part has its time limit, and a part that fails is named, while the others go on: what there is by then stands in the file. A part
 # run by itself replaces its own section. Without a card it says so in a line and leaves the file alone. Exit status 0 where all went well.
 # BUILD and NVCC as for make. Packages may lie anywhere that CPATH, LIBRARY_PATH and LD_LIBRARY_PATH name.
@@ -14,10 +14,10 @@ NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 results=tests/bench/GPU_RESULTS.md
 work=$BUILD/tests/bench/gpu
 cores=$(nproc)
-all_parts="build cases sanitizer identity steps products"
+all_parts="build cases sanitizer identity steps profile products"
 total_seconds=530
 
-limit_of() { case $1 in build) echo 240 ;; cases) echo 90 ;; sanitizer) echo 80 ;; identity) echo 90 ;; steps) echo 200 ;; products) echo 45 ;; esac; }
+limit_of() { case $1 in build) echo 240 ;; cases) echo 90 ;; sanitizer) echo 80 ;; identity) echo 120 ;; steps) echo 200 ;; profile) echo 120 ;; products) echo 45 ;; esac; }
 title_of() {
   case $1 in
     build) echo "Build" ;;
@@ -25,6 +25,7 @@ title_of() {
     sanitizer) echo "compute-sanitizer" ;;
     identity) echo "The same bits at every budget" ;;
     steps) echo "Whole steps" ;;
+    profile) echo "Where a step's time goes" ;;
     products) echo "Products beside cuBLASLt" ;;
   esac
 }
@@ -116,6 +117,7 @@ run_sanitizer() {
 card_size() { "$BUILD/reprise" doctor --json 2>/dev/null | sed -n 's/.*"size": "\([a-z]*\)".*/\1/p'; }
 run_identity() { CARD=$(card_size) python3 tests/bench/gpu_train.py identity; }
 run_steps() { CARD=$(card_size) python3 tests/bench/gpu_train.py steps; }
+run_profile() { CARD=$(card_size) python3 tests/bench/gpu_train.py profile; }
 run_products() { "$BUILD/tests/bench/gpu_products"; }
 
 # ---- the file ----

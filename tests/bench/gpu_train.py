@@ -4,16 +4,19 @@
   gpu_train.py identity       compiled programs of small nets: the same losses and snapshots at every budget, recorded or --eager, planned
                               bytes equal to measured bytes, losses near the CPU's
   gpu_train.py steps          whole steps of GPT-2 small, ResNet-50 and Chen et al.'s 990 layers, beside PyTorch where it is there
+  gpu_train.py profile        where such a step's time goes, kernel by kernel, as Nsight Compute sees it
   gpu_train.py warm           lets torch.compile fill its cache, so that `steps` need not wait for it
 
 Data are synthetic. BUILD names make's folder. PyTorch gets its own fused attention, fused optimizers, channels_last for images, autocast
 for bf16, and real f32 (no tf32) for f32; its batch lies pinned on the host and is copied in every step, as ours is.
 """
 import concurrent.futures
+import csv
 import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -40,7 +43,6 @@ def one_cell(text):
 
 
 def write_recipe(recipe):
-  WORK.mkdir(parents=True, exist_ok=True)
   path = WORK / f"{recipe['name']}.json"
   path.write_text(json.dumps(recipe, indent=1))
   return path
@@ -49,10 +51,21 @@ def write_recipe(recipe):
 # ---- the same bits at every budget ------------------------------------------------------------------------------------------------
 
 IDENTITY_STEPS = 4
+# Recipes of ours, and nets of tests/golden/nets as torch exported them.
+IDENTITY_NETS = ["resnet20-fashion.json", "gpt-text.json", "mobilenet_v3.old.onnx", "convnext.new.onnx", "vit.old.onnx", "yolo.pt2", "unet.old.onnx"]
+
+
+def imported(file, dtype):
+  recipe = WORK / f"{file}-{dtype}.json"
+  made = subprocess.run([BUILD / "reprise", "import", ROOT / "tests" / "golden" / "nets" / file, "-o", recipe, "--data", "synthetic"], capture_output=True, text=True)
+  if made.returncode != 0:
+    raise RuntimeError(f"{file} is not imported: {last_line(made.stderr)}")
+  return recipe
 
 
 def identity_recipe(file, dtype):
-  recipe = json.loads((ROOT / "tools" / "recipes" / file).read_text())
+  path = ROOT / "tools" / "recipes" / file if file.endswith(".json") else imported(file, dtype)
+  recipe = json.loads(path.read_text())
   recipe.update({"data": {"kind": "synthetic"}, "steps": IDENTITY_STEPS, "dtype": dtype, "batch": 16, "evaluate_every": 0})
   for key in ("budget", "schedule", "lr_schedule"):
     recipe.pop(key, None)
@@ -117,7 +130,7 @@ def compare_budgets(file, dtype, pool):
 def identity():
   print("| net | arenas, MiB: all, half, least | the same bits in all runs | planned = measured | losses off the CPU's, at most |\n|---|---|---|---|---|")
   with concurrent.futures.ThreadPoolExecutor(4) as nets, concurrent.futures.ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 4)) as builds:
-    cases = [(file, dtype) for file in ("resnet20-fashion.json", "gpt-text.json") for dtype in ("f32", "bf16")]
+    cases = [(file, dtype) for file in IDENTITY_NETS for dtype in ("f32", "bf16")]
     for case, made in [(case, nets.submit(compare_budgets, *case, builds)) for case in cases]:
       try:
         row, good = made.result()
@@ -279,6 +292,59 @@ def steps():
         "beside it, PyTorch's max_memory_reserved. Our weights are updated as soon as their gradients are complete.")
 
 
+# ---- where a step's time goes -----------------------------------------------------------------------------------------------------
+
+PROFILED = ["gpt2-small bf16", "resnet50 bf16", "resnet50 f32"]
+PROFILED_STEPS = 3  # gpu_steps takes two before the one that it counts, and only that one is shown
+SHOWN_KERNELS = 14
+
+
+def nsight():
+  beside = sorted(pathlib.Path("/opt/nvidia/nsight-compute").glob("*/ncu")) + [pathlib.Path("/usr/local/cuda/bin/ncu")]
+  return shutil.which("ncu") or next((str(path) for path in beside if path.exists()), None)
+
+
+def short_name(kernel):
+  """Without namespaces, what it returns and its arguments."""
+  kernel = re.sub(r"^void |reprise::|\(anonymous namespace\)::|<unnamed>::", "", kernel)
+  return re.sub(r"\((?:unsigned int|int|bool)\)", "", kernel).split(">(")[0].split("(const")[0]
+
+
+def profile_net(name, ncu):
+  log = WORK / f"profile-{name.replace(' ', '-')}.csv"
+  run = subprocess.run([ncu, "--csv", "--page", "raw", "--metrics", "gpu__time_duration.sum", "--clock-control", "none", "--graph-profiling", "node",
+                        "--print-units", "base", "--print-kernel-base", "demangled", "--log-file", log, BUILD / "tests" / "bench" / "gpu_steps",
+                        write_recipe(full_recipe(name)), "--steps", str(PROFILED_STEPS - 2)], cwd=ROOT, capture_output=True, text=True, timeout=100)
+  text = log.read_text() if log.exists() else ""
+  lines = [line for line in text.splitlines() if line.startswith('"')]
+  rows = [row for row in csv.DictReader(lines) if row["ID"]]
+  if run.returncode != 0 or not rows:
+    raise RuntimeError(last_line(run.stderr + text))
+  step = rows[-(len(rows) // PROFILED_STEPS):]
+  kernels = {}
+  for row in step:
+    count, taken = kernels.get(short_name(row["Kernel Name"]), (0, 0.0))
+    kernels[short_name(row["Kernel Name"])] = count + 1, taken + float(row["gpu__time_duration.sum"].replace(",", "")) / 1e3
+  whole = sum(taken for _, taken in kernels.values())
+  print(f"\n### {name}\n\n{len(step)} launches, {whole / 1e3:.2f} ms of kernels.\n\n| kernel | launches | us | share |\n|---|---|---|---|")
+  for kernel, (count, taken) in sorted(kernels.items(), key=lambda item: -item[1][1])[:SHOWN_KERNELS]:
+    print(f"| `{kernel}` | {count} | {taken:.0f} | {100 * taken / whole:.1f}% |", flush=True)
+
+
+def profile():
+  ncu = nsight()
+  if not ncu:
+    print("Nsight Compute (ncu) is not installed here: nothing was run.")
+    return
+  for name in PROFILED:
+    try:
+      profile_net(name, ncu)
+    except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as error:
+      print(f"\n### {name}\n\n**{one_cell(error)}**", flush=True)
+      faults.append(f"profile of {name}")
+  print("\nEach kernel alone, its caches emptied before it: what they take together is more than a step's time.")
+
+
 # ---- PyTorch, in a process of its own ---------------------------------------------------------------------------------------------
 
 def torch_net(name, mode):
@@ -340,11 +406,12 @@ def warm():
 
 
 def main():
+  WORK.mkdir(parents=True, exist_ok=True)
   os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(WORK / "inductor"))
   what = sys.argv[1] if len(sys.argv) > 1 else ""
   if what == "torch" and len(sys.argv) >= 4 and sys.argv[2] in NETS:
     return torch_child(sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else STEPS[sys.argv[2]])
-  parts = {"identity": identity, "steps": steps, "warm": warm}
+  parts = {"identity": identity, "steps": steps, "profile": profile, "warm": warm}
   if what not in parts:
     sys.exit(__doc__)
   parts[what]()
