@@ -188,7 +188,7 @@ NETS = {
     "convnext": Net("ConvNeXt-T", vision("convnext_tiny"), 8),
     "vit": Net("ViT-S/16", timm_net("vit_small_patch16_224"), 8),
     "dinov2": Net("DINOv2-S/14", timm_net("vit_small_patch14_dinov2", img_size=224), 8),
-    "unet": Net("U-Net, 4 levels of 32", Unet, 8, maps(21), "class"),
+    "unet": Net("U-Net, 4 levels of 32", Unet, 8, maps(21), loss="class"),
     "resnet50": Net("ResNet-50", vision("resnet50")),
     "yolov8n": Net("YOLOv8n, backbone and neck", Yolo),
     "distilbert": Net("DistilBERT, 128 tokens", DistilBert, 8, texts, ("input_ids", "attention_mask")),
