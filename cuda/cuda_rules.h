@@ -6,6 +6,7 @@
 #include "cuda/broadcast_rules.h"
 #include "cuda/conv_rules.h"
 #include "cuda/dora_rules.h"
+#include "cuda/grad_norm_rules.h"
 #include "cuda/host_share.h"
 #include "cuda/layer_norm_rules.h"
 #include "cuda/linear_rules.h"
@@ -84,6 +85,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_batch_norm_rules(rules);
   add_cuda_broadcast_rules(rules);
   add_cuda_dora_rules<kCard>(rules);
+  add_cuda_grad_norm_rules(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
   add_cuda_loss_head_rules(rules);
   add_cuda_loss_rules(rules);
@@ -108,7 +110,6 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(LearnedKernels{});
   rules.have(LearnedRowsKernels{});
   rules.have(DropoutKernels{});
-  rules.have(GradNormKernels{});
   rules.have(OptimizerKernels{});
   rules.have(PreferenceKernels{});
   return rules;

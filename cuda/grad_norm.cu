@@ -1,7 +1,8 @@
 // The gradients' norm: a sum of squares per tensor, then one norm and the clip factor.
-// Here as the twin of lib/cpu/grad_norm.cpp. A block takes a tensor, because a row that reduces has no scratch for the sums of several.
+// Here as the twin of lib/cpu/grad_norm.cpp. A block sums a part of a tensor (grad_norm_rules.h), so that a card shares a large one.
 #include "cuda/cuda_kernels.h"
 #include "cuda/device_math.h"
+#include "cuda/grad_norm_rules.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "cuda/reduce.h"
@@ -16,6 +17,7 @@ constexpr uint32_t kNormWarps = kNormThreads / kWarpLanes;
 
 constexpr uint32_t kWide = kPackWidth<float>;
 constexpr uint32_t kPacks = 8;  // that a thread holds at once
+static_assert(kCudaNormPart == kPacks * kWide * kNormThreads, "a block holds a part at once");
 
 // high + low = a + b exactly (Knuth 1969, volume 2, section 4.2.2), as long as nobody fuses what is not written as fmaf.
 struct TwoSum {
@@ -80,45 +82,84 @@ constexpr uint32_t kBatch = 128;  // tensors of one launch: their places travel 
 struct TensorBatch {
   struct {
     uint64_t first, elements;  // floats from the group's start
+    uint32_t first_block;      // of those that sum its parts
   } tensors[kBatch];
+  uint32_t count;
+
+  // The last tensor whose blocks begin with this one or before it.
+  __device__ uint32_t of_block(uint32_t block) const {
+    uint32_t tensor = 0;
+    REPRISE_UNROLL
+    for (uint32_t step = kBatch / 2; step > 0; step /= 2) {
+      const uint32_t next = tensor + step;
+      if (next < count && tensors[next].first_block <= block) tensor = next;
+    }
+    return tensor;
+  }
 };
 
-// A thread's share of x[n], by neighbouring packs of `threads` threads.
-__device__ inline double sum_share(const float* x, uint64_t n, uint32_t threads) {
-  const uint64_t whole = n / kWide;
-  double sum = 0;
-  for (uint64_t first = threadIdx.x; first < whole; first += kPacks * threads) {
-    Pack<kWide> held[kPacks] = {};
-    REPRISE_UNROLL
-    for (uint32_t h = 0; h < kPacks; ++h) {
-      const uint64_t i = first + h * threads;
-      if (i < whole) held[h] = load_pack<kWide>(x + i * kWide);
-    }
-    sum += sum_squares(held);
+// A thread's share of x[n], by neighbouring packs of `threads` threads, which hold all of it at once.
+__device__ inline double sum_share(const float* x, uint32_t n, uint32_t threads) {
+  const uint32_t whole = n / kWide;
+  Pack<kWide> held[kPacks] = {};
+  REPRISE_UNROLL
+  for (uint32_t h = 0; h < kPacks; ++h) {
+    const uint32_t i = threadIdx.x + h * threads;
+    if (i < whole) held[h] = load_pack<kWide>(x + i * kWide);
   }
+  const double sum = sum_squares(held);
   if (threadIdx.x >= n % kWide) return sum;
   const auto v = static_cast<double>(x[whole * kWide + threadIdx.x]);
   return fma(v, v, sum);
 }
 
-// The first warp alone takes a small tensor. How a tensor is summed follows from its own size, never from its neighbours.
-__global__ void __launch_bounds__(kNormThreads) sum_tensor_squares(double* norms, const float* gradients, const TensorBatch batch) {
-  REPRISE_SHARED(double, shared, kNormWarps);
-  const float* x = gradients + batch.tensors[blockIdx.x].first;
-  const uint64_t n = batch.tensors[blockIdx.x].elements;
-  if (n <= kPacks * kWide * kWarpLanes) {
-    if (warp_index() > 0) return;
-    const double sum = warp_sum(sum_share(x, n, kWarpLanes));
-    if (threadIdx.x == 0) norms[blockIdx.x] = sum;
-    return;
+// The block's part of x[n], in its first thread. The first warp alone takes what it can hold at once.
+__device__ inline double sum_part(const float* x, uint32_t n) {
+  REPRISE_SHARED(double, of_warp, kNormWarps);
+  const bool one_warp = n <= kPacks * kWide * kWarpLanes;
+  if (one_warp && warp_index() > 0) return 0;
+  const double share = warp_sum(sum_share(x, n, one_warp ? kWarpLanes : kNormThreads));
+  if (one_warp) return share;
+  if (lane_index() == 0) of_warp[warp_index()] = share;
+  __syncthreads();
+  double sum = 0;
+  if (threadIdx.x == 0) {
+    for (uint32_t w = 0; w < kNormWarps; ++w) sum += of_warp[w];
   }
-  const double sum = block_sum<kNormWarps>(shared, sum_share(x, n, kNormThreads));
+  return sum;
+}
+
+// A block for each part of each tensor. How a tensor is summed follows from its own size, never from its neighbours.
+__global__ void __launch_bounds__(kNormThreads)
+    sum_tensor_squares(double* norms, double* part_sums, const float* gradients, const TensorBatch batch) {
+  const uint32_t t = batch.of_block(blockIdx.x);
+  const uint64_t elements = batch.tensors[t].elements;
+  const uint64_t begin = (blockIdx.x - batch.tensors[t].first_block) * kCudaNormPart;
+  const auto n = static_cast<uint32_t>(least(kCudaNormPart, elements - begin));
+  const double sum = sum_part(gradients + batch.tensors[t].first + begin, n);
+  if (threadIdx.x != 0) return;
+  if (elements <= kCudaNormPart) {
+    norms[t] = sum;
+  } else {
+    part_sums[blockIdx.x] = sum;
+  }
+}
+
+constexpr uint32_t kWarps = kBlockThreads / kWarpLanes;
+
+// A block for each tensor; one of a single part has its norm already.
+__global__ void __launch_bounds__(kBlockThreads) add_part_sums(double* norms, const double* part_sums, const TensorBatch batch) {
+  REPRISE_SHARED(double, shared, kWarps);
+  const auto count = static_cast<uint32_t>(cuda_norm_parts(batch.tensors[blockIdx.x].elements));
+  if (count == 1) return;
+  const double* own = part_sums + batch.tensors[blockIdx.x].first_block;
+  double sum = 0;
+  for (uint32_t i = threadIdx.x; i < count; i += kBlockThreads) sum += own[i];
+  sum = block_sum<kWarps>(shared, sum);
   if (threadIdx.x == 0) norms[blockIdx.x] = sum;
 }
 
 // ---- finish ----
-
-constexpr uint32_t kWarps = kBlockThreads / kWarpLanes;
 
 __global__ void __launch_bounds__(kBlockThreads) finish_norm(const GradNormFinishArgs args) {
   REPRISE_SHARED(double, shared, kWarps);
@@ -134,15 +175,22 @@ __global__ void __launch_bounds__(kBlockThreads) finish_norm(const GradNormFinis
 
 }  // namespace
 
+// The scratch serves batch after batch: the queue keeps their order.
 Status cuda_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args) {
+  auto* part_sums = static_cast<double*>(args.scratch);
   for (uint32_t first = 0; first < args.count; first += kBatch) {
-    const auto count = static_cast<uint32_t>(least(kBatch, args.count - first));
     TensorBatch batch = {};
-    for (uint32_t t = 0; t < count; ++t) {
+    batch.count = static_cast<uint32_t>(least(kBatch, args.count - first));
+    uint32_t blocks = 0;
+    for (uint32_t t = 0; t < batch.count; ++t) {
       const Tensor& tensor = args.tensors[first + t];
-      batch.tensors[t] = {(tensor.offset - args.tensors[0].offset) / sizeof(float), tensor.elements()};
+      batch.tensors[t] = {(tensor.offset - args.tensors[0].offset) / sizeof(float), tensor.elements(), blocks};
+      blocks += static_cast<uint32_t>(cuda_norm_parts(tensor.elements()));
     }
-    REPRISE_LAUNCH(sum_tensor_squares, count, kNormThreads, context.queue, args.norms + first, args.gradients, batch);
+    REPRISE_LAUNCH(sum_tensor_squares, blocks, kNormThreads, context.queue, args.norms + first, part_sums, args.gradients, batch);
+    REPRISE_RETURN_IF_ERROR(launch_status());
+    if (blocks == batch.count) continue;
+    REPRISE_LAUNCH(add_part_sums, batch.count, kBlockThreads, context.queue, args.norms + first, part_sums, batch);
     REPRISE_RETURN_IF_ERROR(launch_status());
   }
   return ok_status();

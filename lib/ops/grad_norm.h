@@ -5,12 +5,14 @@
 
 namespace reprise {
 
-// norms[t] = sum of squares of tensor t of the group, in double, in element order by fixed blocks.
+// norms[t] = sum of squares of tensor t of the group, in double, in element order by fixed blocks: its bits follow from the tensor alone.
 struct GradNormReduceArgs {
   double* norms;           // [tensors], already at the group's first entry
   const float* gradients;  // the start of the group's first tensor
   const Tensor* tensors;   // [count], host memory: tensor t starts (tensors[t].offset - tensors[0].offset) bytes further on
   uint32_t count;
+  void* scratch;
+  uint64_t scratch_bytes;  // how many: grad_norm_rules.h of the backend, none where it has no such file
 };
 // gradient_norm = sqrt(sum of norms); clip_factor = min(1, max_norm / (norm + 1e-6)), torch's clip_grad_norm_, or 1 where
 // max_norm is 0; a norm that is not finite sets skip.
@@ -22,7 +24,7 @@ struct GradNormFinishArgs {
 };
 
 struct GradNormReduce {
-  enum : uint32_t { kNorms, kGradients, kArity };
+  enum : uint32_t { kNorms, kGradients, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
     const GroupAttribute& group = c.attribute<GroupAttribute>();
     return shape::require(c[kNorms].elements() >= uint64_t{group.first_norm} + group.tensors);
@@ -31,12 +33,13 @@ struct GradNormReduce {
   static constexpr KernelInfo kInfo = {
       .op = Op::kGradNorm, .pass = Pass::kReduce, .name = "grad_norm.reduce", .attribute = kAttributeKind<GroupAttribute>,
       .attribute_is_cost = false, .updates = update_bit(StateKind::kNorms),
-      .arguments = {contract::updated("norms[]", Storage::kF64), contract::group(contract::in("gradients (a group)"))}, .shape_fault = fault};
+      .arguments = {contract::updated("norms[]", Storage::kF64), contract::group(contract::in("gradients (a group)")), contract::scratch()},
+      .shape_fault = fault};
   // A group of several tensors lies in Carried, whose Tensors stand side by side; a released gradient is a slot, alone.
   static GradNormReduceArgs arguments(const RowCall& c) {
     const GroupAttribute& group = c.attribute<GroupAttribute>();
     return {.norms = c.pointer<double>(kNorms) + group.first_norm, .gradients = c.f32(kGradients), .tensors = &c[kGradients],
-            .count = group.tensors};
+            .count = group.tensors, .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch)};
   }
 };
 

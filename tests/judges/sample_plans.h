@@ -101,7 +101,7 @@ class SampleConvNet {
 
   void update() {
     b_.begin(ProgramId::kUpdate);
-    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dw_});
+    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dw_, kNoRef});
     b_.row(Op::kGradNorm, Pass::kFinish, {PlanBuilder::scalars(), norms_});
     b_.row(Op::kSgd, Pass::kUpdate, {w_, momenta_, dw_, PlanBuilder::scalars()});
     b_.end();
@@ -137,7 +137,7 @@ class SampleTransformer {
     add_state();
     train();
     b_.begin(ProgramId::kUpdate);
-    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dtable_});
+    b_.row(Op::kGradNorm, Pass::kReduce, {norms_, dtable_, kNoRef});
     b_.row(Op::kGradNorm, Pass::kFinish, {PlanBuilder::scalars(), norms_});
     b_.row(Op::kAdamW, Pass::kUpdate, {table_, first_, second_, dtable_, PlanBuilder::scalars()});
     b_.end();
@@ -258,7 +258,7 @@ class SampleReleased {
     };
     backward();
     for (uint32_t i = 0; i < 2; ++i) {
-      b_.row(Op::kGradNorm, Pass::kReduce, {norms_, gradients[i]}, first + i);
+      b_.row(Op::kGradNorm, Pass::kReduce, {norms_, gradients[i], kNoRef}, first + i);
       if (again_ == Again::kBeforeUpdate) backward();
       b_.row(Op::kSgd, Pass::kUpdate, {trained_[first + i], kNoRef, gradients[i], PlanBuilder::scalars()});
     }

@@ -53,7 +53,7 @@ std::vector<Ref> refs_of(std::initializer_list<NamedArgument<K, Ref>> arguments)
 }  // namespace
 
 CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
-    : case_(c), case_program_(program_of(c)) {
+    : case_(c), case_program_(program_of(c)), rules_(*backend.rules) {
   const KernelInfo& info = c.info();
   plan_.name = "case";
   plan_.backend = backend.rules->name;
@@ -74,9 +74,8 @@ CasePlan::CasePlan(const Backend& backend, const KernelCase& c, bool in_place)
     refs_.push_back(shares ? refs_[static_cast<uint32_t>(info.in_place_output)] : c.has(i) ? place(i) : kNoRef);
   }
   if (info.arity() > c.arguments.size()) {
-    scratch_bytes_ = backend.rules->scratch_bytes(call);
-    const Tensor scratch = *shaped({static_cast<uint32_t>(scratch_bytes_)}, DType::kU8);
-    refs_.push_back(scratch_bytes_ == 0 ? kNoRef : add_slot(scratch, SlotUse::kScratch));
+    scratch_bytes_ = rules_.scratch_bytes(call);
+    refs_.push_back(add_scratch(scratch_bytes_));
   }
   add_row(case_program_, c.op, c.pass, refs_);
   rows_of(case_program_).back().accumulate = static_cast<uint16_t>(c.accumulate);
@@ -117,6 +116,10 @@ Ref CasePlan::add_slot(Tensor tensor, SlotUse use) {
   const auto index = static_cast<uint32_t>(slots_.size());
   slots_.push_back({.tensor = tensor, .below = index == 0 ? kNoSlot : index - 1, .use = use});
   return make_ref(Region::kProgram, index);
+}
+
+Ref CasePlan::add_scratch(uint64_t bytes) {
+  return bytes == 0 ? kNoRef : add_slot(*shaped({static_cast<uint32_t>(bytes)}, DType::kU8), SlotUse::kScratch);
 }
 
 void CasePlan::add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs) {
@@ -209,7 +212,12 @@ void CasePlan::complete_step() {
   const auto add = [&]<typename K>(K, const auto& attribute, std::initializer_list<NamedArgument<K, Ref>> arguments) {
     if (case_.pass == K::kInfo.pass) return rows_of(ProgramId::kUpdate).push_back(own);
     set_pool(plan_.attributes, attribute);
-    add_row(ProgramId::kUpdate, K::kInfo.op, K::kInfo.pass, refs_of<K>(arguments));
+    std::vector<Ref> refs = refs_of<K>(arguments);
+    if (K::kInfo.arity() > refs.size()) {  // whose scratch follows from the attribute alone
+      const ShapedCall call = {K::kInfo.op, K::kInfo.pass, nullptr, 0, &plan_.attributes, 0};
+      refs.push_back(add_scratch(rules_.scratch_bytes(call)));
+    }
+    add_row(ProgramId::kUpdate, K::kInfo.op, K::kInfo.pass, refs);
   };
   using Reduce = GradNormReduce;
   using Finish = GradNormFinish;

@@ -38,6 +38,7 @@ class CasePlan {
   void set_carried(std::vector<Tensor> tensors);
   Ref add_state(Tensor tensor, StateKind kind);
   Ref add_slot(Tensor tensor, SlotUse use);
+  Ref add_scratch(uint64_t bytes);  // none for none
   void add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs);
   void add_copy(Ref ref, const Tensor& tensor);  // from State, in the first program
   void write_before();
@@ -60,6 +61,7 @@ class CasePlan {
   GroupAttribute group_{};  // of the rows that complete a step
   ClipAttribute clip_{};
   UpdateAttribute update_{};
+  const BackendRules& rules_;
   Plan plan_;
 };
 

@@ -220,7 +220,7 @@ Tensor KernelSizes::tensor(const ArgumentInfo& argument, DType dtype) const {
     tensor.shape[tensor.rank++] = sizeof(StepScalars);
     return tensor;
   }
-  if (text.shapes.empty()) refuse(kernel_, "a group of tensors has no sizes to give, and takes no scratch");
+  if (text.shapes.empty()) refuse(kernel_, "a group of tensors has no sizes to give; a plan's manifest has what scratch its rows take");
   const bool other = text.shapes.size() > 1 && value("input_major") != 0;
   std::string shape = text.shapes[other ? 1 : 0];
   if (shape == "...") shape = "elements";
