@@ -41,6 +41,10 @@ void add_cases(CaseTable& table) {
   add_reduce(table, {100003, 7}, "long");
   add_reduce(table, std::vector<uint32_t>(300, 70), "many");
   add_reduce(table, {32768, 32769, 32767}, "whole_blocks");
+  add_reduce(table, {16385, 3, 16384, 16383, 50000, 1025, 1024}, "parts");
+  std::vector<uint32_t> large_among_many(300, 70);  // where a launch of CUDA's ends, and where the next begins
+  large_among_many[127] = 40000, large_among_many[128] = 16385, large_among_many[299] = 33000;
+  add_reduce(table, large_among_many, "large_among_many");
   add_finish(table, 1, 0.0f, "one_unclipped");
   add_finish(table, 7, 0.0f, "unclipped");
   add_finish(table, 7, 1.0f, "clipped");

@@ -239,6 +239,20 @@ Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<floa
   return ok_status();
 }
 
+// The squares of the first sizes[t] floats of each tensor are added to its norm.
+template <typename Sizes>
+Status norm_reduce_of(const GradNormReduceArgs& a, Sizes sizes) {
+  for (uint32_t t = 0; t < a.count; ++t) {
+    const float* x = a.gradients + (a.tensors[t].offset - a.tensors[0].offset) / sizeof(float);
+    for (uint64_t i = 0; i < sizes(a.tensors[t].elements()); ++i) a.norms[t] += static_cast<double>(x[i]) * x[i];
+  }
+  return ok_status();
+}
+Status norm_reduce(const KernelContext&, const GradNormReduceArgs& a) {
+  std::fill_n(a.norms, a.count, 0.0);
+  return norm_reduce_of(a, [](uint64_t n) { return n; });
+}
+
 Status norm_finish(const KernelContext&, const GradNormFinishArgs& a) {
   double sum = 0;
   for (uint32_t i = 0; i < a.count; ++i) sum += a.norms[i];
@@ -282,6 +296,7 @@ const PlainKernel kPlainKernels[] = {
     plain<DropoutForward, dropout>(),
     plain<DropoutBackward, dropout>(),
     plain<EmbeddingForward, embedding>(),
+    plain<GradNormReduce, norm_reduce>(),
     plain<GradNormFinish, norm_finish>(),
 };
 
@@ -530,6 +545,22 @@ const WrongKernel kMutants[] = {
       k.scalars->skip = 0;
       return status;
     }>("embedding_notes_a_fault_but_lets_the_update_run"),
+    wrong_kernel<GradNormReduce, [](const KernelContext&, const GradNormReduceArgs& a) {
+      return norm_reduce_of(a, [](uint64_t n) { return n; });
+    }>("norm_adds_to_what_is_there"),
+    wrong_kernel<GradNormReduce, [](const KernelContext&, const GradNormReduceArgs& a) {
+      std::fill_n(a.norms, a.count, 0.0);
+      return norm_reduce_of(a, [](uint64_t n) { return n <= 16384 ? n : n - n % 16384; });
+    }>("norm_leaves_out_a_part_that_is_not_whole"),
+    wrong_kernel<GradNormReduce, [](const KernelContext&, const GradNormReduceArgs& a) {
+      std::fill_n(a.norms, a.count, 0.0);
+      return norm_reduce_of(a, [](uint64_t n) { return n + 1; });
+    }>("norm_takes_the_next_tensors_first_float"),
+    wrong_kernel<GradNormReduce, [](const KernelContext& k, const GradNormReduceArgs& a) {
+      const Status status = norm_reduce(k, a);
+      a.norms[a.count] = 0;
+      return status;
+    }>("norm_writes_one_more_norm"),
     wrong_kernel<GradNormFinish, [](const KernelContext& k, const GradNormFinishArgs& a) {
       const Status status = norm_finish(k, a);
       if (a.scalars->clip_factor < 1) a.scalars->clip_factor = a.max_norm / a.scalars->gradient_norm;

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_rules.h"
+#include "cuda/grad_norm_rules.h"
 #include "cuda/pack.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/judged_kernel.h"
@@ -127,6 +129,46 @@ TEST(CudaMove, MayOverlap) {
     }
   }
   EXPECT_EQ(fibre::take_report().text, "");
+}
+
+// The bits of a tensor's sum of squares follow from the tensor alone: beside others, whatever launch it falls into, they are those that it has
+// in a row of its own, which needs scratch only where there is more than one part.
+TEST(CudaGradNorm, FollowsFromTheTensorAlone) {
+  fibre::set_order(1);
+  std::vector<uint32_t> sizes(140, 37);
+  sizes[0] = 16385, sizes[3] = 16384, sizes[5] = 50001, sizes[126] = 16383, sizes[127] = 40000, sizes[128] = 32768, sizes[139] = 32769;
+  std::vector<Tensor> tensors;
+  uint64_t bytes = 0;
+  for (const uint32_t size : sizes) {
+    tensors.push_back(*shaped({size}));
+    tensors.back().offset = bytes;
+    bytes += tensors.back().bytes;
+  }
+  std::vector<Words<float, 4>> memory(bytes / 16);
+  float* gradients = reinterpret_cast<float*>(memory.data());
+  for (uint64_t i = 0; i < bytes / sizeof(float); ++i) gradients[i] = static_cast<float>(std::sin(static_cast<double>(i)));  // whose squares are rounded
+  const auto reduce = [](double* norms, const float* x, const Tensor* first, uint32_t count, uint64_t elements) {
+    std::vector<double> scratch(cuda_grad_norm_scratch_bytes({count, 0, elements}) / sizeof(double));
+    EXPECT_TRUE(cuda_grad_norm_reduce({}, {.norms = norms, .gradients = x, .tensors = first, .count = count, .scratch = scratch.data(),
+                                           .scratch_bytes = scratch.size() * sizeof(double)}).ok());
+    EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  };
+  const auto count = static_cast<uint32_t>(sizes.size());
+  std::vector<double> together(count), alone(count);
+  reduce(together.data(), gradients, tensors.data(), count, bytes / sizeof(float));
+  for (uint32_t t = 0; t < count; ++t) reduce(&alone[t], gradients + tensors[t].offset / sizeof(float), &tensors[t], 1, sizes[t]);
+  EXPECT_EQ(together, alone);
+  EXPECT_EQ(fibre::take_report().text, "");
+}
+
+TEST(CudaGradNorm, TakesScratchWhereATensorMayHaveTwoParts) {
+  EXPECT_EQ(cuda_grad_norm_scratch_bytes({1, 0, kCudaNormPart}), 0u);
+  EXPECT_EQ(cuda_grad_norm_scratch_bytes({50, 7, kCudaNormPart}), 0u);
+  for (const uint64_t elements : {kCudaNormPart + 1, 2 * kCudaNormPart, 38597376 + kCudaNormPart - 1}) {
+    EXPECT_GE(cuda_grad_norm_scratch_bytes({1, 0, elements}), cuda_norm_parts(elements) * sizeof(double));
+  }
+  const uint64_t of_both = cuda_norm_parts(1) + cuda_norm_parts(kCudaNormPart + 1);  // the smallest group whose scratch is full
+  EXPECT_GE(cuda_grad_norm_scratch_bytes({2, 0, 16 + kCudaNormPart + 1}), of_both * sizeof(double));
 }
 
 }  // namespace
