@@ -260,7 +260,8 @@ TEST(KernelPage, SaysHowEachBackendTakesWeights) {
 
 // Every kernel that has scratch or more stack than a frame can be asked.
 TEST_F(Kernels, SizesOfEveryKernelWithScratch) {
-  const std::map<std::string, std::string> defaults = {{"R", "3"}, {"S", "3"}, {"heads", "4"}, {"rotary", "8"}};
+  const std::map<std::string, std::string> defaults = {{"R", "3"}, {"S", "3"}, {"heads", "4"}, {"rotary", "8"},
+                                                       {"tensors", "2"}, {"first_norm", "0"}, {"elements", "40000"}};
   for (uint32_t i = 0; i < kKernelCount; ++i) {
     const KernelInfo& kernel = kOps[i];
     const bool takes = kernel.arguments[kernel.arity() - 1].role == Role::kScratch || kCpuRules.kernels[i].stack_bytes != rules::no_bytes;

@@ -213,14 +213,16 @@ double KernelSizes::evaluate(const std::string& text, int depth) const {
 }
 
 Tensor KernelSizes::tensor(const ArgumentInfo& argument, DType dtype) const {
-  const ArgumentText text = argument_text(argument);
+  ArgumentText text = argument_text(argument);
+  // A row that reduces has the sizes of its attribute: the floats of all tensors, and norms up to their last.
+  if (kernel_.attribute == kAttributeKind<GroupAttribute>) text.shapes = {argument.group ? "elements" : "first_norm+tensors"};
   Tensor tensor;
   tensor.dtype = dtype;
   if (argument.storage == Storage::kScalars) {
     tensor.shape[tensor.rank++] = sizeof(StepScalars);
     return tensor;
   }
-  if (text.shapes.empty()) refuse(kernel_, "a group of tensors has no sizes to give; a plan's manifest has what scratch its rows take");
+  if (text.shapes.empty()) refuse(kernel_, "a group of tensors has no sizes to give, and takes no scratch");
   const bool other = text.shapes.size() > 1 && value("input_major") != 0;
   std::string shape = text.shapes[other ? 1 : 0];
   if (shape == "...") shape = "elements";
