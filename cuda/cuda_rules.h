@@ -58,23 +58,6 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
   };
 }
 
-constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
-  rules.have(LossHeadKernels{});
-  rules.of<LossHeadBackward>().weights = rules.of<LossHeadForward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
-  rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
-    using A = LossHeadBackward;
-    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
-  };
-  rules.of<LossHeadForward>().scratch_bytes = [](const ShapedCall& c) {
-    using A = LossHeadForward;
-    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
-  };
-  rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
-    using A = LossHeadEvaluate;
-    return cuda_loss_head_scratch(c[A::kX].leading_elements(), c[A::kW].shape[0]).bytes;
-  };
-}
-
 template <CardSize kCard>
 constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant, .headroom_bytes = kCudaHeadroomBytes,
@@ -87,7 +70,7 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   add_cuda_dora_rules<kCard>(rules);
   add_cuda_grad_norm_rules(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
-  add_cuda_loss_head_rules(rules);
+  add_cuda_loss_head_rules<kCard>(rules);
   add_cuda_loss_rules(rules);
   add_cuda_matrix_update_rules<kCard>(rules);
   rules.have(ElementwiseKernels{});

@@ -170,8 +170,8 @@ Status cuda_linear_backward_bias(const KernelContext& context, const LinearBackw
   const dim3 grid(static_cast<uint32_t>(parts(args.K, kWarpLanes)), chunks.count);
   REPRISE_LAUNCH(sum_columns_of_chunk<Stored>, grid, kColumnWarps * kWarpLanes, context.queue, partials, args.dy, args.M, args.K,
                  chunks.size);
-  REPRISE_LAUNCH(add_parts, blocks_for(args.K), kBlockThreads, context.queue, args.db, partials, uint64_t{args.K}, chunks.count,
-                 args.accumulate_db);
+  REPRISE_LAUNCH(add_parts<float>, blocks_for(args.K), kBlockThreads, context.queue, args.db, partials, uint64_t{args.K},
+                 chunks.count, args.accumulate_db);
   return launch_status();
 }
 

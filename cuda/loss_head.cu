@@ -1,6 +1,6 @@
 // The loss head: logits, softmax cross-entropy and their gradients in one loop over chunks of rows.
-// Here as the twin of lib/cpu/loss_head.cpp: the matrix of all logits never exists (SPEED 8.5). Its products are plain tiles in f32 and do
-// not use the tensor cores.
+// Here as the twin of lib/cpu/loss_head.cpp: the matrix of all logits never exists (SPEED 8.5). Its three products are those of linear layers.
+// Where tensor cores multiply, the logits' gradients lie in the place of the logits, rounded to bf16.
 #include "cuda/cuda_kernels.h"
 #include "cuda/data_fault.h"
 #include "cuda/device_math.h"
@@ -8,100 +8,15 @@
 #include "cuda/loss_head_rules.h"
 #include "cuda/loss_scalars.h"
 #include "cuda/reduce.h"
+#include "cuda/split_product.h"
+#include "cuda/tile_mma.h"
+#include "cuda/tile_source.h"
 #include "cuda/weight_format.h"
 
 namespace reprise {
 namespace {
 
 constexpr uint32_t kWarps = kBlockThreads / kWarpLanes;
-
-// ---- products: out[i,j] = sum over k of a(i,k) b(j,k), in the order of k ----
-
-// Element (i, k) of an operand, which may be stored either way round.
-template <typename Stored>
-struct Matrix {
-  const Stored* data;
-  uint64_t row, column;
-
-  __device__ float at(uint64_t i, uint64_t k) const { return data[i * row + k * column]; }
-};
-struct WeightMatrix {
-  Weight weight;
-  uint64_t row, column;
-
-  __device__ float at(uint64_t i, uint64_t k) const { return decode_weight(weight, i * row + k * column); }
-};
-template <typename Stored>
-struct ProductOutput {
-  Stored* data;        // [I,J]
-  const float* bias;   // [J] or null
-  bool accumulate;
-};
-struct HeadProduct {
-  uint64_t I, J, K;
-};
-
-constexpr uint32_t kTile = 64, kDepth = 16, kEdge = 4;  // of out by a block; of k at a time; of out by a thread
-static_assert(kTile / kEdge * (kTile / kEdge) == kBlockThreads);
-
-// shared[k][i] = operand(first_i + i, first_k + k), 0 outside. Neighbouring threads read neighbouring elements.
-template <typename Shared, typename Operand>
-__device__ void load_tile(Shared& shared, const Operand& operand, uint64_t first_i, uint64_t I, uint64_t first_k, uint64_t K) {
-  for (uint32_t e = threadIdx.x; e < kTile * kDepth; e += kBlockThreads) {
-    const uint32_t i = operand.column == 1 ? e / kDepth : e % kTile, k = operand.column == 1 ? e % kDepth : e / kTile;
-    const bool inside = first_i + i < I && first_k + k < K;
-    shared[k * (kTile + 1) + i] = inside ? operand.at(first_i + i, first_k + k) : 0.0f;
-  }
-}
-
-template <typename A, typename B, typename Stored>
-__global__ void __launch_bounds__(kBlockThreads)
-    tile_of_product(const ProductOutput<Stored> out, const A a, const B b, const HeadProduct shape) {
-  REPRISE_SHARED(float, of_a, kDepth * (kTile + 1));
-  REPRISE_SHARED(float, of_b, kDepth * (kTile + 1));
-  const uint64_t tiles = parts(shape.J, kTile), first_i = blockIdx.x / tiles * kTile, first_j = blockIdx.x % tiles * kTile;
-  const uint32_t i = threadIdx.x / (kTile / kEdge), j = threadIdx.x % (kTile / kEdge);  // and every 16th from there
-  constexpr uint32_t kStep = kTile / kEdge;
-  float sums[kEdge][kEdge] = {};
-  for (uint64_t first_k = 0; first_k < shape.K; first_k += kDepth) {
-    load_tile(of_a, a, first_i, shape.I, first_k, shape.K);
-    load_tile(of_b, b, first_j, shape.J, first_k, shape.K);
-    __syncthreads();
-    const auto depth = static_cast<uint32_t>(least(kDepth, shape.K - first_k));
-    for (uint32_t k = 0; k < depth; ++k) {
-      float column[kEdge], row[kEdge];
-      REPRISE_UNROLL
-      for (uint32_t e = 0; e < kEdge; ++e) {
-        column[e] = of_a[k * (kTile + 1) + i + e * kStep];
-        row[e] = of_b[k * (kTile + 1) + j + e * kStep];
-      }
-      REPRISE_UNROLL
-      for (uint32_t r = 0; r < kEdge; ++r) {
-        REPRISE_UNROLL
-        for (uint32_t c = 0; c < kEdge; ++c) sums[r][c] = fmaf(column[r], row[c], sums[r][c]);
-      }
-    }
-    __syncthreads();
-  }
-  REPRISE_UNROLL
-  for (uint32_t r = 0; r < kEdge; ++r) {
-    REPRISE_UNROLL
-    for (uint32_t c = 0; c < kEdge; ++c) {
-      const uint64_t at_i = first_i + i + r * kStep, at_j = first_j + j + c * kStep;
-      if (at_i >= shape.I || at_j >= shape.J) continue;
-      Stored& to = out.data[at_i * shape.J + at_j];
-      const float sum = out.bias != nullptr ? sums[r][c] + out.bias[at_j] : sums[r][c];
-      to = out.accumulate ? float{to} + sum : sum;
-    }
-  }
-}
-
-template <typename A, typename B, typename Stored>
-Status launch_product(const KernelContext& context, const ProductOutput<Stored>& out, const A& a, const B& b, const HeadProduct& shape) {
-  const uint64_t blocks = parts(shape.I, kTile) * parts(shape.J, kTile);
-  REPRISE_LAUNCH((tile_of_product<A, B, Stored>), static_cast<uint32_t>(blocks), kBlockThreads, context.queue, out, a, b, shape);
-  return launch_status();
-}
 
 // ---- labels ----
 
@@ -130,23 +45,32 @@ __global__ void __launch_bounds__(kBlockThreads) count_labels(uint64_t* labelled
   note_fault(scalars, DataFault::kLabel, row, first_bad);
 }
 
-// ---- softmax and loss: a block takes a row ----
+// ---- softmax and loss: a block takes a row, its threads four logits at a time; a row begins with a whole pack ----
 
 constexpr uint32_t kOneWarpClasses = 1024;  // up to so many a block is a single warp
 
 struct RowResults {
   float softcap;             // of the logits; 0: none
-  float* logits;             // [rows,V] of the chunk
+  float* logits;             // [rows,pitch] of the chunk; a row is V long
+  uint64_t pitch;
   double* losses;            // [rows]
   uint32_t* hits;            // [rows]: 1 where the label is predicted; only evaluation asks
   const uint64_t* labelled;  // of all rows
 };
 
+constexpr uint32_t kWide = kPackWidth<float>;
+template <uint32_t kRowWarps>
+inline constexpr uint32_t kRound = kWide * kRowWarps * kWarpLanes;  // logits that the threads of a row take at a time
+
 // The largest over the block; NaN counts for nothing here, its exponential makes the row's loss NaN.
 template <uint32_t kRowWarps, typename Shared>
 __device__ float row_maximum(Shared& shared, const float* logits, uint32_t V) {
   float maximum = -__builtin_inff();
-  for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) maximum = logits[v] > maximum ? logits[v] : maximum;
+  for (uint32_t v = kWide * threadIdx.x; v < V; v += kRound<kRowWarps>) {
+    const Pack<kWide> four = load_pack<kWide>(logits + v);
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kWide; ++i) maximum = v + i < V && four.at[i] > maximum ? four.at[i] : maximum;
+  }
   maximum = warp_max(maximum);
   if (lane_index() == 0) shared[warp_index()] = maximum;
   __syncthreads();
@@ -167,14 +91,18 @@ __device__ void cap_logits(float* logits, uint32_t V, float softcap) {
 // logits[v] becomes e^(logits[v] - maximum), or stays where it is still needed. Returns the sum of the exponentials.
 template <uint32_t kRowWarps, typename Shared>
 __device__ double exponentiate(Shared& shared, float* logits, uint32_t V, float maximum, bool stays) {
-  constexpr uint32_t kRun = 64;  // exponentials that a thread sums in f32 before a double takes over
+  constexpr uint32_t kRun = 16;  // packs that a thread sums in f32 before a double takes over
   double total = 0;
   float sum = 0;
   uint32_t run = 0;
-  for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
-    const float e = device_exp(logits[v] - maximum);
-    if (!stays) logits[v] = e;
-    sum += e;
+  for (uint32_t v = kWide * threadIdx.x; v < V; v += kRound<kRowWarps>) {
+    Pack<kWide> four = load_pack<kWide>(logits + v);
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kWide; ++i) {
+      four.at[i] = device_exp(four.at[i] - maximum);
+      if (v + i < V) sum += four.at[i];
+    }
+    if (!stays) store_pack(logits + v, four);
     if (++run == kRun) total += static_cast<double>(sum), sum = 0, run = 0;
   }
   return block_sum<kRowWarps>(shared, total + static_cast<double>(sum));
@@ -188,52 +116,69 @@ __device__ bool is_first_maximum(Shared& shared, const float* logits, uint32_t t
   return block_sum<kRowWarps>(shared, earlier) == 0 && logits[target] == maximum;
 }
 
-// Logits become gradients of the loss; zeros where the row has no label. Without gradients losses and hits are all that is asked for.
-template <uint32_t kRowWarps>
+// What lies in a row becomes gradients of the loss in its own place, f32 or bf16, and zeros behind the last class: gradient(v, what lies at v).
+// All of a round read before any of them write, because two bf16 lie where one logit lay.
+template <uint32_t kRowWarps, typename Gradient, typename Visit>
+__device__ void replace_by_gradients(float* logits, uint32_t V, uint64_t pitch, const Visit& gradient) {
+  for (uint64_t first = 0; first < pitch; first += kRound<kRowWarps>) {
+    const uint64_t v = first + kWide * threadIdx.x;
+    Pack<kWide> four = v < pitch ? load_pack<kWide>(logits + v) : Pack<kWide>{};
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kWide; ++i) four.at[i] = v + i < V ? gradient(static_cast<uint32_t>(v + i), four.at[i]) : 0.0f;
+    if constexpr (sizeof(Gradient) != sizeof(float)) __syncthreads();
+    if (v < pitch) store_pack(reinterpret_cast<Gradient*>(logits) + v, four);
+  }
+}
+
+// Losses and hits of the chunk's rows and, unless Gradient is void, the logits' gradients; zeros where a row has no label.
+template <uint32_t kRowWarps, typename Gradient>
 __global__ void __launch_bounds__(kRowWarps* kWarpLanes)
-    row_losses(const RowResults results, const Labels labels, uint64_t first, const StepScalars* scalars, bool gradients) {
+    row_losses(const RowResults results, const Labels labels, uint64_t first, const StepScalars* scalars) {
+  constexpr bool kGradients = !std::is_void_v<Gradient>;
   REPRISE_SHARED(double, shared, kRowWarps);
   REPRISE_SHARED(float, maxima, kRowWarps);
   const uint32_t V = labels.V;
-  float* logits = results.logits + uint64_t{blockIdx.x} * V;
+  float* logits = results.logits + uint64_t{blockIdx.x} * results.pitch;
   const uint64_t row = first + blockIdx.x, labelled = *results.labelled;
   if (labelled == 0 || !labels.is_class(row)) {
-    for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) logits[v] = 0;
     if (threadIdx.x == 0) results.losses[row] = 0, results.hits[row] = 0;
+    if constexpr (kGradients) {
+      replace_by_gradients<kRowWarps, Gradient>(logits, V, results.pitch, [](uint32_t, float) { return 0.0f; });
+    }
     return;
   }
   const float softcap = results.softcap;
   if (softcap > 0) cap_logits<kRowWarps>(logits, V, softcap);
   const auto target = static_cast<uint32_t>(labels.at[row]);
   const float maximum = row_maximum<kRowWarps>(maxima, logits, V), of_target = logits[target];
-  const bool hit = !gradients && is_first_maximum<kRowWarps>(shared, logits, target, maximum);
+  const bool hit = !kGradients && is_first_maximum<kRowWarps>(shared, logits, target, maximum);
   __syncthreads();  // the logits that others own have been read
   const double total = exponentiate<kRowWarps>(shared, logits, V, maximum, softcap > 0);
   if (threadIdx.x == 0) {
     results.losses[row] = device_log(total) + (static_cast<double>(maximum) - static_cast<double>(of_target));
     results.hits[row] = hit ? 1 : 0;
   }
-  if (!gradients) return;
-  const double scale = labels.row_weights != nullptr ? static_cast<double>(labels.row_weights[row]) : 1.0 / static_cast<double>(scalars->step_labelled);
-  const float factor = static_cast<float>(scale / total);
-  for (uint32_t v = threadIdx.x; v < V; v += kRowWarps * kWarpLanes) {
-    const float minus = v == target ? -static_cast<float>(scale) : 0.0f;
-    if (softcap > 0) {
-      const float bent = logits[v] / softcap;
-      logits[v] = fmaf(device_exp(logits[v] - maximum), factor, minus) * fmaf(-bent, bent, 1.0f);
-    } else {
-      logits[v] = fmaf(logits[v], factor, minus);
-    }
+  if constexpr (kGradients) {
+    const double scale = labels.row_weights != nullptr ? static_cast<double>(labels.row_weights[row])
+                                                       : 1.0 / static_cast<double>(scalars->step_labelled);
+    const float factor = static_cast<float>(scale / total);
+    replace_by_gradients<kRowWarps, Gradient>(logits, V, results.pitch, [&](uint32_t v, float z) {
+      const float minus = v == target ? -static_cast<float>(scale) : 0.0f;
+      if (softcap == 0) return fmaf(z, factor, minus);
+      const float bent = z / softcap;
+      return fmaf(device_exp(z - maximum), factor, minus) * fmaf(-bent, bent, 1.0f);
+    });
   }
 }
 
 // db (+)= the sums over the chunk's rows: a block takes 32 classes, a lane one, the warps the rows in turns.
+template <typename Gradient>
 __global__ void __launch_bounds__(kBlockThreads)
-    sum_columns(float* db, const float* gradients, uint64_t rows, uint32_t V, bool accumulate) {
+    sum_columns(float* db, const Gradient* gradients, uint64_t pitch, uint64_t rows, uint32_t V, bool accumulate) {
   REPRISE_SHARED(float, shared, kBlockThreads);
   const uint64_t v = uint64_t{blockIdx.x} * kWarpLanes + lane_index();
   float values[1] = {};
-  for (uint64_t r = warp_index(); v < V && r < rows; r += kWarps) values[0] += gradients[r * V + v];
+  for (uint64_t r = warp_index(); v < V && r < rows; r += kWarps) values[0] += gradients[r * pitch + v];
   const float sum = sum_across_warps<kWarps>(shared, values);
   if (warp_index() == 0 && v < V) db[v] = accumulate ? db[v] + sum : sum;
 }
@@ -257,6 +202,15 @@ __global__ void __launch_bounds__(kBlockThreads) finish_loss(StepScalars* scalar
 
 // ---- the loop ----
 
+// A type of this file's own makes its products kernels of this file's own: linear.cu has some of the same operands.
+struct HeadOutput : TileOutput<float> {};
+
+// The weights of some classes, as products read them.
+struct ClassBlock {
+  uint64_t first, classes;
+  Weight w;  // [classes,C]
+};
+
 template <typename Stored>
 struct Head {
   const Stored* x;
@@ -264,15 +218,47 @@ struct Head {
   const float* b;
   Labels labels;
   uint32_t C;
+  CudaLossHeadScratch layout;
+  unsigned char* scratch;
   uint64_t* labelled;
   RowResults results;
+  bool uses_mma;
 
-  explicit Head(const LossHeadInputOf<Stored>& in) : x(in.x), w(in.w), b(in.b), labels{in.labels, in.M, in.V, nullptr}, C(in.C) {
-    const CudaLossHeadScratch layout = cuda_loss_head_scratch(in.M, in.V);
-    unsigned char* base = static_cast<unsigned char*>(in.scratch);
-    labelled = reinterpret_cast<uint64_t*>(base);
-    results = {in.softcap, reinterpret_cast<float*>(base + layout.logits_at), reinterpret_cast<double*>(base + layout.losses_at),
-               reinterpret_cast<uint32_t*>(base + layout.hits_at), labelled};
+  Head(const KernelContext& context, const LossHeadInputOf<Stored>& in, bool gradients)
+      : x(in.x),
+        w(in.w),
+        b(in.b),
+        labels{in.labels, in.M, in.V, nullptr},
+        C(in.C),
+        layout(cuda_loss_head_scratch(in.M, in.C, in.V, kStoredAs<Stored>, in.w.type, card_size(context), gradients)),
+        scratch(static_cast<unsigned char*>(in.scratch)),
+        uses_mma(loss_head_uses_mma(kStoredAs<Stored>, in.C)) {
+    labelled = reinterpret_cast<uint64_t*>(scratch);
+    results = {in.softcap,
+               reinterpret_cast<float*>(scratch + layout.logits_at),
+               layout.pitch,
+               reinterpret_cast<double*>(scratch + layout.losses_at),
+               reinterpret_cast<uint32_t*>(scratch + layout.hits_at),
+               labelled};
+  }
+
+  // Block k of the classes, decoded if need be. Where it is the only one, it is decoded once a call.
+  ClassBlock block(const KernelContext& context, uint64_t k, bool is_decoded) const {
+    const uint64_t first = k * layout.block, classes = least(layout.block, labels.V - first), n = classes * C;
+    const Weight here = {static_cast<const unsigned char*>(w.data) + stored_bytes(w.type, first * C), w.type};
+    void* room = scratch + layout.weights_at;
+    if (here.type == DType::kBf16 || (!uses_mma && takes_weights(kPlainWeights, here.type))) return {first, classes, here};
+    if (is_decoded) return {first, classes, {room, kStoredAs<Stored>}};
+    if constexpr (kStoredAs<Stored> == DType::kBf16) {
+      if (uses_mma) return {first, classes, weights_as_bf16(context, here, n, room)};
+    }
+    return {first, classes, plain_weights<Stored>(context, here, n, room)};
+  }
+  template <typename Visit>
+  Status for_each_block(const KernelContext& context, bool is_first_use, const Visit& visit) const {
+    const uint64_t count = layout.blocks(labels.V);
+    for (uint64_t k = 0; k < count; ++k) REPRISE_RETURN_IF_ERROR(visit(block(context, k, count == 1 && !is_first_use)));
+    return ok_status();
   }
 };
 
@@ -282,36 +268,128 @@ Status launch_count(const KernelContext& context, const Head<Stored>& head) {
   return launch_status();
 }
 
-// Logits and losses of `rows` rows from `first` on.
+// Logits of `rows` rows from `first` on.
+template <typename Stored>
+Status launch_logits(const KernelContext& context, const Head<Stored>& head, uint64_t first, uint64_t rows) {
+  const uint64_t C = head.C;
+  const Stored* x = head.x + first * C;
+  return head.for_each_block(context, first == 0, [&](const ClassBlock& block) {
+    const float* bias = head.b == nullptr ? nullptr : head.b + block.first;
+    const bool wide = bias == nullptr || block.classes % 4 == 0;  // what lies behind the last class is nobody's
+    const HeadOutput to = {{head.results.logits + block.first, {head.layout.pitch}, bias, false, wide, 0}};
+    const ProductShape shape = {rows, block.classes, C};
+    if constexpr (kStoredAs<Stored> == DType::kBf16) {
+      if (head.uses_mma) {
+        const RowChunks a = {x, rows, C}, w = {static_cast<const Bf16*>(block.w.data), block.classes, C};
+        launch_mma(context, TileProduct<RowChunks, RowChunks, HeadOutput>{a, w, to, shape, C, nullptr});
+        return launch_status();
+      }
+    }
+    launch_product(context, TileProduct<RowsSource<Stored>, WeightRowsSource<Stored>, HeadOutput>{
+                                {x, rows, C}, {block.w, block.classes, C}, to, shape, C, nullptr});
+    return launch_status();
+  });
+}
+
+// Their losses, from the logits; gradients in the place of these, if they are asked for.
 template <typename Stored>
 Status launch_losses(const KernelContext& context, const Head<Stored>& head, uint64_t first, uint64_t rows, const StepScalars* scalars,
                      bool gradients) {
-  const uint32_t V = head.labels.V, C = head.C;
-  REPRISE_RETURN_IF_ERROR(launch_product(context, ProductOutput<float>{head.results.logits, head.b, false},
-                                         Matrix<Stored>{head.x + first * C, C, 1}, WeightMatrix{head.w, C, 1}, {rows, V, C}));
-  const bool one_warp = V <= kOneWarpClasses;
-  const auto kernel = one_warp ? row_losses<1> : row_losses<kWarps>;
-  REPRISE_LAUNCH(kernel, static_cast<uint32_t>(rows), one_warp ? kWarpLanes : kBlockThreads, context.queue, head.results, head.labels, first,
-                 scalars, gradients);
+  REPRISE_RETURN_IF_ERROR(launch_logits(context, head, first, rows));
+  const bool one_warp = head.labels.V <= kOneWarpClasses;
+  auto kernel = one_warp ? row_losses<1, void> : row_losses<kWarps, void>;
+  if (gradients && head.uses_mma) {
+    kernel = one_warp ? row_losses<1, Bf16> : row_losses<kWarps, Bf16>;
+  } else if (gradients) {
+    kernel = one_warp ? row_losses<1, float> : row_losses<kWarps, float>;
+  }
+  REPRISE_LAUNCH(kernel, static_cast<uint32_t>(rows), one_warp ? kWarpLanes : kBlockThreads, context.queue, head.results,
+                 head.labels, first, scalars);
+  return launch_status();
+}
+
+// The logits' gradients of a chunk: bf16 where tensor cores multiply, else f32.
+template <typename Element>
+struct LogitGradients {
+  const Element* at;
+  uint64_t pitch;
+};
+
+// parts[part][rows][C] (+)= what a block of classes adds to dx.
+template <typename Stored>
+void launch_data(const KernelContext& context, const LogitGradients<Bf16>& g, const ClassBlock& block, const HeadOutput& to,
+                 const ProductShape& shape, const DepthSplit& split) {
+  const RowChunks a = {g.at + block.first, shape.rows, g.pitch};
+  const ColumnChunks w = {static_cast<const Bf16*>(block.w.data), shape.columns, shape.columns};
+  launch_mma(context, TileProduct<RowChunks, ColumnChunks, HeadOutput>{a, w, to, shape, split.size, nullptr}, split.count);
+}
+template <typename Stored>
+void launch_data(const KernelContext& context, const LogitGradients<float>& g, const ClassBlock& block, const HeadOutput& to,
+                 const ProductShape& shape, const DepthSplit& split) {
+  const RowsSource<float> a = {g.at + block.first, shape.rows, g.pitch};
+  const WeightColumnsSource<Stored> w = {block.w, shape.columns, shape.columns};
+  launch_product(context,
+                 TileProduct<RowsSource<float>, WeightColumnsSource<Stored>, HeadOutput>{a, w, to, shape, split.size,
+                                                                                                nullptr},
+                 split.count);
+}
+
+template <typename Stored, typename Element>
+Status launch_dx(const KernelContext& context, const Head<Stored>& head, Stored* dx, const LogitGradients<Element>& g, uint64_t rows) {
+  const uint64_t C = head.C, outputs = rows * C;
+  const DepthSplit& split = head.layout.split;
+  float* sums = reinterpret_cast<float*>(head.scratch + head.layout.parts_at);
+  REPRISE_RETURN_IF_ERROR(head.for_each_block(context, false, [&](const ClassBlock& block) {
+    const HeadOutput to = {{sums, {C}, nullptr, block.first > 0, C % 4 == 0, outputs}};
+    launch_data<Stored>(context, g, block, to, {rows, C, block.classes},
+                        {split.size, static_cast<uint32_t>(whole_pieces(block.classes, split.size))});
+    return launch_status();
+  }));
+  REPRISE_LAUNCH(add_parts<Stored>, blocks_for(outputs), kBlockThreads, context.queue, dx, sums, outputs, split.count, false);
+  return launch_status();
+}
+
+// dw[V,C] (+)= the gradients, turned, times x of the chunk's rows.
+inline Status launch_dw(const KernelContext& context, const HeadOutput& to, const LogitGradients<Bf16>& g, const Bf16* x,
+                        const ProductShape& shape) {
+  launch_mma(context, TileProduct<ColumnChunks, ColumnChunks, HeadOutput>{
+                          {g.at, shape.rows, g.pitch}, {x, shape.columns, shape.columns}, to, shape, shape.depth, nullptr});
+  return launch_status();
+}
+template <typename Stored>
+Status launch_dw(const KernelContext& context, const HeadOutput& to, const LogitGradients<float>& g, const Stored* x,
+                 const ProductShape& shape) {
+  launch_product(context, TileProduct<ColumnsSource<float>, ColumnsSource<Stored>, HeadOutput>{
+                              {g.at, shape.rows, g.pitch}, {x, shape.columns, shape.columns}, to, shape, shape.depth, nullptr});
   return launch_status();
 }
 
 // The chunk's share of dx, dw and db from its logits' gradients.
-template <typename Stored>
-Status launch_gradients(const KernelContext& context, const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args, uint64_t first,
-                        uint64_t rows) {
+template <typename Stored, typename Element>
+Status launch_gradients(const KernelContext& context, const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args,
+                        const LogitGradients<Element>& g, uint64_t first, uint64_t rows) {
   const uint32_t V = head.labels.V, C = head.C;
-  const float* gradients = head.results.logits;
-  REPRISE_RETURN_IF_ERROR(launch_product(context, ProductOutput<Stored>{args.dx + first * C, nullptr, false},
-                                         Matrix<float>{gradients, V, 1}, WeightMatrix{head.w, 1, C}, {rows, C, V}));
+  REPRISE_RETURN_IF_ERROR(launch_dx(context, head, args.dx + first * C, g, rows));
   if (args.dw != nullptr) {
-    REPRISE_RETURN_IF_ERROR(launch_product(context, ProductOutput<float>{args.dw, nullptr, args.accumulate_dw || first > 0},
-                                           Matrix<float>{gradients, 1, V}, Matrix<Stored>{head.x + first * C, 1, C}, {V, C, rows}));
+    const HeadOutput to = {{args.dw, {C}, nullptr, args.accumulate_dw || first > 0, C % 4 == 0, 0}};
+    REPRISE_RETURN_IF_ERROR(launch_dw(context, to, g, head.x + first * C, {V, C, rows}));
   }
   if (args.db == nullptr) return ok_status();
-  REPRISE_LAUNCH(sum_columns, static_cast<uint32_t>(parts(V, kWarpLanes)), kBlockThreads, context.queue, args.db, gradients, rows, V,
-                 args.accumulate_db || first > 0);
+  REPRISE_LAUNCH(sum_columns<Element>, static_cast<uint32_t>(parts(V, kWarpLanes)), kBlockThreads, context.queue, args.db, g.at,
+                 g.pitch, rows, V, args.accumulate_db || first > 0);
   return launch_status();
+}
+template <typename Stored>
+Status launch_gradients(const KernelContext& context, const Head<Stored>& head, const LossHeadBackwardArgsOf<Stored>& args,
+                        uint64_t first, uint64_t rows) {
+  const RowResults& results = head.results;
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (head.uses_mma) {
+      const LogitGradients<Bf16> rounded = {reinterpret_cast<const Bf16*>(results.logits), 2 * results.pitch};
+      return launch_gradients(context, head, args, rounded, first, rows);
+    }
+  }
+  return launch_gradients(context, head, args, LogitGradients<float>{results.logits, results.pitch}, first, rows);
 }
 
 template <typename Stored>
@@ -323,11 +401,11 @@ Status launch_finish(const KernelContext& context, const Head<Stored>& head, Ste
 // Counts the labels, then calls visit(first, rows) for the rows of each chunk.
 template <typename Stored, typename Visit>
 Status for_each_chunk(const KernelContext& context, const LossHeadInputOf<Stored>& in, const Head<Stored>& head, const Visit& visit) {
-  if (in.scratch_bytes < cuda_loss_head_scratch(in.M, in.V).bytes) {
+  if (in.scratch_bytes < head.layout.bytes) {
     return {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
   }
   REPRISE_RETURN_IF_ERROR(launch_count(context, head));
-  const CudaRowChunks chunks = cuda_loss_head_chunks(in.M, in.V);
+  const CudaRowChunks& chunks = head.layout.chunks;
   for (uint32_t k = 0; k < chunks.count(); ++k) REPRISE_RETURN_IF_ERROR(visit(chunks.begin(k), chunks.end(k) - chunks.begin(k)));
   return ok_status();
 }
@@ -337,7 +415,7 @@ Status for_each_chunk(const KernelContext& context, const LossHeadInputOf<Stored
 // Without a labelled row the logits' gradients are zeros, and so are the products of them.
 template <typename Stored>
 Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  Head<Stored> head(args.in);
+  Head<Stored> head(context, args.in, true);
   head.labels.row_weights = args.row_weights;
   REPRISE_RETURN_IF_ERROR(for_each_chunk(context, args.in, head, [&](uint64_t first, uint64_t rows) -> Status {
     REPRISE_RETURN_IF_ERROR(launch_losses(context, head, first, rows, args.scalars, true));
@@ -348,7 +426,7 @@ Status cuda_loss_head_backward(const KernelContext& context, const LossHeadBackw
 
 template <typename Stored>
 Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  Head<Stored> head(args.in);
+  Head<Stored> head(context, args.in, false);
   head.results.losses = args.losses;
   return for_each_chunk(context, args.in, head,
                         [&](uint64_t first, uint64_t rows) { return launch_losses(context, head, first, rows, nullptr, false); });
@@ -356,7 +434,7 @@ Status cuda_loss_head_forward(const KernelContext& context, const LossHeadForwar
 
 template <typename Stored>
 Status cuda_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const Head<Stored> head(args.in);
+  const Head<Stored> head(context, args.in, false);
   REPRISE_RETURN_IF_ERROR(for_each_chunk(context, args.in, head, [&](uint64_t first, uint64_t rows) {
     return launch_losses(context, head, first, rows, args.scalars, false);
   }));

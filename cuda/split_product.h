@@ -7,12 +7,13 @@
 namespace reprise {
 
 // to[i] (+)= the parts' sums, in their order.
+template <typename Stored>
 static __global__ void __launch_bounds__(kBlockThreads)
-    add_parts(float* to, const float* partials, uint64_t n, uint32_t count, bool accumulate) {
+    add_parts(Stored* to, const float* partials, uint64_t n, uint32_t count, bool accumulate) {
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) {
     float sum = partials[i];
     for (uint32_t part = 1; part < count; ++part) sum += partials[part * n + i];
-    to[i] = accumulate ? to[i] + sum : sum;
+    to[i] = accumulate ? float{to[i]} + sum : sum;
   }
 }
 
@@ -30,8 +31,8 @@ struct SplitOutput {
   }
   Status finish(const KernelContext& context) const {
     if (!is_whole()) {
-      REPRISE_LAUNCH(add_parts, blocks_for(shape.outputs()), kBlockThreads, context.queue, dw, partials, shape.outputs(), split.count,
-                     accumulate);
+      REPRISE_LAUNCH(add_parts<float>, blocks_for(shape.outputs()), kBlockThreads, context.queue, dw, partials, shape.outputs(),
+                     split.count, accumulate);
     }
     return launch_status();
   }

@@ -95,7 +95,7 @@ CaseExpected expected(const KernelCase& c, const CaseData& data) {
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (!c.adds(i) || !c.has(i) || out.only_skip) continue;
     Expected& sum = out.outputs[i];
-    sum = {sum.value + data.values[i], sum.magnitude + xt::abs(data.values[i]), sum.terms + 1};
+    sum = {sum.value + data.values[i], sum.magnitude + xt::abs(data.values[i]), sum.terms + 1, sum.rounded};
   }
   return std::move(out);
 }

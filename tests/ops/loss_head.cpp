@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "cuda/loss_head_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/op_family.h"
 #include "tests/ref/linear.h"
@@ -69,6 +70,7 @@ LossHead loss_head(const Array& x, const Array& w, const Array* bias, const Arra
 struct LossHeadGradients {
   Array dx, dw, db;
   Array dx_magnitude, dw_magnitude, db_magnitude;
+  Array dx_rounded, dw_rounded, db_rounded;  // the roots of the sums of the squares of their terms
 };
 
 // `row_weights`: in place of 1 / step_labelled; null where a row has none.
@@ -85,15 +87,22 @@ LossHeadGradients loss_head_backward(const Array& x, const Array& w, const Array
       size(m, v) = (head.p(m, v) * head.sharpness(m) + target) * std::abs(share);
     }
   }
-  return {product(d, w),       product(transposed(d), x),
-          xt::sum(d, {0}),     product(size, magnitudes(w)),
-          product(transposed(size), magnitudes(x)), xt::sum(size, {0})};
+  return {product(d, w),
+          product(transposed(d), x),
+          xt::sum(d, {0}),
+          product(size, magnitudes(w)),
+          product(transposed(size), magnitudes(x)),
+          xt::sum(size, {0}),
+          xt::sqrt(product(d * d, w * w)),
+          xt::sqrt(product(transposed(d * d), x * x)),
+          xt::sqrt(xt::sum(d * d, {0}))};
 }
 
 // ---- cases ----
 
+// `once`: a large shape, of which one case tells enough.
 void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseValues data, const char* name, uint32_t other_labels = 0,
-                   float softcap = 0) {
+                   float softcap = 0, bool once = false) {
   const CapAttribute cap{softcap};
   const auto x = shaped({M, C}), w = shaped({V, C}), b = shaped({V}), labels = shaped({M}, DType::kI32), s = scalars_tensor();
   const std::string tag = "m" + str(M) + "_c" + str(C) + "_v" + str(V) + name;
@@ -121,6 +130,7 @@ void add_loss_head(CaseTable& table, uint32_t M, uint32_t C, uint32_t V, CaseVal
     set(table.add<A>(tag, {{A::kScalars, s}, {A::kX, x}, {A::kW, w}, {A::kB, bias}, {A::kLabels, labels}}, cap), work);
   };
   add_backward(tag, w, b, b);
+  if (once) return;
   table.again_accumulating({Backward::kDw, Backward::kDb});
   add_evaluate(tag, b);
   if (table.is_bench()) return;
@@ -163,6 +173,12 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 11, 6, 7, CaseValues::kNaN, "_nan");
   add_loss_head(table, 19, 416, 45, CaseValues::kPlain, "");
   add_loss_head(table, 5, 512, 21, CaseValues::kPlain, "");
+  add_loss_head(table, 131, 64, 137, CaseValues::kPlain, "_beyond_tiles",
+                40);                                               // where tensor cores multiply: one row, nine classes too many
+  add_loss_head(table, 3, 16, 1032, CaseValues::kPlain, "", 300);  // dx in several parts
+  add_loss_head(table, 20, 8, 1025, CaseValues::kPlain, "_capped", 0, 1);  // a block a row, the last pack of a row nearly empty
+  add_loss_head(table, 2050, 8, 3, CaseValues::kPlain, "");                // two chunks of rows
+  add_loss_head(table, 129, 386, 129, CaseValues::kPlain, "", 0, 0, true);  // large tiles without tensor cores
   for (const char* tag : {"m33_c17_v10", "m67_c12_v131", "m19_c416_v45", "m5_c512_v21"}) table.again_with_weights(tag, kEveryWeight);
 }
 
@@ -224,9 +240,12 @@ void expect_backward(Oracle& o) {
   const LossHead head = loss_head(x, w, o.optional(A::kB), labels, softcap);
   const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled, softcap);
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
-  o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4});
-  o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4});
-  o.expect(A::kDb, {g.db, g.db_magnitude, C + V + M + 4});
+  // Where tensor cores multiply, they take the logits' gradients rounded.
+  const bool rounds = loss_head_uses_mma(o.c.tensor(A::kX).dtype, o.c.tensor(A::kX).last_dimension());
+  const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
+  o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4, if_rounded(g.dx_rounded)});
+  o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4, if_rounded(g.dw_rounded)});
+  o.expect(A::kDb, {g.db, g.db_magnitude, C + V + M + 4, if_rounded(g.db_rounded)});
   if (o.c.has(A::kRowWeights)) return;
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum / step_labelled, head.sum_magnitude / step_labelled, C + V + M + 4);
 }
@@ -259,6 +278,9 @@ void expect(Oracle& o) {
   if (o.c.pass == Pass::kForward) return expect_forward(o);
   o.c.pass == Pass::kBackward ? expect_backward(o) : expect_evaluate(o);
 }
+
+// The CPU multiplies in f32.
+std::vector<uint32_t> rounded_weights(const KernelCase&) { return {}; }
 
 // ---- slope ----
 
@@ -301,8 +323,14 @@ constexpr Op kFamilyOps[] = {Op::kLossHead};
 
 }  // namespace
 
-extern constinit const OpFamily kLossHeadFamily = {
-    .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
-    .differentiable = differentiable, .known_values = known_values, .wrong_kernels = kWrongKernels};
+extern constinit const OpFamily kLossHeadFamily = {.ops = kFamilyOps,
+                                                   .multiplies = true,
+                                                   .add_cases = add_cases,
+                                                   .fit_data = fit_data,
+                                                   .expect = expect,
+                                                   .differentiable = differentiable,
+                                                   .rounded_weights = rounded_weights,
+                                                   .known_values = known_values,
+                                                   .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test
