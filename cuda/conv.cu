@@ -18,7 +18,7 @@ Status fits(const ConvShape& s) {
   return {Code::kBackend, "a convolution on CUDA must have fewer than 2^32 pixels; detail is their number", most};
 }
 
-constexpr uint32_t kMomentWarps = 8;
+constexpr uint32_t kMomentWarps = 32;
 
 // Mean, squared deviations and number of some rows of a column, and of more rows (Chan, Golub & LeVeque 1983, equation 2.1).
 struct Moments {

@@ -70,10 +70,11 @@ struct DepthSplit {
   uint32_t count;
 };
 // Weight gradients have few outputs and a long sum: enough parts for some blocks on each multiprocessor, none of them short. More blocks on
-// a small card, because the last round of them weighs more there.
+// a small card, because the last round of them weighs more there, and of the small tile, because its blocks have two warps.
 constexpr DepthSplit split_depth(const ProductShape& s, TileSides tile, CardSize card) {
   constexpr uint64_t kLeastDepth = 256, kPiece = 64;
-  const uint64_t enough_blocks = multiprocessors_of(card) * (card == CardSize::kSmall ? 8 : 2);
+  const bool many = card == CardSize::kSmall || tile.rows * tile.columns <= kSmallSide * kSmallSide;
+  const uint64_t enough_blocks = multiprocessors_of(card) * (many ? 8 : 2);
   const uint64_t wanted = whole_pieces(enough_blocks, tile.tiles(s)), possible = s.depth / kLeastDepth;
   const uint64_t parts = wanted < possible ? wanted : possible;
   if (parts <= 1) return {s.depth, 1};
