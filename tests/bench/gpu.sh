@@ -115,9 +115,9 @@ run_sanitizer() {
 
 # The recipes' word for this card, which decides how sums are split.
 card_size() { "$BUILD/reprise" doctor --json 2>/dev/null | sed -n 's/.*"size": "\([a-z]*\)".*/\1/p'; }
-run_identity() { CARD=$(card_size) python3 tests/bench/gpu_train.py identity; }
-run_steps() { CARD=$(card_size) python3 tests/bench/gpu_train.py steps; }
-run_profile() { CARD=$(card_size) python3 tests/bench/gpu_train.py profile; }
+run_identity() { python3 tests/bench/gpu_train.py identity; }
+run_steps() { python3 tests/bench/gpu_train.py steps; }
+run_profile() { python3 tests/bench/gpu_train.py profile; }
 run_products() { "$BUILD/tests/bench/gpu_products"; }
 
 # ---- the file ----
@@ -136,6 +136,18 @@ write_results() {
 `make gpu` (`tests/bench/gpu.sh`) writes this page on a machine with a card. Every section names the card, its driver,
 CUDA, the day and what failed. What the kernels should reach by count of instructions and bytes, for Orin and H100,
 stands in `cuda/PAPER_MODEL.md`.
+
+## Proved without a card
+
+| what | where | by |
+|---|---|---|
+| no register spills, machine code as its golden | nvcc: sm_80, sm_87 (Orin), sm_90 | `make cuda` (`cuda_machine_code_test.sh`) |
+| every kernel on every case against a double-precision reference; any order of threads, the same bits | CPU, fibres | `make test` (1) |
+| every product in all three models of a tensor core's sums, within tolerance | CPU, fibres | `make cuda-models` |
+| every kernel as PTX, with the bits that it has under fibres | CPU, an interpreter | `make test` (`ptx_test.cpp`) |
+| small nets train: the same bits at every budget, planned = measured, losses near the CPU's | CPU, fibres | `make test` (2) |
+
+The tests are in `tests/ports`: (1) `cuda_kernels_test.cpp` and its neighbours; (2) `cuda_training_test.cpp`.
 TEXT
     for part in $all_parts; do
       [ -e "$work/$part.md" ] || continue
@@ -171,7 +183,7 @@ do_part() {
 
 if [ "${1:-}" = --part ]; then
   architecture=$3 limit=$4
-  "run_$2"
+  CARD=$(card_size) "run_$2"
   exit
 fi
 for part in "$@"; do

@@ -19,6 +19,7 @@
 
 #include "lib/trainer.h"
 #include "ports/cuda/cuda_port.h"
+#include "tests/bench/card_here.h"
 #include "tests/ops/case_plan.h"
 #include "tools/formats/error.h"
 
@@ -81,7 +82,7 @@ struct Bench {
   std::optional<DeviceMemory> workspace;
 
   Bench() {
-    require(cuda_port().open_backend("cuda", &backend), "the card");
+    require(cuda_port().open_backend(backend_here(), &backend), "the card");
     stream = static_cast<cudaStream_t>(backend.queue);
     require(cublasLtCreate(&blas), "cublasLtCreate");
     workspace.emplace(kWorkspaceBytes);

@@ -134,8 +134,8 @@ void add_elementwise(std::vector<Case>& cases) {
     tensor.rank = 1;
     tensor.shape[0] = static_cast<uint32_t>(n);
     double norm;
-    expect_ok(cpu_grad_norm_reduce(c, {.norms = &norm, .gradients = u.d.data(), .tensors = &tensor, .count = 1, .scratch = nullptr,
-                                       .scratch_bytes = 0}));
+    expect_ok(cpu_grad_norm_reduce(
+        c, {.norms = &norm, .gradients = u.d.data(), .tensors = &tensor, .count = 1, .scratch = nullptr, .scratch_bytes = 0}));
   });
 }
 
