@@ -86,16 +86,16 @@ Text zip_of(const std::vector<Entry>& entries) {
   const auto put = [](Text& to, uint64_t value, int count) {
     for (int i = 0; i < count; ++i) to += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
   };
-  for (const auto& [name, content, method] : entries) {
+  for (const Entry& entry : entries) {
     const uint64_t at = file.size();
     const auto header = [&](Text& to) {  // what both headers have in common
-      put(to, 0, 4), put(to, static_cast<uint64_t>(method), 2), put(to, 0, 8), put(to, content.size(), 4), put(to, content.size(), 4),
-          put(to, name.size(), 2);
+      put(to, 0, 4), put(to, static_cast<uint64_t>(entry.method), 2), put(to, 0, 8), put(to, entry.content.size(), 4),
+          put(to, entry.content.size(), 4), put(to, entry.name.size(), 2);
     };
     put(file, 0x04034b50, 4), header(file), put(file, 0, 2);
-    file += name + content;
+    file += entry.name + entry.content;
     put(directory, 0x02014b50, 4), put(directory, 0, 2), header(directory), put(directory, 0, 12), put(directory, at, 4);
-    directory += name;
+    directory += entry.name;
   }
   const uint64_t at = file.size();
   file += directory;
