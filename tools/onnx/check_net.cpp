@@ -325,8 +325,9 @@ CheckReport check_net(const Port& port, const OnnxFile& file, const ImportedNet&
   report.distance = std::sqrt(apart / (size > 0 ? size : 1));
   if (report.distance <= kMostDistance) return report;
   throw UserError(data + ": the net computes other outputs than those stored here, apart by " + json(report.distance).dump() +
-                  " of their norm; must be at most " + json(kMostDistance).dump() + ": these are another model's, or " +
-                  file.path() + " is not read as it is meant");
+                  " of their norm; must be at most " + json(kMostDistance).dump() +
+                  ": these are another model's, or of a training (they must be those of net.eval()), or " + file.path() +
+                  " is not read as it is meant");
 }
 
 }  // namespace reprise
