@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 
 #include "lib/bf16.h"
 #include "lib/f16.h"
@@ -68,9 +69,10 @@ Text value(int field, const Text& name, const std::vector<uint64_t>& shape) {
 }
 
 // x [2,1,4,4] -> conv -> pool -> rows -> Gemm with a matrix [in,out]; its numbers may be of any type and lie anywhere.
-Text file_of(const Text& conv, const Text& matrix) {
-  const Text nodes = node("Conv", {"x", "conv.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") + node("Flatten", {"g"}, "f") +
-                     node("Gemm", {"f", "fc.weight"}, "y");
+// Between rows and matrix other nodes may stand.
+Text file_of(const Text& conv, const Text& matrix, const Text& between = "", const Text& rows = "f") {
+  const Text nodes = node("Conv", {"x", "conv.weight"}, "a") + node("GlobalAveragePool", {"a"}, "g") +
+                     node("Flatten", {"g"}, "f") + between + node("Gemm", {rows, "fc.weight"}, "y");
   return number(1, 8) +
          bytes(7, nodes + conv + bytes(2, "a graph") + matrix + value(11, "x", {2, 1, 4, 4}) + value(11, "fc.weight", {2, 3}) +
                       value(12, "y", {2, 3}) + value(13, "f", {2, 2})) +
@@ -130,6 +132,27 @@ TEST_F(OnnxExportTest, KeepsEveryOtherByte) {
     for (uint64_t n = place.at; n < place.at + place.bytes; ++n) old[n] = now[n] = 0;
   }
   EXPECT_EQ(old, now);
+}
+
+// A file of a training computes as one elsewhere, too, which is said: its batch-norms, and a Dropout whose training_mode is true.
+TEST_F(OnnxExportTest, CountsWhatComputesAsInTraining) {
+  using Counts = std::map<std::string, size_t>;
+  import(kResNet);
+  EXPECT_EQ(write("out.onnx").in_training, (Counts{{"BatchNormalization", 9}}));
+  import("tests/golden/nets/resnet.unfolded.onnx");
+  EXPECT_EQ(write("out.onnx").in_training, Counts());
+  head_inputs_ = 2, has_bias_ = false;
+  for (const bool is_training : {true, false}) {
+    const Text mode = tensor("mode", {}, OnnxType::kBool, bytes(9, Text(1, is_training ? '\1' : '\0')));
+    const Text constant = bytes(1, bytes(2, "mode") + bytes(4, "Constant") + bytes(5, bytes(1, "value") + mode + number(20, 4)));
+    for (const bool is_node : {true, false}) {
+      Text file = file_of(conv_of_floats() + (is_node ? "" : mode), matrix_of_floats(),
+                          (is_node ? constant : "") + node("Dropout", {"f", "", "mode"}, "d"), "d");
+      write_file(at("net.onnx"), file);
+      import(at("net.onnx"));
+      EXPECT_EQ(write("out.onnx").in_training, is_training ? (Counts{{"Dropout", 1}}) : Counts()) << is_node;
+    }
+  }
 }
 
 // A table that the file has twice, once turned, as the head's weight: both are what was trained.

@@ -116,6 +116,30 @@ std::vector<float> numbers_of(const OnnxFile& file, const Target& target, const 
   return all;
 }
 
+// A Dropout's training_mode, which is a constant or a node of one.
+bool is_true(const OnnxFile& file, const std::string& name) {
+  const auto holds = [&](const OnnxTensor& tensor) {
+    return tensor.type == static_cast<uint32_t>(OnnxType::kBool) && file.integers(tensor) == std::vector<int64_t>{1};
+  };
+  for (const OnnxTensor& tensor : file.model().constants) {
+    if (tensor.name == name) return holds(tensor);
+  }
+  for (const OnnxNode& node : file.model().nodes) {
+    if (node.op != "Constant" || node.outputs != std::vector<std::string>{name}) continue;
+    return !node.attributes.empty() && node.attributes[0].tensor && holds(*node.attributes[0].tensor);
+  }
+  return false;
+}
+
+bool computes_as_in_training(const OnnxFile& file, const OnnxNode& node) {
+  if (node.op == "BatchNormalization") {
+    const auto is_training = [](const OnnxAttribute& each) { return each.name == "training_mode" && each.integer != 0; };
+    return std::any_of(node.attributes.begin(), node.attributes.end(), is_training);
+  }
+  if (node.op == "Dropout") return node.inputs.size() > 2 && is_true(file, node.inputs[2]);
+  return node.op == "RandomUniformLike";  // of stochastic depth
+}
+
 }  // namespace
 
 void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRequest& request) {
@@ -168,6 +192,9 @@ OnnxExport export_onnx(const WeightSource& weights, const std::string& imported,
     changes.push_back({tensor, target.shape, [&file, &weights, &target = target] { return numbers_of(file, target, weights); }});
   }
   write_onnx(file, changes, to);
+  for (const OnnxNode& node : file.model().nodes) {
+    if (computes_as_in_training(file, node)) ++report.in_training[node.op];
+  }
   return report;
 }
 

@@ -2,6 +2,7 @@
 // Here because only the import says which of the file's tensors a tensor of the net is: the file is imported once more, and asked.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "tools/formats/safetensors.h"
@@ -16,6 +17,8 @@ void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRe
 struct OnnxExport {
   size_t tensors = 0;  // of the net
   size_t resized = 0;  // of them those of a new head
+  // Nodes of the file, by op, that compute as in training: by each batch's statistics, or drawing.
+  std::map<std::string, size_t> in_training;
 };
 
 // Writes `to`: the file that `imported` (a file of imported weights) was made of, with the numbers of `weights`, which has the net's

@@ -250,6 +250,11 @@ void export_into_onnx(const Snapshot& snapshot, const ExportRequest& request, Ex
   const OnnxExport written = export_onnx(*merged(snapshot, request, report), imported, request.to);
   report.what = "the ONNX model that was imported, with " + std::to_string(written.tensors) + " tensors of the snapshot" +
                 (written.resized == 0 ? "" : ", " + std::to_string(written.resized) + " of another shape");
+  if (written.in_training.empty()) return;
+  std::string nodes;
+  for (const auto& [op, count] : written.in_training) nodes += (nodes.empty() ? "" : ", ") + std::to_string(count) + " " + op;
+  std::cerr << "warning: " << request.to << ": computes as in training wherever it runs, as the file that came does (" << nodes
+            << "): batch-norms take each batch's own statistics, and what drops, drops; FORMATS 16 says which export does not\n";
 }
 
 std::string shown(double number) {
