@@ -206,31 +206,56 @@ TEST_F(MadeFile, TellsConstantsOfOneNameApart) {
   EXPECT_EQ(numbers_in(*weights, recipe.freeze[1]), std::vector<float>(4, 3));
 }
 
+// A constant "p" of the numbers from 0 on, which begin anew after so many.
+Text counted(const std::vector<uint64_t>& shape, uint64_t period) {
+  Text message, raw;
+  uint64_t elements = 1;
+  for (const uint64_t d : shape) message += number(1, d), elements *= d;
+  for (uint64_t i = 0; i < elements; ++i) {
+    const float number = static_cast<float>(i % period);
+    raw.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+  return bytes(5, message + number(2, 1) + bytes(8, "p") + bytes(9, raw));
+}
+// The numbers of a sample [C,places] in the order of the net's own, [places,C].
+std::vector<float> counted_by_place(int channels, int places) {
+  std::vector<float> numbers;
+  for (int place = 0; place < places; ++place) {
+    for (int c = 0; c < channels; ++c) numbers.push_back(static_cast<float>(c * places + place));
+  }
+  return numbers;
+}
+
 // Of a batch whose size is fixed exporters write out what is the same for each sample: it is kept once, and not trained.
 TEST_F(MadeFile, ReadsNumbersOfAWholeBatchThatItsSamplesShare) {
-  const auto counted = [](uint64_t period) {
-    Text raw;
-    for (uint64_t i = 0; i < 2 * 4 * 6 * 6; ++i) {
-      const float number = static_cast<float>(i % period);
-      raw.append(reinterpret_cast<const char*>(&number), sizeof number);
-    }
-    return bytes(5, number(1, 2) + number(1, 4) + number(1, 6) + number(1, 6) + number(2, 1) + bytes(8, "p") + bytes(9, raw));
-  };
   Parts parts;
   parts.input = value(11, "x", {2, 1, 6, 6}), parts.output = value(12, "y", {2, 3});
   parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Add", {"p", "a"}, "r") + kMean + kHead;
   const Text constants = parts.constants;
-  parts.constants = constants + counted(4 * 6 * 6);
+  parts.constants = constants + counted({2, 4, 6, 6}, 4 * 6 * 6);
   EXPECT_TRUE(refused(parts).empty());
-  std::vector<float> expected;  // [H,W,C]
-  for (int place = 0; place < 6 * 6; ++place) {
-    for (int c = 0; c < 4; ++c) expected.push_back(static_cast<float>(c * 6 * 6 + place));
-  }
   EXPECT_EQ(read_recipe(folder_.file("net.json")).freeze, std::vector<std::string>{"p"});
-  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "p"), expected);
+  EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "p"), counted_by_place(4, 6 * 6));
   std::filesystem::remove(folder_.file("net.json"));
-  parts.constants = constants + counted(2 * 4 * 6 * 6);
+  parts.constants = constants + counted({2, 4, 6, 6}, 2 * 4 * 6 * 6);
   expect_refused(parts, {"r_node", "has numbers of its own for each sample of a batch"});
+}
+
+// A class token, of all samples or of the only one: torch.onnx.export of one picture folds its Expand. Of one it is the parameter itself.
+TEST_F(MadeFile, PutsNumbersOfAWholeBatchBesideValues) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Concat", {"p", "a"}, "r", integer("axis", 2)) + kMean + kHead;
+  const Text constants = parts.constants;
+  for (const uint64_t batch : {1, 2}) {
+    parts.input = value(11, "x", {batch, 1, 6, 6}), parts.output = value(12, "y", {batch, 3});
+    parts.constants = constants + counted({batch, 4, 1, 6}, 4 * 6);
+    EXPECT_EQ(refused(parts), std::vector<std::string>()) << batch;
+    EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "p"), counted_by_place(4, 6)) << batch;
+    EXPECT_EQ(read_recipe(folder_.file("net.json")).freeze, std::vector<std::string>(batch == 1 ? 0 : 1, "p"));
+    std::filesystem::remove(folder_.file("net.json"));
+  }
+  parts.constants = constants + counted({2, 4, 1, 6}, 2 * 4 * 6);
+  expect_refused(parts, {"r_node", "repeated along the batch"});
 }
 
 // What is made of a constant alone is there once for all samples, and can be added to what each has, but not stand beside it.

@@ -462,8 +462,16 @@ std::string with_parameter(Importer& net, NodeReader& reader, const std::string&
   return net.append({{"op", "add"}}, net.unique_name(values + ".with"), {room, term}, TensorView()).node;
 }
 
+// Exporters that fix the size of the batch have a class token as a constant of all samples, or of the only one.
+ImportValue beside_values(Importer& net, const ImportValue& part, const TensorView& values, size_t along) {
+  const bool is_constant = part.form == ImportForm::kConstant && part.tensor != nullptr && !part.repeats && along > 0;
+  if (!is_constant) return part;
+  const bool is_of_one = net.batch() == 1 && values.axes[0] == std::vector<int>{TensorView::kBatch} && part.view.axis_size(0) == 1;
+  return is_of_one ? repeated_value(part, 1) : net.repeating(part, values);
+}
+
 void read_concat(Importer& net, NodeReader& reader) {
-  const auto parts = parts_of(net, reader);
+  auto parts = parts_of(net, reader);
   if (!parts) return;
   const TensorView& first = parts->values[parts->first].view;
   const size_t rank = first.axes.size();
@@ -486,7 +494,7 @@ void read_concat(Importer& net, NodeReader& reader) {
   std::vector<std::string> nodes;
   std::vector<size_t> parameters;
   for (size_t n = 0; n < parts->values.size(); ++n) {
-    const ImportValue& part = parts->values[n];
+    ImportValue& part = parts->values[n];
     std::vector<int64_t> shape = part.view.shape(), right = first.shape();
     const bool fits = shape.size() == rank && (shape[along] = right[along] = 0, shape == right);
     if (!fits)
@@ -494,6 +502,7 @@ void read_concat(Importer& net, NodeReader& reader) {
                            " do not fit side by side");
     const int64_t size = part.view.axis_size(along);
     if (part.form == ImportForm::kConstant) {
+      part = beside_values(net, part, first, along);
       if (part.tensor == nullptr || !part.repeats)
         return reader.refuse("puts a constant beside values, which is available where it is repeated along the batch");
       n < parts->first ? (void)parameters.insert(parameters.begin(), n) : parameters.push_back(n);
