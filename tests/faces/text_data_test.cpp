@@ -272,11 +272,11 @@ TEST(TextRows, SinglesOfANetWithTypesAreOfTheFirst) {
 TEST(TextRows, OfTensorsTypesStandBesideTokens) {
   const TextFolder folder;
   const std::string path = folder.file("t.safetensors");
-  const auto write = [&](const std::vector<int64_t>& types) {
+  const auto write = [&](const std::vector<int64_t>& types, const std::string& name = "token_types") {
     const std::vector<int64_t> tokens = {2, 4, 3, 7, 2, 3, 0, 0}, labels = {1, 0};
     SafetensorsWriter writer(path);
     writer.declare("labels", StoredType::kI64, {2});
-    writer.declare("token_types", StoredType::kI64, {2, 4});
+    writer.declare(name, StoredType::kI64, {2, 4});
     writer.declare("tokens", StoredType::kI64, {2, 4});
     for (const auto* numbers : {&labels, &types, &tokens}) writer.write(numbers->data(), numbers->size() * sizeof(int64_t));
     writer.finish();
@@ -287,6 +287,8 @@ TEST(TextRows, OfTensorsTypesStandBesideTokens) {
   write({0, 0, 1, 3, 1, 0, 1, 1});
   expect_user_error([&] { open_dataset(recipe, Split::kTraining); },
                     {path, "\"token_types\"", "of sample 0 one is 3", "from 0 to 2"});
+  write({0, 0, 1, 2, 1, 0, 1, 1}, "token_type_ids");  // transformers' name
+  expect_user_error([&] { open_dataset(recipe, Split::kTraining); }, {path, "\"token_type_ids\"", "must be named \"token_types\""});
 }
 
 TEST(TextRows, DamageIsRefusedByItsPlace) {

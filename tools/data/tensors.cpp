@@ -162,6 +162,14 @@ class TensorImages : public Dataset {
   std::vector<float> planes_;  // [C, H, W] of one sample
 };
 
+// Types under another name would all be 0, and nobody would see it.
+void require_no_other_types(const SafetensorsFile& file) {
+  for (const auto& [name, tensor] : file.tensors()) {
+    const bool is_like = name.find("type") != std::string::npos || name.find("segment") != std::string::npos;
+    if (is_like) throw UserError(file.path() + ": tensor " + json_shown(name) + ": is read by nothing; types of tokens must be named \"token_types\"");
+  }
+}
+
 // The tokens of texts, and of a net that reads them their types: what is padding at the end of a row is none of its text.
 std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, const std::string& path) {
   const SafetensorsFile file(path);
@@ -173,6 +181,7 @@ std::unique_ptr<Dataset> open_token_rows(const Recipe& recipe, Split split, cons
   LabelledTexts set = {.files = {path}};
   const bool has_types = model.token_types > 0 && !model.has_pairs() && file.contains("token_types");
   if (has_types) stored.push_back(file.find("token_types", StoredType::kI64, {count, length}));
+  if (model.token_types > 0 && !model.has_pairs() && !has_types) require_no_other_types(file);
   std::vector<int64_t> row(length);
   for (uint64_t n = 0; n < count * names.size(); ++n) {
     const uint64_t sample = n / names.size();
