@@ -247,7 +247,8 @@ TEST_F(MadeFile, PutsNumbersOfAWholeBatchBesideValues) {
   parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Concat", {"p", "a"}, "r", integer("axis", 2)) + kMean + kHead;
   const Text constants = parts.constants;
   for (const uint64_t batch : {1, 2}) {
-    parts.input = value(11, "x", {batch, 1, 6, 6}), parts.output = value(12, "y", {batch, 3});
+    const auto of_batch = static_cast<int64_t>(batch);
+    parts.input = value(11, "x", {of_batch, 1, 6, 6}), parts.output = value(12, "y", {of_batch, 3});
     parts.constants = constants + counted({batch, 4, 1, 6}, 4 * 6);
     EXPECT_EQ(refused(parts), std::vector<std::string>()) << batch;
     EXPECT_EQ(numbers_in(*open_weights(folder_.file("net.safetensors")), "p"), counted_by_place(4, 6)) << batch;
@@ -274,6 +275,15 @@ TEST_F(MadeFile, ComputesOnceWhatAllSamplesShare) {
   expect_refused(parts, {"reads what is the same for each sample beside what is not"});
   parts.nodes = once + node("Dropout", {"q"}, "d") + node("Add", {"d", "a"}, "r") + kMean + kHead;
   expect_refused(parts, {"does with each sample something else"});
+}
+
+// Else axes without places would divide what is beside them.
+TEST_F(MadeFile, RefusesAValueWithoutNumbers) {
+  Parts parts;
+  parts.nodes = node("Conv", {"x", "c.weight"}, "a") + node("Relu", {"a"}, "r") + kMean + node("MatMul", {"f", "none"}, "h") +
+                node("Add", {"h", "three"}, "k") + node("MatMul", {"k", "behind"}, "y");
+  parts.constants += bytes(5, tensor("none", {4, 0})) + bytes(5, tensor("behind", {0, 3})) + bytes(5, tensor("three", {3}));
+  expect_refused(parts, {"h_node", ",0], which holds no numbers"});
 }
 
 // Exporters make one tensor of two that are equal: here what is multiplied, and the bias of a layer that has nothing else by which it is named.

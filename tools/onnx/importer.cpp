@@ -396,6 +396,9 @@ const ImportValue* Importer::find(const std::string& name) const {
 // ---- what it writes ----
 
 void Importer::set(NodeReader& reader, const ImportValue& value, size_t output) {
+  const std::vector<int64_t> shape = value.view.shape();
+  if (value.form != ImportForm::kConstant && std::count(shape.begin(), shape.end(), 0) > 0)
+    return reader.refuse("writes " + json(shape).dump() + ", which holds no numbers");
   if (output < reader.node().outputs.size()) values_[reader.node().outputs[output]] = value;
 }
 

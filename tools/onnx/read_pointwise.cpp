@@ -299,8 +299,8 @@ bool pair_axis(Broadcast& both, size_t axis, size_t axis_of_b) {
     const int p = both.a.axes[axis][n], q = both.b.axes[axis_of_b][n];
     const int64_t of_a = both.a.size(p), of_b = both.b.size(q);
     if (of_a != of_b && (p == TensorView::kBatch || q == TensorView::kBatch)) return false;
-    if (of_a > of_b && of_a % of_b == 0 && of_b > 1) both.a.cut(p, of_b);
-    else if (of_b > of_a && of_b % of_a == 0 && of_a > 1) both.b.cut(q, of_a);
+    if (of_b > 1 && of_a > of_b && of_a % of_b == 0) both.a.cut(p, of_b);
+    else if (of_a > 1 && of_b > of_a && of_b % of_a == 0) both.b.cut(q, of_a);
     else if (of_a != of_b) return false;
     both.pairs.emplace_back(p, q);
   }
