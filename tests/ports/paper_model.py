@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints cuda/PAPER_MODEL.md: what limits each main kernel on an Orin Nano Super and on an H100, computed from tests/golden/cuda.
 
-Here because no time on a card has been measured: what a main loop asks of each part of a multiprocessor is known from its machine code,
+Here because cards are seldom at hand: what a main loop asks of each part of a multiprocessor is known from its machine code,
 what the part gives from public figures. The largest quotient is the least that an iteration can take. `make cuda BLESS=1` writes the page.
 """
 import os
@@ -41,6 +41,9 @@ Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', de
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowsSource<float>, WeightRows', 'product'),
     Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, RowChunks, ScaledOutput<Bf16', 'product', 2),
+    Work('logits of the loss head, bf16', 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, RowChunks, HeadOutput', 'product', 2),
+    Work("the loss head's gradient of x, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks, ColumnChunks, HeadOutput', 'product', 2),
+    Work("the loss head's gradient of w, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks, ColumnChunks, HeadOutput', 'product', 2),
     Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_mma<MmaTile<256, 64>, true, WindowChunks<false>', 'product', 2, 64, 9),
     Work('convolution 3x3 of 128 channels or more, bf16', 'conv', r'tile_product_mma<MmaTile<128, 128>, true, WindowChunks<false>', 'product', 2,
          again=9),
