@@ -16,6 +16,7 @@ work=$BUILD/tests/bench/gpu
 cores=$(nproc)
 all_parts="build cases sanitizer identity steps profile products"
 total_seconds=530
+skipped=3  # exit status of a part that had nothing to run with
 
 limit_of() { case $1 in build) echo 240 ;; cases) echo 90 ;; sanitizer) echo 80 ;; identity) echo 120 ;; steps) echo 200 ;; profile) echo 120 ;; products) echo 45 ;; esac; }
 title_of() {
@@ -37,7 +38,7 @@ find_card() {
   architecture=$(ask_card compute_cap | tr -d '. ')
   card="$(ask_card name), driver $(ask_card driver_version)"
   case $architecture in
-    [0-9]*) ;;
+    [1-9][0-9] | [1-9][0-9][0-9]) ;;
     *)  # a Jetson's nvidia-smi knows nothing of its card
       [ -e /dev/nvhost-gpu ] || return 1
       architecture=87 card=$(tr -d '\0' </proc/device-tree/model 2>/dev/null || echo "a Jetson")
@@ -90,7 +91,7 @@ run_cases() {
 # An odd number of shards: cases in f32 and in bf16 take turns.
 run_sanitizer() {
   local program=$BUILD/tests/bench/gpu_cases logs=$work/sanitizer shards=31 each=$(((cores + 2) / 3)) faults=0 sanitizer
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || { echo "compute-sanitizer is not installed here: nothing was run."; return; }
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null) || { echo "compute-sanitizer is not installed here: nothing was run."; return $skipped; }
   [ -x "$program" ] || { echo "gpu_cases is not built."; return 1; }
   rm -rf "$logs" && mkdir -p "$logs"
   for tool in memcheck racecheck synccheck; do
@@ -163,7 +164,7 @@ do_part() {
   limit=$(limit_of "$part")
   if [ "$left" -lt "$limit" ]; then limit=$left; fi
   if [ "$limit" -lt 15 ]; then echo "Not run: the time was over." >"$text"; status=124; else
-    timeout -k 5 "$limit" "$0" --part "$part" "$architecture" "$limit" >"$text" 2>"$work/$part.err"
+    timeout -k 5 "$limit" tests/bench/gpu.sh --part "$part" "$architecture" "$limit" >"$text" 2>"$work/$part.err"
     status=$?
   fi
   cuda=$("$NVCC" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p') commit=$(git rev-parse --short HEAD 2>/dev/null)
@@ -171,13 +172,15 @@ do_part() {
     printf '## %s\n\n%s, sm_%s, CUDA %s, %s%s; %d s.\n\n' "$(title_of "$part")" "$card" "$architecture" "${cuda:-unknown}" "$(date -u +%F)" "${commit:+, commit $commit}" $((SECONDS - start))
     cat "$text"
     case $status in
-      0) ;;
+      0 | "$skipped") ;;
       124 | 137) printf '\n**Failed:** %s was not done after %d s; above stands what it had.\n' "$part" "$limit" ;;
       *) why=$(tail -n 1 "$work/$part.err" | cut -c 1-300) && printf '\n**Failed:** %s: %s\n' "$part" "${why:-see above}" ;;
     esac
   } >"$work/$part.md"
   write_results
-  if [ "$status" = 0 ]; then echo "gpu: $part: done in $((SECONDS - start)) s"; else echo "gpu: $part: FAILED after $((SECONDS - start)) s: $(grep -v '^$' "$work/$part.md" | tail -n 1)"; fi
+  if [ "$status" = 0 ]; then echo "gpu: $part: done in $((SECONDS - start)) s"; return; fi
+  if [ "$status" = "$skipped" ]; then echo "gpu: $part: skipped: $(tail -n 1 "$text")"; return; fi
+  echo "gpu: $part: FAILED after $((SECONDS - start)) s: $(grep -v '^$' "$work/$part.md" | tail -n 1)"
   return $status
 }
 
@@ -189,7 +192,7 @@ fi
 for part in "$@"; do
   case " $all_parts " in *" $part "*) ;; *) echo "gpu: no part is called $part; there are: $all_parts" >&2; exit 2 ;; esac
 done
-find_card || { echo "gpu: no NVIDIA card here: nvidia-smi finds none; $results stays as it is" >&2; exit 1; }
+find_card && export CUDA_ARCHITECTURES=$architecture || { echo "gpu: no NVIDIA card here: nvidia-smi finds none; $results stays as it is" >&2; exit 1; }
 command -v "$NVCC" >/dev/null || { echo "gpu: no nvcc here: install the CUDA toolkit, 12 or later, or name it by NVCC=; $results stays as it is" >&2; exit 1; }
 mkdir -p "$work"
 [ $# -gt 0 ] || { set -- $all_parts && rm -f "$work"/*.md; }

@@ -340,7 +340,7 @@ def profile():
   ncu = nsight()
   if not ncu:
     print("Nsight Compute (ncu) is not installed here: nothing was run.")
-    return
+    sys.exit(3)  # skipped, to gpu.sh
   for name in PROFILED:
     try:
       profile_net(name, ncu)
