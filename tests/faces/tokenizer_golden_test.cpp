@@ -137,8 +137,8 @@ TEST(TokenizerGolden, AnotherWayToJoinTwoTextsGivesOtherRows) {
   const auto all = pair_goldens();
   for (const char* judge : {"bert", "roberta_processing", "second_first", "none"}) {
     for (const char* mutant : {"bert", "roberta_processing", "second_first", "none"}) {
-      if (mutant != std::string(judge))
-        EXPECT_LE(count_equal(*opened(all.at(mutant).first), all.at(judge).second), 5u) << mutant << " judged by " << judge;
+      if (mutant == std::string(judge)) continue;
+      EXPECT_LE(count_equal(*opened(all.at(mutant).first), all.at(judge).second), 5u) << mutant << " judged by " << judge;
     }
   }
 }
