@@ -73,6 +73,8 @@ BROWSER_PACKAGES := chromium
 PARITY_PACKAGES := python3-torch python3-venv
 # Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
+# llvm-mca, whose models of cores judge the register tiles' loops. Their test is skipped without it.
+MODEL_PACKAGES := llvm-19
 # What runs Perfetto's trace processor. Its tests are skipped without it.
 TRACE_PACKAGES := nodejs
 # ONNX's own cases of single ops. Their test is skipped without them.
@@ -96,6 +98,7 @@ $(BUILD)/packages/gtest: PACKAGES := $(GTEST_PACKAGES)
 $(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
 $(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
 $(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
+$(BUILD)/packages/model: PACKAGES := $(MODEL_PACKAGES)
 $(BUILD)/packages/browser: PACKAGES := $(BROWSER_PACKAGES)
 $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
 $(BUILD)/packages/trace: PACKAGES := $(TRACE_PACKAGES)
@@ -321,6 +324,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
+	@$(MAKE) -s $(BUILD)/packages/model || echo "make: tiles are not put into models of other cores" >&2
 	@$(MAKE) -s $(BUILD)/packages/onnx || echo "make: ONNX's own cases are skipped" >&2
 	@$(MAKE) -s $(BUILD)/packages/browser || echo "make: the test of the audit's page is skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2

@@ -14,15 +14,23 @@ import sys
 FLOPS = {'fmla': 8, 'bfdot': 16, 'bfmmla': 32}
 FUNCTION = re.compile(r'^[0-9a-f]+ <(.*)>:$')
 INSTRUCTION = re.compile(r'^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$')
-BRANCH = re.compile(r'^(b|b\.\w+|cbn?z|tbn?z)$')
+BRANCH = re.compile(r'^(b|b\.\w+|cbn?z|tbn?z|j\w+)$')
 TARGET = re.compile(r'\b([0-9a-f]+) <')
 VECTOR = re.compile(r'^\{?[vqsd][0-9]')
+
+
+def flops_of(name, operands):
+  """Of x86-64 too, whose width is that of its registers: vfmadd...ps, and vdpbf16ps of two products a lane."""
+  lanes = 16 if '%zmm' in operands else 8 if '%ymm' in operands else 4
+  if name.startswith('vfmadd') and name.endswith('ps'):
+    return 2 * lanes
+  return 4 * lanes if name == 'vdpbf16ps' else FLOPS.get(name, 0)
 
 
 class Instruction:
   def __init__(self, address, name, operands):
     self.address, self.name, self.operands = int(address, 16), name, operands
-    self.flops = FLOPS.get(name, 0)
+    self.flops = flops_of(name, operands)
     self.moves_memory = name.startswith(('ld', 'st')) and VECTOR.match(operands) is not None
     target = TARGET.search(operands) if BRANCH.match(name) else None
     self.target = int(target.group(1), 16) if target else None
