@@ -328,9 +328,7 @@ void launch_data(const KernelContext& context, const LogitGradients<float>& g, c
                  const ProductShape& shape, const DepthSplit& split) {
   const RowsSource<float> a = {g.at + block.first, shape.rows, g.pitch};
   const WeightColumnsSource<Stored> w = {block.w, shape.columns, shape.columns};
-  launch_product(context,
-                 TileProduct<RowsSource<float>, WeightColumnsSource<Stored>, HeadOutput>{a, w, to, shape, split.size,
-                                                                                                nullptr},
+  launch_product(context, TileProduct<RowsSource<float>, WeightColumnsSource<Stored>, HeadOutput>{a, w, to, shape, split.size, nullptr},
                  split.count);
 }
 

@@ -96,7 +96,7 @@ TEST_P(CardAsCpu, GivesTheSameBits) {
   EXPECT_EQ(here.outputs, there.outputs);
 }
 
-// Too many weights for one product, of which fibres would take hours: the last block has an odd number of classes.
+// Too many weights for one product, of which fibres would take hours: the classes of the last block are no whole chunks.
 KernelCase loss_head_in_blocks() {
   using A = LossHeadBackward;
   const uint32_t M = 3, C = 4096, V = 12500;
