@@ -5,7 +5,8 @@
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
-rows=$build/tile_rows
+rows=$(mktemp)
+trap 'rm -f "$rows"' EXIT
 fail() { echo "tile_model: $1" >&2; exit 1; }
 for tool in llvm-mca-19 python3 objdump; do command -v $tool >/dev/null 2>&1 || { echo "skipped: no $tool here (package llvm-19)"; exit 0; }; done
 [ "$(uname -m)" = x86_64 ] || { echo "skipped: these tiles are not those of x86-64"; exit 0; }
