@@ -5,6 +5,7 @@
 
 #include "lib/cpu/core_any.h"
 #include "lib/cpu/core_armv8.h"
+#include "lib/cpu/core_intel_bf16.h"
 #include "lib/cpu/core_skylake_sp.h"
 #include "lib/cpu/core_zen.h"
 #include "lib/cpu/gemm_scratch.h"
@@ -21,7 +22,7 @@ void append(CpuMachine& machine, uint32_t& at, const char* text) {
 constexpr uint32_t kLeastColumns = 64;
 
 // The first that is here is taken, so the last is any.
-constexpr const CpuCore* kCores[] = {&kSkylakeSpCore, &kZenCore, &kArmv8Core, &kAnyCore};
+constexpr const CpuCore* kCores[] = {&kIntelBf16Core, &kSkylakeSpCore, &kZenCore, &kArmv8Core, &kAnyCore};
 
 }  // namespace
 
@@ -32,6 +33,11 @@ const CpuCore& core_here() {
   const CpuCore* const* core = kCores;
   while (!(*core)->is_here()) ++core;
   return **core;
+}
+
+VectorLevel fastest_vector_level() {
+  const VectorLevel best = best_vector_level();
+  return best == VectorLevel::kAvx512Bf16 && !core_here().multiplies_pairs ? VectorLevel::kAvx512 : best;
 }
 
 CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile, CpuSize size) {

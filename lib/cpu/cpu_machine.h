@@ -33,6 +33,9 @@ const GemmTile* pair_tile(VectorLevel level);
 const GemmTile* neon_pair_tile();
 const GemmTile* amx_pair_tile();
 
+// The best level that pays on this core.
+VectorLevel fastest_vector_level();
+
 // Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
 // the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
 // panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does. tuning.h measures
@@ -44,7 +47,7 @@ CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const 
 // levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it. kSmall takes the baseline
 // level and a tile within its blocks (cpu_size.h), and nothing else: that is what its stack is planned for.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
-                                        VectorLevel level = best_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
+                                        VectorLevel level = fastest_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
 
 inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
 

@@ -78,13 +78,13 @@ struct Levels {
   VectorLevel told, own;
 };
 Levels vector_levels() {
-  const VectorLevel own = best_vector_level();
+  const VectorLevel own = fastest_vector_level();
 #if defined(__aarch64__)
   constexpr unsigned long kBf16 = 1ul << 14;  // HWCAP2_BF16 of Linux's asm/hwcap.h
   if ((getauxval(AT_HWCAP2) & kBf16) != 0) return {VectorLevel::kNeonBf16, own};
 #endif
 #if defined(__x86_64__)
-  if (own == VectorLevel::kAvx512Bf16 && amx_is_granted()) return {VectorLevel::kAvx512Amx, own};
+  if (best_vector_level() == VectorLevel::kAvx512Bf16 && amx_is_granted()) return {VectorLevel::kAvx512Amx, own};
 #endif
   return {own, own};
 }
