@@ -68,33 +68,35 @@ uint32_t depths_within(const PanelRange& range, uint64_t K) {
   const uint64_t depths = divide_up(K, 2);
   return static_cast<uint32_t>(range.k0 >= depths ? 0 : smaller(range.kc, depths - range.k0));
 }
+// And how many of these have both members: of an odd K the last has one.
+uint32_t whole_within(const PanelRange& range, uint64_t K) { return depths_within(range, K / 2 * 2); }
 
 void clear(float* from, const float* end) { std::memset(from, 0, static_cast<size_t>(end - from) * sizeof *from); }
 
 constexpr uint32_t kMaxGroup = 16;
 
-// A panel of lines, of which `depths` pairs are to be read and the rest is zero; a null line is not there.
-void pack_groups(float* panel, const PanelRange& range, uint32_t group, const float* const* lines, uint32_t depths) {
-  for (uint32_t k = 0; k < range.kc; k += group) {
+// Line i of a panel in groups: `depths` pairs of it, then zeros.
+void put_line(float* panel, const PanelRange& range, uint32_t group, uint32_t i, const Bf16* line, uint32_t depths) {
+  for (uint32_t k = 0; k < range.kc; k += group, line += 2 * group) {
+    float* to = panel + uint64_t{k} * range.width + i * group;
     const uint32_t there = depths <= k ? 0 : static_cast<uint32_t>(smaller(group, depths - k));
-    for (uint32_t i = 0; i < range.width; ++i, panel += group) {
-      const uint32_t count = lines[i] == nullptr ? 0 : there;
-      if (count > 0) std::memcpy(panel, lines[i] + k, count * sizeof *panel);
-      clear(panel + count, panel + group);
-    }
+    if (there > 0) std::memcpy(to, line, there * sizeof *to);
+    clear(to + there, to + group);
   }
 }
 
-// The same without groups.
-void pack_depths_of_lines(float* panel, const PanelRange& range, const float** lines, uint32_t depths) {
-  for (uint32_t i = 0; i < range.width; ++i) lines[i] = lines[i] != nullptr ? lines[i] : kZeroLine;
+// A panel of lines; line_of(i) has `depths` pairs, and room for line i beside the others' where there are no groups.
+template <typename LineOf>
+void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, uint32_t depths, const LineOf& line_of) {
+  const uint32_t count = depths > 0 ? range.count : 0;
+  if (group > 1) {
+    for (uint32_t i = 0; i < range.width; ++i) put_line(panel, range, group, i, i < count ? line_of(i) : nullptr, i < count ? depths : 0);
+    return;
+  }
+  const float* lines[kMaxMr];
+  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < count ? reinterpret_cast<const float*>(line_of(i)) : kZeroLine;
   pack_lines(range.level, panel, range.width, lines, depths);
   clear(panel + uint64_t{depths} * range.width, panel + uint64_t{range.kc} * range.width);
-}
-
-void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, const float** lines, uint32_t depths) {
-  if (group == 1) return pack_depths_of_lines(panel, range, lines, depths);
-  pack_groups(panel, range, group, lines, depths);
 }
 
 // What by_depths(panel, range) writes without groups, in groups.
@@ -113,11 +115,17 @@ void group_depths(float* panel, const PanelRange& range, uint32_t group, const B
   }
 }
 
-// Depths [range.k0, ...) of rows of elements, `whole` pairs of them.
+// The range's depths of K rows of elements, of which `first` is the range's first element.
 template <typename Stored>
-void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint32_t whole) {
+void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint64_t K) {
+  const uint32_t depths = depths_within(range, K), whole = whole_within(range, K);
   interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, stride, whole);
-  clear(panel + uint64_t{whole} * range.width, panel + uint64_t{range.kc} * range.width);
+  panel += uint64_t{whole} * range.width;
+  clear(panel, panel + uint64_t{range.kc - whole} * range.width);
+  if (depths == whole) return;
+  const Stored* last = first + 2 * int64_t{whole} * stride;
+  uint32_t* pairs = reinterpret_cast<uint32_t*>(panel);
+  for (uint32_t i = 0; i < range.count; ++i) pairs[i] = pair_of(last[i], 0.0f);
 }
 
 // Weights by which element of the matrix they are. Of plain numbers they serve from where they lie.
@@ -126,8 +134,8 @@ struct StoredWeights {
   const Stored* data;
 
   const Bf16* pairs(VectorLevel level, Bf16* room, uint64_t first, uint64_t count) const { return paired_line(level, room, data + first, count); }
-  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint32_t whole) const {
-    pack_rows(panel, range, data + first, stride, whole);
+  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint64_t K) const {
+    pack_rows(panel, range, data + first, stride, K);
   }
 };
 // Those of other formats are decoded, a line or two rows of the panel at a time.
@@ -139,17 +147,19 @@ struct DecodedWeights {
     decode_weights(level, w, first, count, line);
     return paired_line(level, room, line, count);
   }
-  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint32_t whole) const {
+  void pack_depths(float* panel, const PanelRange& range, uint64_t first, int64_t stride, uint64_t K) const {
     alignas(64) float rows[2 * kMaxMr];
+    const uint32_t depths = depths_within(range, K), whole = whole_within(range, K);
     PanelRange pair = range;
-    pair.kc = 1;
-    for (uint32_t k = 0; k < whole; ++k, panel += range.width) {
-      for (uint32_t d = 0; d < 2; ++d) {
+    pair.k0 = 0, pair.kc = 1;
+    for (uint32_t k = 0; k < depths; ++k, panel += range.width) {
+      const uint32_t members = k < whole ? 2 : 1;
+      for (uint32_t d = 0; d < members; ++d) {
         decode_weights(range.level, w, first + (2 * uint64_t{k} + d) * static_cast<uint64_t>(stride), range.count, rows + d * kMaxMr);
       }
-      pack_rows(panel, pair, rows, kMaxMr, 1);
+      pack_rows(panel, pair, rows, kMaxMr, members);
     }
-    clear(panel, panel + uint64_t{range.kc - whole} * range.width);
+    clear(panel, panel + uint64_t{range.kc - depths} * range.width);
   }
 };
 
@@ -160,31 +170,27 @@ void pack_weights(float* panel, const PanelRange& range, const Weights& stored, 
   const uint64_t origin = range.first * static_cast<uint64_t>(line);
   if (depth != 1) {
     return group_depths(panel, range, w.group, [&](float* to, const PanelRange& part) {
-      stored.pack_depths(to, part, origin + 2 * part.k0 * static_cast<uint64_t>(depth), depth, depths_within(part, w.K));
+      stored.pack_depths(to, part, origin + 2 * part.k0 * static_cast<uint64_t>(depth), depth, w.K);
     });
   }
-  const uint32_t depths = depths_within(range, w.K);
-  const uint32_t stride = 2 * widened_stride(range.kc);
-  REPRISE_STACK_ROOM(Bf16, rounded, range.width * stride);
-  const float* lines[kMaxMr] = {};
-  for (uint32_t i = 0; depths > 0 && i < range.count; ++i) {
+  const uint32_t depths = depths_within(range, w.K), stride = 2 * widened_stride(range.kc);
+  const uint32_t rooms = w.group > 1 ? 1 : range.width;
+  REPRISE_STACK_ROOM(Bf16, rounded, rooms * stride);
+  pack_paired_lines(panel, range, w.group, depths, [&](uint32_t i) {
     const uint64_t first = origin + i * static_cast<uint64_t>(line) + 2 * range.k0;
-    lines[i] = reinterpret_cast<const float*>(stored.pairs(range.level, rounded + i * stride, first, 2 * uint64_t{depths}));
-  }
-  pack_paired_lines(panel, range, w.group, lines, depths);
+    return stored.pairs(range.level, rounded + i % rooms * stride, first, 2 * uint64_t{depths});
+  });
 }
 
 }  // namespace
 
 void PairedLines::operator()(float* panel, const PanelRange& range) const {
-  const uint32_t depths = depths_within(range, K);
-  const float* lines[kMaxMr] = {};
-  for (uint32_t i = 0; depths > 0 && i < range.count; ++i) lines[i] = reinterpret_cast<const float*>(data + (range.first + i) * K + 2 * range.k0);
-  pack_paired_lines(panel, range, group, lines, depths);
+  pack_paired_lines(panel, range, group, depths_within(range, K),
+                    [&](uint32_t i) { return data + (range.first + i) * pitch + 2 * range.k0; });
 }
 
 uint32_t PairedLines::find_runs(RowRun* runs, const PanelRange& range) const {
-  return MatrixPacker{reinterpret_cast<const float*>(data), static_cast<int64_t>(K / 2), 1}.find_runs(runs, range);
+  return MatrixPacker{reinterpret_cast<const float*>(data), static_cast<int64_t>(pitch / 2), 1}.find_runs(runs, range);
 }
 
 void PairedWeights::operator()(float* panel, const PanelRange& range) const {
@@ -195,15 +201,9 @@ void PairedWeights::operator()(float* panel, const PanelRange& range) const {
   }
 }
 
-// A last row without another has zeros for it.
 void PairedRows::operator()(float* panel, const PanelRange& range) const {
   group_depths(panel, range, group, [this](float* to, const PanelRange& part) {
-    const uint32_t depths = depths_within(part, K), whole = 2 * (part.k0 + depths) <= K || depths == 0 ? depths : depths - 1;
-    const Bf16* first = data + 2 * part.k0 * columns + part.first;
-    pack_rows(to, part, first, static_cast<int64_t>(columns), whole);
-    if (whole == depths) return;
-    uint32_t* last = reinterpret_cast<uint32_t*>(to) + whole * part.width;
-    for (uint32_t i = 0; i < part.count; ++i) last[i] = pair_of(first[2 * whole * columns + i], 0.0f);
+    pack_rows(to, part, data + 2 * part.k0 * columns + part.first, static_cast<int64_t>(columns), K);
   });
 }
 

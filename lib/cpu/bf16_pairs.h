@@ -33,16 +33,16 @@ inline const GemmTile* find_pair_tile(const KernelContext& context, uint64_t K, 
 
 // Here and below: depth k is the pair 2k, 2k + 1, and what lies beyond K is zero. `group` is that of the tile's operand.
 
-// Lines are rows [K] of `data`, K even.
+// Lines are rows of `data`, `pitch` elements apart, an even number. An odd K is followed by a zero in each.
 struct PairedLines {
   const Bf16* data;
-  uint64_t K;
+  uint64_t K, pitch;
   uint32_t group;
   void operator()(float* panel, const PanelRange& range) const;
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
 };
 
-// Lines and depths of `weights`, rounded where they are f32; K is even.
+// Lines and depths of `weights`, rounded where they are f32. K is even where the weights lie by lines.
 struct PairedWeights {
   WeightPacker weights;
   uint64_t K;

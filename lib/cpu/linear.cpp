@@ -32,7 +32,7 @@ bool multiply_adapted_pairs(const KernelContext& context, const LinearForwardArg
   const GemmTile* tile = find_pair_tile(context, args.C, args.R);
   if (tile == nullptr || args.C % 2 != 0 || args.R % 2 != 0 || args.scale != 1.0f) return false;
   const uint64_t C = pair_depths(*tile, args.C), depth = C + pair_depths(*tile, args.R);
-  const PairedLines x{args.x, args.C, tile->group_of_a}, h{args.h, args.R, tile->group_of_a};
+  const PairedLines x{args.x, args.C, args.C, tile->group_of_a}, h{args.h, args.R, args.R, tile->group_of_a};
   const PairedWeights from_x{w, args.C, tile->group_of_b}, from_h{u, args.R, tile->group_of_b};
   gemm(context, {args.M, args.K, depth}, JoinedPacker{x, h, C}, JoinedPacker{from_x, from_h, C}, y, false, args.scratch, tile);
   return true;

@@ -7,12 +7,15 @@
 // than channels computes dx = dlogits^T w instead):
 //
 //   logits [V, rows] = w [V, C] x^T       dw [V, C] = dlogits [V, rows] x       dx^T [C, rows] = w^T [C, V] dlogits
+//
+// Where x is stored as bf16 and the machine multiplies pairs of it (bf16_pairs.h), all three products do: weights are rounded while they are packed,
+// and the logits' gradients once, in their place, when the labels are in them. Sums, softmax and losses are f32 and f64 as ever.
 #include <cmath>
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/data_fault.h"
-#include "lib/cpu/gemm.h"
+#include "lib/cpu/bf16_pairs.h"
 #include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
@@ -20,9 +23,15 @@
 namespace reprise {
 namespace {
 
+// The tiles for pairs of bf16 by which the products multiply, that are as deep as channels, a chunk's rows and classes. All null: products are f32.
+struct PairTiles {
+  const GemmTile *channels = nullptr, *rows = nullptr, *classes = nullptr;
+};
+
 template <typename Stored>
 struct LossHead : LossHeadInputOf<Stored> {
   const float* row_weights = nullptr;  // [M], in training; null: all are alike
+  PairTiles tiles = {};
 
   bool takes_part(uint64_t row) const { return this->labels[row] != kIgnoredLabel && (row_weights == nullptr || row_weights[row] != 0); }
 };
@@ -46,6 +55,11 @@ struct Chunk {
   float* dx;          // in training: [C, stride] if it is turned, [count, C] if it is bf16
   void* gemm;
   uint64_t first, end, count;  // rows [first, end) of the M
+
+  float& logit(int32_t label, uint64_t r) const { return logits[static_cast<uint64_t>(label) * stride + r]; }
+  // The gradients where they are rounded: a class's where its logits begin.
+  Bf16* rounded_gradients() const { return reinterpret_cast<Bf16*>(logits); }
+  uint64_t rounded_pitch() const { return 2 * stride; }
 };
 
 Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first, uint32_t C) {
@@ -63,6 +77,14 @@ Chunk chunk_at(const LossHeadScratch& layout, void* scratch, uint64_t first, uin
           .first = first,
           .end = first,
           .count = 0};
+}
+
+// By the shape alone: what a chunk of fewer rows is padded to fits its scratch too.
+template <typename Stored>
+PairTiles find_pair_tiles(const KernelContext& context, const LossHeadInputOf<Stored>& in, uint64_t chunk_rows) {
+  if (kStoredAs<Stored> != DType::kBf16 || in.C % 2 != 0) return {};
+  const PairTiles tiles{find_pair_tile(context, in.C), find_pair_tile(context, chunk_rows), find_pair_tile(context, in.V)};
+  return tiles.channels != nullptr && tiles.rows != nullptr && tiles.classes != nullptr ? tiles : PairTiles{};
 }
 
 // The chunk's rows: `count` of those from its first on, all or those that take part.
@@ -101,6 +123,12 @@ void with_weights(const Weight& w, int64_t line_stride, int64_t depth_stride, co
 template <typename Stored>
 void compute_logits(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x) {
   const MatrixOutput logits{chunk.logits, static_cast<int64_t>(chunk.stride)};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (const GemmTile* tile = head.tiles.channels; tile != nullptr) {
+      return gemm(context, {head.V, chunk.count, pair_depths(*tile, head.C)}, PairedWeights{{head.w, head.C, 1}, head.C, tile->group_of_a},
+                  PairedLines{x, head.C, head.C, tile->group_of_b}, logits, false, chunk.gemm, tile);
+    }
+  }
   with_weights(head.w, head.C, 1, [&](const auto& w) {
     gemm(context, {head.V, chunk.count, head.C}, w, MatrixPackerOf<Stored>{x, head.C, 1}, logits, false, chunk.gemm);
   });
@@ -253,20 +281,25 @@ void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label
   for (uint64_t i = 0; scale != 0 && i < blocks; ++i) factors[i * chunk.stride] *= every;
 }
 
-// Losses and hits of the chunk's rows, zeros where there is no label; with a `scale` that is not 0 logits become gradients, of a head with row
-// weights `scale` times the row's, else they are left as garbage.
+// What the gradients of a row's loss by its logits are multiplied with.
+template <typename Stored>
+double share_of(const LossHead<Stored>& head, const Chunk& chunk, uint64_t r, double scale) {
+  return head.row_weights == nullptr ? scale : scale * static_cast<double>(head.row_weights[chunk.rows[r].at]);
+}
+
+// Losses and hits of the chunk's rows, zeros where there is no label. A `scale` that is not 0 makes what finish_gradients() goes on with of the
+// logits, else they are left as garbage.
 template <typename Stored>
 void compute_losses(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale) {
   const VectorLevel level = cpu_machine(context).level;
   const uint32_t blocks = loss_head_blocks(head.V, chunk.stride).count();
   const auto label_of = [&](uint64_t r) { return head.labels[chunk.rows[r].at]; };
-  const auto scale_of = [&](uint64_t r) { return head.row_weights == nullptr ? scale : scale * static_cast<double>(head.row_weights[chunk.rows[r].at]); };
-  const auto at_label = [&](uint64_t r) -> float& { return chunk.logits[static_cast<uint64_t>(label_of(r)) * chunk.stride + r]; };
   const bool caps = head.softcap > 0;
   if (caps) for_each_block(context, head, chunk, [&](const ClassBlock& block) { cap_block(level, block); });
   for (uint64_t r = 0; r < chunk.count; ++r) {
-    if (label_of(r) == kIgnoredLabel) continue;
-    chunk.losses[r] = static_cast<double>(at_label(r) + (head.b == nullptr || caps ? 0.0f : head.b[label_of(r)]));
+    const int32_t label = label_of(r);
+    if (label == kIgnoredLabel) continue;
+    chunk.losses[r] = static_cast<double>(chunk.logit(label, r) + (head.b == nullptr || caps ? 0.0f : head.b[label]));
   }
   for_each_block(context, head, chunk, [&](const ClassBlock& block) {
     find_largest(level, block);
@@ -277,15 +310,10 @@ void compute_losses(const KernelContext& context, const LossHead<Stored>& head, 
       if (label_of(r) == kIgnoredLabel) {
         chunk.losses[r] = 0;
       } else {
-        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], scale_of(r), caps);
+        join_blocks(chunk, r, blocks, static_cast<uint32_t>(label_of(r)), chunk.losses[r], share_of(head, chunk, r, scale), caps);
       }
     }
   });
-  if (scale == 0) return;
-  float* label_slopes = reinterpret_cast<float*>(chunk.classes);  // of the first block, which nobody reads any more
-  for (uint64_t r = 0; r < chunk.count; ++r) label_slopes[r] = caps ? cap_slope(at_label(r), head.softcap) : 1.0f;
-  for_each_block(context, head, chunk, [&](const ClassBlock& block) { (caps ? scale_capped : scale_block)(level, block); });
-  for (uint64_t r = 0; r < chunk.count; ++r) at_label(r) -= static_cast<float>(scale_of(r)) * label_slopes[r];
 }
 
 double sum_losses(const Chunk& chunk, double sum) {
@@ -319,19 +347,58 @@ REPRISE_INLINE void sum_classes_body(float* db, const ClassBlock& block, uint64_
 REPRISE_VECTOR_LEVELS(sum_classes, sum_classes_body, (float* db, const ClassBlock& block, uint64_t count, bool accumulate),
                       (db, block, count, accumulate))
 
-// The chunk's share of dw and db. `x`: its rows, one behind the other.
+// Gradients are rounded where they are, and a zero follows: their depth in pairs may be odd.
+REPRISE_INLINE void round_gradients_body(const ClassBlock& block, uint64_t count) {
+  float* row = block.logits;
+  for (uint32_t v = block.begin; v < block.end; ++v, row += block.stride) {
+    Bf16* rounded = reinterpret_cast<Bf16*>(row);
+    typename VectorOf<kLossHeadLine>::type part;
+    for (uint64_t r = 0; r < count; r += kLossHeadLine) {
+      read_vector<kLossHeadLine>(part, row + r);
+      write_vector<kLossHeadLine>(rounded + r, part);
+    }
+    std::memset(rounded + count, 0, count % 2 * sizeof(Bf16));
+  }
+}
+REPRISE_VECTOR_LEVELS(round_gradients, round_gradients_body, (const ClassBlock& block, uint64_t count), (block, count))
+
+// What compute_losses() left of the logits becomes their gradients; db has them added.
+template <typename Stored>
+void finish_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, double scale,
+                      const LossHeadBackwardArgsOf<Stored>& args) {
+  const VectorLevel level = cpu_machine(context).level;
+  const bool caps = head.softcap > 0, adds_db = args.accumulate_db || chunk.first > 0;
+  const auto label_of = [&](uint64_t r) { return head.labels[chunk.rows[r].at]; };
+  float* at_labels = reinterpret_cast<float*>(chunk.classes);  // what is taken off there; of the first block, which nobody reads any more
+  for (uint64_t r = 0; r < chunk.count; ++r) {
+    const float slope = caps ? cap_slope(chunk.logit(label_of(r), r), head.softcap) : 1.0f;
+    at_labels[r] = static_cast<float>(share_of(head, chunk, r, scale)) * slope;
+  }
+  for_each_block(context, head, chunk, [&](const ClassBlock& block) {
+    (caps ? scale_capped : scale_block)(level, block);
+    for (uint64_t r = 0; r < chunk.count; ++r) {
+      const uint32_t label = static_cast<uint32_t>(label_of(r));
+      if (label >= block.begin && label < block.end) chunk.logit(label_of(r), r) -= at_labels[r];
+    }
+    if (args.db != nullptr) sum_classes(level, args.db, block, chunk.count, adds_db);
+    if (head.tiles.rows != nullptr) round_gradients(level, block, chunk.count);
+  });
+}
+
+// The chunk's share of dw. `x`: its rows, one behind the other.
 template <typename Stored>
 void add_weight_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Stored* x,
-                          const LossHeadBackwardArgsOf<Stored>& args, bool is_first) {
-  if (args.dw != nullptr) {
-    gemm_split(context, {head.V, head.C, chunk.count}, MatrixPacker{chunk.logits, static_cast<int64_t>(chunk.stride), 1},
-               MatrixPackerOf<Stored>{x, 1, head.C}, args.dw, args.accumulate_dw || !is_first, chunk.gemm);
+                          const LossHeadBackwardArgsOf<Stored>& args) {
+  const bool adds = args.accumulate_dw || chunk.first > 0;
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (const GemmTile* tile = head.tiles.rows; tile != nullptr) {
+      const PairedLines gradients{chunk.rounded_gradients(), chunk.count, chunk.rounded_pitch(), tile->group_of_a};
+      return gemm_split(context, {head.V, head.C, pair_depths(*tile, chunk.count)}, gradients,
+                        PairedRows{x, chunk.count, head.C, tile->group_of_b}, args.dw, adds, chunk.gemm, tile);
+    }
   }
-  if (args.db == nullptr) return;
-  const VectorLevel level = cpu_machine(context).level;
-  for_each_block(context, head, chunk, [&](const ClassBlock& block) {
-    sum_classes(level, args.db, block, chunk.count, args.accumulate_db || !is_first);
-  });
+  gemm_split(context, {head.V, head.C, chunk.count}, MatrixPacker{chunk.logits, static_cast<int64_t>(chunk.stride), 1},
+             MatrixPackerOf<Stored>{x, 1, head.C}, args.dw, adds, chunk.gemm);
 }
 
 // dx at the chunk's rows.
@@ -345,6 +412,13 @@ struct HeadRowsOutput {
 };
 template <typename Stored, typename Output>
 void multiply_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Output& output) {
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (const GemmTile* tile = head.tiles.classes; tile != nullptr) {
+      return gemm(context, {chunk.count, head.C, pair_depths(*tile, head.V)},
+                  PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_a},
+                  PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_b}, output, false, chunk.gemm, tile);
+    }
+  }
   const MatrixPacker gradients{chunk.logits, 1, static_cast<int64_t>(chunk.stride)};
   gemm(context, {chunk.count, head.C, head.V}, gradients, WeightPacker{head.w, 1, head.C}, output, false, chunk.gemm);
 }
@@ -361,12 +435,24 @@ void compute_plain_dx(const KernelContext& context, const LossHead<Bf16>& head, 
   });
 }
 
+// dx^T, as f32 in the chunk.
+template <typename Stored>
+void multiply_turned_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk) {
+  const MatrixOutput turned{chunk.dx, static_cast<int64_t>(chunk.stride)};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (const GemmTile* tile = head.tiles.classes; tile != nullptr) {
+      return gemm(context, {head.C, chunk.count, pair_depths(*tile, head.V)}, PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_a},
+                  PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_b}, turned, false, chunk.gemm, tile);
+    }
+  }
+  with_weights(head.w, 1, head.C, [&](const auto& w) {
+    gemm(context, {head.C, chunk.count, head.V}, w, MatrixPacker{chunk.logits, 1, turned.row_stride}, turned, false, chunk.gemm);
+  });
+}
+
 template <typename Stored>
 void compute_turned_dx(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, Stored* dx) {
-  const int64_t stride = static_cast<int64_t>(chunk.stride);
-  with_weights(head.w, 1, head.C, [&](const auto& w) {
-    gemm(context, {head.C, chunk.count, head.V}, w, MatrixPacker{chunk.logits, 1, stride}, MatrixOutput{chunk.dx, stride}, false, chunk.gemm);
-  });
+  multiply_turned_gradients(context, head, chunk);
   for_each_piece(*context.workers, Partition{chunk.count, kLossHeadLine}, [&](uint64_t begin, uint64_t end) {
     for (uint64_t c = 0; c < head.C; ++c) {
       for (uint64_t r = begin; r < end; ++r) dx[chunk.rows[r].at * uint64_t{head.C} + c] = chunk.dx[c * chunk.stride + r];
@@ -381,8 +467,10 @@ double train_chunk(const KernelContext& context, const LossHead<Stored>& head, c
   Stored* x = args.dx + chunk.first * head.C;
   copy_rows(context, x, head, chunk);
   compute_logits(context, head, chunk, x);
-  compute_losses(context, head, chunk, head.row_weights != nullptr ? 1.0 : 1.0 / static_cast<double>(args.scalars->step_labelled));
-  add_weight_gradients(context, head, chunk, x, args, chunk.first == 0);
+  const double scale = head.row_weights != nullptr ? 1.0 : 1.0 / static_cast<double>(args.scalars->step_labelled);
+  compute_losses(context, head, chunk, scale);
+  finish_gradients(context, head, chunk, scale, args);
+  if (args.dw != nullptr) add_weight_gradients(context, head, chunk, x, args);
   if (chunk.turns_dx) {
     compute_turned_dx(context, head, chunk, args.dx);
   } else {
@@ -401,15 +489,19 @@ void clear_gradients(const LossHead<Stored>& head, const LossHeadBackwardArgsOf<
   if (args.db != nullptr && !args.accumulate_db) std::memset(args.db, 0, head.V * sizeof(float));
 }
 
-constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule",
-                                     0};
+template <typename Stored>
+LossHeadScratch layout_of(const KernelContext& context, const LossHeadInputOf<Stored>& in, bool backward) {
+  return loss_head_scratch(in.M, in.C, in.V, backward, kStoredAs<Stored>, cpu_machine(context).size);
+}
+
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
 
 }  // namespace
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.in, args.row_weights};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, true, kStoredAs<Stored>, cpu_machine(context).size);
+  const LossHeadScratch layout = layout_of(context, args.in, true);
+  const LossHead<Stored> head{args.in, args.row_weights, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) {
@@ -434,8 +526,8 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.in};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
+  const LossHeadScratch layout = layout_of(context, args.in, false);
+  const LossHead<Stored> head{args.in, nullptr, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const bool has_labels = count_labels(context, head) > 0;
   for (uint64_t first = 0; first < head.M; first += layout.rows) {
@@ -454,8 +546,8 @@ Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForward
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const LossHead<Stored> head{args.in};
-  const LossHeadScratch layout = loss_head_scratch(head.M, head.C, head.V, false, kStoredAs<Stored>, cpu_machine(context).size);
+  const LossHeadScratch layout = layout_of(context, args.in, false);
+  const LossHead<Stored> head{args.in, nullptr, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
   if (labelled == 0) return ok_status();

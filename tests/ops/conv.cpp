@@ -313,7 +313,7 @@ Array spread_in_bf16(const Array& a, const Array& error) {
 template <typename K>
 void expect_folded(Oracle& o, const Array& b) {
   const Array norm = normalised_input<K>(o), a = xt::maximum(norm, 0.0), magnitude = normalised_input_magnitude<K>(o);
-  if (!o.data.rounds_folded) return expect_product(o, a, magnitude, b, 4);
+  if (o.data.multiplier != Multiplier::kTensorCores) return expect_product(o, a, magnitude, b, 4);
   // An operand that is rounded has no error but where it may be rounded either way: there it may be off by what lies between.
   const double terms = product_terms(o.c);
   const Array room = spread_in_bf16(norm, kSafety * kRounding * std::sqrt(4.0) * magnitude);

@@ -82,7 +82,7 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
 bool is_cuda(const Backend& backend) { return std::strncmp(backend.rules->name, "cuda", 4) == 0; }
 
 // Where the kernel set multiplies in bf16 (SPEED 8.6), some weights are rounded first: on CUDA all weights of linear layers and
-// convolutions, and relu(norm(x)) where it is folded into one. The reference gets them so, and its tolerance stays.
+// convolutions. The reference gets them so, and its tolerance stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   const auto rounded_weights = family_of(c.op).rounded_weights;
   if (rounded_weights == nullptr || !stores_bf16(c)) return data;
@@ -90,19 +90,16 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
     for (double& weight : data.values[argument]) weight = Bf16(static_cast<float>(weight));
   };
   if (is_cuda(backend)) {
-    data.rounds_folded = true;
+    data.multiplier = Multiplier::kTensorCores;
     for (uint32_t i = 0; i < c.arguments.size(); ++i) {
       if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
     }
   } else if (std::strstr(backend.kernel_set, "+bf16") != nullptr) {
+    data.multiplier = Multiplier::kPairs;
     for (const uint32_t argument : rounded_weights(c)) round(argument);
   }
   return data;
 }
-
-// CUDA's tensor cores take bf16 alone, so that what a product makes is rounded before the next one (cuda/attention_mma.h). The CPU's kernels
-// multiply it in f32: their tolerance has no part for that.
-bool rounds_between_products(const Backend& backend) { return is_cuda(backend); }
 
 Array stored_output(const KernelCase& c, const CaseRunResult& result, uint32_t i) {
   const std::vector<double> values = read_values(element_of(c, i), result.outputs[i]);
@@ -136,9 +133,6 @@ std::string judge_reference(const CaseDevice& device, const KernelCase& c, doubl
   std::string fault = result.fault + status_fault(result.status);
   if (result.data_fault.code != DataFault::kNone) fault += "noted a fault in data without one; ";
   CaseExpected want = expected(c, as_multiplied(device.backend, c, data));
-  if (!rounds_between_products(device.backend)) {
-    for (Expected& output : want.outputs) output.rounded = Array(Array::shape_type{0});
-  }
   if (want.only_skip) {
     return fault + (result.scalars.skip != want.scalars.skip ? "what is not finite must set skip in training alone; " : "");
   }

@@ -232,6 +232,13 @@ void fit_data(CaseDraft& draft) {
 
 // ---- results ----
 
+uint32_t weights_of(const KernelCase& c) {
+  if (c.pass == Pass::kForward) return LossHeadForward::kW;
+  return c.pass == Pass::kEvaluate ? uint32_t{LossHeadEvaluate::kW} : uint32_t{LossHeadBackward::kW};
+}
+// Pairs of bf16 are multiplied where they fill the channels.
+bool has_even_depth(const KernelCase& c) { return c.tensor(weights_of(c)).last_dimension() % 2 == 0; }
+
 void expect_backward(Oracle& o) {
   using A = LossHeadBackward;
   const auto step_labelled = static_cast<double>(o.data.scalars.step_labelled);
@@ -240,8 +247,10 @@ void expect_backward(Oracle& o) {
   const LossHead head = loss_head(x, w, o.optional(A::kB), labels, softcap);
   const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled, softcap);
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
-  // Where tensor cores multiply, they take the logits' gradients rounded.
-  const bool rounds = loss_head_uses_mma(o.c.tensor(A::kX).dtype, o.c.tensor(A::kX).last_dimension());
+  // The logits' gradients are an operand of two products.
+  const Multiplier multiplier = o.data.multiplier;
+  const bool rounds = multiplier == Multiplier::kPairs ? has_even_depth(o.c)
+                      : multiplier == Multiplier::kTensorCores && loss_head_uses_mma(DType::kBf16, o.c.tensor(A::kX).last_dimension());
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4, if_rounded(g.dx_rounded)});
   o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4, if_rounded(g.dw_rounded)});
@@ -279,8 +288,10 @@ void expect(Oracle& o) {
   o.c.pass == Pass::kBackward ? expect_backward(o) : expect_evaluate(o);
 }
 
-// The CPU multiplies in f32.
-std::vector<uint32_t> rounded_weights(const KernelCase&) { return {}; }
+std::vector<uint32_t> rounded_weights(const KernelCase& c) {
+  if (!has_even_depth(c)) return {};
+  return {weights_of(c)};
+}
 
 // ---- slope ----
 

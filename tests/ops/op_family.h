@@ -76,12 +76,16 @@ class CaseTable {
 // ---- data ----
 
 // values[i]: argument i before the call: inputs, updated arguments, and outputs that are added to; empty otherwise.
+// What multiplies where activations are stored as bf16 (SPEED 8.6). What a product makes, and what is folded into an operand, is rounded before it
+// is multiplied by tensor cores, and by pairs where the kernel says so.
+enum class Multiplier : uint8_t { kF32, kPairs, kTensorCores };
+
 struct CaseData {
   std::vector<Array> values;
   StepScalars scalars{};
   DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
   uint64_t bad_position = 0;              // and where it has it
-  bool rounds_folded = false;             // the kernels round what is folded into a product's operand to bf16 (SPEED 8.6)
+  Multiplier multiplier = Multiplier::kF32;
 };
 
 // SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.
