@@ -8,6 +8,9 @@
 #include "lib/cpu/weight_format.h"
 
 namespace reprise {
+
+using namespace pairs_detail;
+
 namespace {
 
 // The first of a pair lies first in memory, as it does in a row.
@@ -56,68 +59,44 @@ REPRISE_STORAGE_LEVELS(interleave, interleave_body<kLanes>,
                        (uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc),
                        (to, width, count, rows, stride, kc))
 
-// The bf16 of a line, `count` of them: rounded into `room`, or as they lie.
+// The bf16 of a line, `count` of them: rounded into `room`, or as they lie. A zero follows an odd number.
 const Bf16* paired_line(VectorLevel level, Bf16* room, const float* line, uint64_t count) {
   narrow(level, room, line, count, nullptr, false);
+  if (count % 2 != 0) room[count] = 0.0f;
   return room;
 }
-const Bf16* paired_line(VectorLevel, Bf16*, const Bf16* line, uint64_t) { return line; }
-
-// How many of the range's depths are pairs of a line of K.
-uint32_t depths_within(const PanelRange& range, uint64_t K) {
-  const uint64_t depths = divide_up(K, 2);
-  return static_cast<uint32_t>(range.k0 >= depths ? 0 : smaller(range.kc, depths - range.k0));
+const Bf16* paired_line(VectorLevel, Bf16* room, const Bf16* line, uint64_t count) {
+  if (count % 2 == 0) return line;
+  std::memcpy(room, line, count * sizeof *line);
+  room[count] = 0.0f;
+  return room;
 }
-// And how many of these have both members: of an odd K the last has one.
+
+// How many of the range's depths have both members: of an odd K the last has one.
 uint32_t whole_within(const PanelRange& range, uint64_t K) { return depths_within(range, K / 2 * 2); }
 
 void clear(float* from, const float* end) { std::memset(from, 0, static_cast<size_t>(end - from) * sizeof *from); }
 
-constexpr uint32_t kMaxGroup = 16;
+}  // namespace
 
-// Line i of a panel in groups: `depths` pairs of it, then zeros.
-void put_line(float* panel, const PanelRange& range, uint32_t group, uint32_t i, const Bf16* line, uint32_t depths) {
-  for (uint32_t k = 0; k < range.kc; k += group, line += 2 * group) {
+void pairs_detail::put_line(float* panel, const PanelRange& range, uint32_t group, uint32_t i, const Bf16* line, uint32_t depths) {
+  for (uint32_t k = 0; k < range.kc; k += group) {
     float* to = panel + uint64_t{k} * range.width + i * group;
     const uint32_t there = depths <= k ? 0 : static_cast<uint32_t>(smaller(group, depths - k));
-    if (there > 0) std::memcpy(to, line, there * sizeof *to);
+    if (there > 0) std::memcpy(to, line + 2 * k, there * sizeof *to);
     clear(to + there, to + group);
   }
 }
 
-// A panel of lines; line_of(i) has `depths` pairs, and room for line i beside the others' where there are no groups.
-template <typename LineOf>
-void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, uint32_t depths, const LineOf& line_of) {
-  const uint32_t count = depths > 0 ? range.count : 0;
-  if (group > 1) {
-    for (uint32_t i = 0; i < range.width; ++i) put_line(panel, range, group, i, i < count ? line_of(i) : nullptr, i < count ? depths : 0);
-    return;
-  }
-  const float* lines[kMaxMr];
-  for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < count ? reinterpret_cast<const float*>(line_of(i)) : kZeroLine;
-  pack_lines(range.level, panel, range.width, lines, depths);
+void pairs_detail::pack_lines_of_pairs(float* panel, const PanelRange& range, const Bf16* const* lines, uint32_t depths) {
+  const float* pairs[kMaxMr];
+  for (uint32_t i = 0; i < range.width; ++i) pairs[i] = lines[i] != nullptr ? reinterpret_cast<const float*>(lines[i]) : kZeroLine;
+  pack_lines(range.level, panel, range.width, pairs, depths);
   clear(panel + uint64_t{depths} * range.width, panel + uint64_t{range.kc} * range.width);
 }
 
-// What by_depths(panel, range) writes without groups, in groups.
-template <typename ByDepths>
-void group_depths(float* panel, const PanelRange& range, uint32_t group, const ByDepths& by_depths) {
-  if (group == 1) return by_depths(panel, range);
-  alignas(64) float depths[kMaxGroup * kMaxMr];
-  for (uint32_t k = 0; k < range.kc; k += group) {
-    PanelRange part = range;
-    part.k0 += k;
-    part.kc = group;
-    by_depths(depths, part);
-    for (uint32_t i = 0; i < range.width; ++i) {
-      for (uint32_t d = 0; d < group; ++d) std::memcpy(panel++, depths + d * range.width + i, sizeof *panel);
-    }
-  }
-}
-
-// The range's depths of K rows of elements, of which `first` is the range's first element.
 template <typename Stored>
-void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint64_t K) {
+void pairs_detail::pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint64_t K) {
   const uint32_t depths = depths_within(range, K), whole = whole_within(range, K);
   interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, stride, whole);
   panel += uint64_t{whole} * range.width;
@@ -127,6 +106,10 @@ void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64
   uint32_t* pairs = reinterpret_cast<uint32_t*>(panel);
   for (uint32_t i = 0; i < range.count; ++i) pairs[i] = pair_of(last[i], 0.0f);
 }
+template void pairs_detail::pack_rows(float*, const PanelRange&, const float*, int64_t, uint64_t);
+template void pairs_detail::pack_rows(float*, const PanelRange&, const Bf16*, int64_t, uint64_t);
+
+namespace {
 
 // Weights by which element of the matrix they are. Of plain numbers they serve from where they lie.
 template <typename Stored>
@@ -178,7 +161,7 @@ void pack_weights(float* panel, const PanelRange& range, const Weights& stored, 
   REPRISE_STACK_ROOM(Bf16, rounded, rooms * stride);
   pack_paired_lines(panel, range, w.group, depths, [&](uint32_t i) {
     const uint64_t first = origin + i * static_cast<uint64_t>(line) + 2 * range.k0;
-    return stored.pairs(range.level, rounded + i % rooms * stride, first, 2 * uint64_t{depths});
+    return stored.pairs(range.level, rounded + i % rooms * stride, first, elements_within(range, w.K));
   });
 }
 

@@ -31,6 +31,57 @@ inline const GemmTile* find_pair_tile(const KernelContext& context, uint64_t K, 
   return nullptr;
 }
 
+namespace pairs_detail {
+
+// How many of the range's depths are pairs of a line of K.
+inline uint32_t depths_within(const PanelRange& range, uint64_t K) {
+  const uint64_t depths = divide_up(K, 2);
+  return static_cast<uint32_t>(range.k0 >= depths ? 0 : smaller(range.kc, depths - range.k0));
+}
+// How many elements of a line these are.
+inline uint64_t elements_within(const PanelRange& range, uint64_t K) { return smaller(2 * uint64_t{depths_within(range, K)}, K - smaller(K, 2 * range.k0)); }
+
+// Line i of a panel in groups: `depths` pairs of it, then zeros.
+void put_line(float* panel, const PanelRange& range, uint32_t group, uint32_t i, const Bf16* line, uint32_t depths);
+// A panel of lines without groups; those that are not there are null.
+void pack_lines_of_pairs(float* panel, const PanelRange& range, const Bf16* const* lines, uint32_t depths);
+
+// A panel of lines, each of so many pairs. Asks for line_of(i) in order; without groups all of them must stay until the last is there.
+template <typename LineOf>
+void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, uint32_t depths, const LineOf& line_of) {
+  const uint32_t count = depths > 0 ? range.count : 0;
+  const Bf16* lines[kMaxMr] = {};
+  for (uint32_t i = 0; i < range.width; ++i) {
+    if (i < count) lines[i] = line_of(i);
+    if (group > 1) put_line(panel, range, group, i, lines[i], i < count ? depths : 0);
+  }
+  if (group == 1) pack_lines_of_pairs(panel, range, lines, depths);
+}
+
+constexpr uint32_t kMaxGroup = 16;
+
+// What by_depths(panel, range) writes without groups, in groups.
+template <typename ByDepths>
+void group_depths(float* panel, const PanelRange& range, uint32_t group, const ByDepths& by_depths) {
+  if (group == 1) return by_depths(panel, range);
+  alignas(64) float depths[kMaxGroup * kMaxMr];
+  for (uint32_t k = 0; k < range.kc; k += group) {
+    PanelRange part = range;
+    part.k0 += k;
+    part.kc = group;
+    by_depths(depths, part);
+    for (uint32_t i = 0; i < range.width; ++i) {
+      for (uint32_t d = 0; d < group; ++d) std::memcpy(panel++, depths + d * range.width + i, sizeof *panel);
+    }
+  }
+}
+
+// The range's depths of K rows of elements, without groups. `first` is the range's first element, rows are `stride` elements apart.
+template <typename Stored>
+void pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint64_t K);
+
+}  // namespace pairs_detail
+
 // Here and below: depth k is the pair 2k, 2k + 1, and what lies beyond K is zero. `group` is that of the tile's operand.
 
 // Lines are rows of `data`, `pitch` elements apart, an even number. An odd K is followed by a zero in each.
@@ -42,7 +93,7 @@ struct PairedLines {
   uint32_t find_runs(RowRun* runs, const PanelRange& range) const;
 };
 
-// Lines and depths of `weights`, rounded where they are f32. K is even where the weights lie by lines.
+// Lines and depths of `weights`, rounded where they are f32.
 struct PairedWeights {
   WeightPacker weights;
   uint64_t K;
