@@ -109,4 +109,11 @@ struct PairedRows {
   void operator()(float* panel, const PanelRange& range) const;
 };
 
+// gemm() of operands in pairs; the shape counts elements. A function of its own frame: small cores, which multiply no pairs, have no room for it.
+template <typename PackA, typename PackB, typename Output>
+[[gnu::noinline]] void multiply_pairs(const KernelContext& context, const GemmTile& tile, const GemmShape& shape, const PackA& a,
+                                      const PackB& b, const Output& output, bool accumulate, void* scratch) {
+  gemm(context, {shape.M, shape.N, pair_depths(tile, shape.K)}, a, b, output, accumulate, scratch, &tile);
+}
+
 }  // namespace reprise

@@ -1,14 +1,15 @@
 // Convolution, NHWC with KRSC weights: forward and the gradients of data and weight. A transposed convolution is the gradient of data, with a bias.
 // Each takes the algorithm of conv_rules.h: Winograd's (conv_winograd.cpp), the direct kernel (conv_direct.cpp), that of single channels
-// (conv_depthwise.cpp), or a product over conv_patches.h for each group of channels.
+// (conv_depthwise.cpp), or a product over conv_patches.h for each group of channels. Where x is stored as bf16 and the machine multiplies pairs of it,
+// most are a product over conv_pairs.h.
 // A weight's gradient by a product: multiply_columns (gemm_depths.cpp) where the window is 1x1 of stride 1 and no norm is folded in, else
 // gemm_split (gemm.h); tiles: gemm_tile.cpp, of pairs of bf16 gemm_bf16_tile.cpp.
 #include <cstring>
 
-#include "lib/cpu/conv_rules.h"
 #include "lib/cpu/conv_depthwise.h"
 #include "lib/cpu/conv_direct.h"
-#include "lib/cpu/conv_patches.h"
+#include "lib/cpu/conv_pairs.h"
+#include "lib/cpu/conv_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/output_statistics.h"
 #include "lib/cpu/products.h"
@@ -39,6 +40,13 @@ void clear_dx(const Workers& workers, const ConvBackwardDataArgsOf<Stored>& args
   });
 }
 
+// The tile by which a product of pairs, K deep, is multiplied, if the convolution is one; null: it is f32.
+template <typename Stored>
+const GemmTile* pair_tile_for(const KernelContext& context, const ConvShape& s, ConvPass pass, uint64_t K) {
+  return kStoredAs<Stored> == DType::kBf16 && conv_multiplies_pairs(cpu_machine(context), s, pass) ? find_pair_tile(context, K)
+                                                                                                   : nullptr;
+}
+
 template <typename Stored>
 void run_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase, uint32_t group) {
   const ConvShape& s = args.shape;
@@ -51,12 +59,19 @@ void run_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored
   const uint64_t first = uint64_t{group} * s.group_inputs();
   Stored* dx = args.dx + first;
   const float* bias = args.b == nullptr ? nullptr : args.b + first;
-  if (s.window.stride_h == 1 && s.window.stride_w == 1) {
-    gemm(context, shape, place_lines(patches), weights, BiasedOutputOf<Stored>{{dx, s.C}, bias}, args.accumulate_dx, args.scratch);
-  } else {
-    const PhaseOutput<Stored> output{dx, patches, s.H, s.W, s.C, s.window.stride_h, s.window.stride_w, rows.first, columns.first, bias};
+  const auto multiply = [&](const auto& output) {
+    if constexpr (kStoredAs<Stored> == DType::kBf16) {
+      if (const GemmTile* tile = pair_tile_for<Stored>(context, s, ConvPass::kData, shape.K); tile != nullptr) {
+        const PairedPlaceLines lines{{patches, {}}, tile->group_of_a};
+        return multiply_pairs(context, *tile, shape, lines, PairedPhaseWeights{weights, tile->group_of_b}, output,
+                              args.accumulate_dx, args.scratch);
+      }
+    }
     gemm(context, shape, place_lines(patches), weights, output, args.accumulate_dx, args.scratch);
-  }
+  };
+  if (s.window.stride_h == 1 && s.window.stride_w == 1) return multiply(BiasedOutputOf<Stored>{{dx, s.C}, bias});
+  multiply(
+      PhaseOutput<Stored>{dx, patches, s.H, s.W, s.C, s.window.stride_h, s.window.stride_w, rows.first, columns.first, bias});
 }
 
 DirectWeights direct_weights(const float* w, const ConvShape& s) {
@@ -108,17 +123,39 @@ void widen_weights(const KernelContext& context, Args& args, const ConvScratch& 
   args.scratch = part_of(args.scratch, scratch.work_at);
 }
 
-// From here on weights are f32.
+// A group's product by pairs; false where it is f32. In a frame of its own, for which small cores have no room.
+bool multiply_group_pairs(const KernelContext&, const ConvForwardArgsOf<float>&, const Patches<float>&, const WeightPacker&,
+                          const PixelOutput<float>&) {
+  return false;
+}
+[[gnu::noinline]] bool multiply_group_pairs(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args,
+                                            const Patches<Bf16>& patches, const WeightPacker& weights,
+                                            const PixelOutput<Bf16>& y) {
+  const ConvShape& s = args.shape;
+  const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.group_outputs(), patches.depth()};
+  const GemmTile* tile = pair_tile_for<Bf16>(context, s, ConvPass::kForward, shape.K);
+  if (tile == nullptr) return false;
+  multiply_pairs(context, *tile, shape, PairedPlaceLines{{patches, args.norm}, tile->group_of_a},
+                 PairedWeights{weights, shape.K, tile->group_of_b}, y, false, args.scratch);
+  return true;
+}
+
+// Each group's product. From here on weights are f32.
 template <typename Stored>
 void convolve_groups(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
   for (uint32_t group = 0; group < s.window.groups; ++group) {
     const Patches<Stored> patches = forward_patches(args.x, s, group);
     const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.group_outputs(), patches.depth()};
-    const WeightPacker weights{args.w.f32() + weights_before(s, group), static_cast<int64_t>(shape.K), 1};
     const uint64_t first = uint64_t{group} * s.group_outputs();
     const PixelOutput<Stored> y{{{args.y + first, s.K}, args.b == nullptr ? nullptr : args.b + first}, statistics};
-    gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
+    const WeightPacker weights{args.w.f32() + weights_before(s, group), static_cast<int64_t>(shape.K), 1};
+    if (multiply_group_pairs(context, args, patches, weights, y)) continue;
+    if (args.norm.mean != nullptr) {
+      gemm(context, shape, NormalisedPlaceLines<Stored>{patches, args.norm}, weights, y, false, args.scratch);
+    } else {
+      gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
+    }
   }
 }
 
@@ -126,28 +163,39 @@ template <typename Stored>
 void convolve(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, ConvAlgorithm algorithm,
               const OutputStatistics<Stored>* statistics) {
   const ConvShape& s = args.shape;
+  const ConvSource<Stored> x{args.x, args.norm};
+  if (is_pointwise(s) && !x.normalises()) {
+    const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, s.C};
+    return multiply_weights(context, shape, args.x, WeightPacker{args.w, static_cast<int64_t>(shape.K), 1},
+                            PixelOutput<Stored>{{{args.y, s.K}, args.b}, statistics}, false, args.scratch);
+  }
+  const bool pairs = pair_tile_for<Stored>(context, s, ConvPass::kForward, conv_weights(s) / s.K) != nullptr;
+  if (pairs || algorithm == ConvAlgorithm::kProduct) return convolve_groups(context, args, statistics);
+  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_forward(context, args, statistics);
   const uint64_t row = uint64_t{s.Q} * s.K;
   const DirectOutputOf<Stored> output{args.y, s.P * row, row, s.K, false, statistics, args.b};
-  const ConvSource<Stored> x{args.x, args.norm};
-  if (algorithm == ConvAlgorithm::kWinograd) {
-    return winograd_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
+  const DirectWeights weights = direct_weights(args.w.f32(), s);
+  if (algorithm == ConvAlgorithm::kWinograd)
+    return winograd_correlate(context, direct_shape(s), output, x, weights, args.scratch);
+  direct_correlate(context, direct_shape(s), output, x, weights, args.scratch);
+}
+
+// A group's gradient of weights as a product.
+template <typename Stored>
+void multiply_gradients(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args, uint32_t group) {
+  const ConvShape& s = args.shape;
+  const Patches<Stored> patches = forward_patches(args.x, s, group);
+  const GemmShape shape{s.group_outputs(), patches.depth(), uint64_t{s.N} * s.P * s.Q};
+  const Stored* dy = args.dy + uint64_t{group} * s.group_outputs();
+  float* dw = args.dw + weights_before(s, group);
+  const PlaceDepths<Stored> inputs{patches, args.norm};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    if (const GemmTile* tile = pair_tile_for<Stored>(context, s, ConvPass::kWeight, shape.K); tile != nullptr) {
+      return gemm_split(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedRows{dy, shape.K, s.K, tile->group_of_a},
+                        PairedPlaceDepths{inputs, shape.K, tile->group_of_b}, dw, args.accumulate_dw, args.scratch, tile);
+    }
   }
-  if (algorithm == ConvAlgorithm::kDirect) {
-    return direct_correlate(context, direct_shape(s), output, x, direct_weights(args.w.f32(), s), args.scratch);
-  }
-  if (algorithm == ConvAlgorithm::kDepthwise) return depthwise_forward(context, args, statistics);
-  if (s.window.groups > 1) return convolve_groups(context, args, statistics);
-  const Patches<Stored> patches = forward_patches(args.x, s);
-  const GemmShape shape{uint64_t{s.N} * s.P * s.Q, s.K, patches.depth()};
-  const WeightPacker weights{args.w, static_cast<int64_t>(shape.K), 1};
-  const PixelOutput<Stored> y{{{args.y, s.K}, args.b}, statistics};
-  if (x.normalises()) {
-    gemm(context, shape, NormalisedPlaceLines<Stored>{patches, x.norm}, weights, y, false, args.scratch);
-  } else if (is_pointwise(s)) {
-    multiply_weights(context, shape, args.x, weights, y, false, args.scratch);
-  } else {
-    gemm(context, shape, place_lines(patches), weights, y, false, args.scratch);
-  }
+  gemm_split(context, shape, MatrixPackerOf<Stored>{dy, 1, s.K}, inputs, dw, args.accumulate_dw, args.scratch);
 }
 
 }  // namespace
@@ -180,7 +228,8 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
   if (given.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   ConvBackwardDataArgsOf<Stored> args = given;
   widen_weights(context, args, scratch);
-  if (scratch.algorithm == ConvAlgorithm::kWinograd) {
+  const bool pairs = pair_tile_for<Stored>(context, s, ConvPass::kData, s.group_outputs()) != nullptr;
+  if (scratch.algorithm == ConvAlgorithm::kWinograd && !pairs) {
     const DataPhase whole(s, 0, 0);
     const uint64_t row = uint64_t{s.W} * s.C;
     const DirectOutputOf<Stored> output{args.dx, s.H * row, row, s.C, args.accumulate_dx, nullptr, args.b};
@@ -192,7 +241,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
     depthwise_backward_data(context, args);
     return ok_status();
   }
-  const bool direct = scratch.algorithm == ConvAlgorithm::kDirect;
+  const bool direct = scratch.algorithm == ConvAlgorithm::kDirect && !pairs;
   if (is_pointwise(s) && !direct) {
     multiply_weights(context, {uint64_t{s.N} * s.P * s.Q, s.C, s.K}, args.dy, WeightPacker{args.w, 1, s.C},
                      BiasedOutputOf<Stored>{{args.dx, s.C}, args.b}, args.accumulate_dx, args.scratch);
@@ -215,30 +264,21 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
 template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  const ConvScratch scratch = conv_backward_weight_scratch(s, cpu_machine(context).size);
+  const ConvScratch scratch = conv_backward_weight_scratch(s, kStoredAs<Stored>, cpu_machine(context).size);
   if (args.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   const ConvSource<Stored> x{args.x, args.norm};
-  if (scratch.algorithm == ConvAlgorithm::kWinograd) {
-    winograd_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
-    return ok_status();
-  }
-  if (scratch.algorithm == ConvAlgorithm::kDirect) {
-    direct_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
-    return ok_status();
-  }
-  if (scratch.algorithm == ConvAlgorithm::kDepthwise) {
-    depthwise_backward_weight(context, args);
-    return ok_status();
-  }
+  const uint64_t places = uint64_t{s.N} * s.P * s.Q;
   if (is_pointwise(s) && !x.normalises()) {
-    multiply_columns(context, {s.K, s.C, uint64_t{s.N} * s.P * s.Q}, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
-    return ok_status();
-  }
-  for (uint32_t group = 0; group < s.window.groups; ++group) {
-    const Patches<Stored> patches = forward_patches(args.x, s, group);
-    const GemmShape shape{s.group_outputs(), patches.depth(), uint64_t{s.N} * s.P * s.Q};
-    const MatrixPackerOf<Stored> gradients{args.dy + uint64_t{group} * s.group_outputs(), 1, s.K};
-    gemm_split(context, shape, gradients, PlaceDepths<Stored>{patches, x.norm}, args.dw + weights_before(s, group), args.accumulate_dw, args.scratch);
+    multiply_columns(context, {s.K, s.C, places}, args.dy, args.x, args.dw, args.accumulate_dw, args.scratch);
+  } else if (scratch.algorithm == ConvAlgorithm::kProduct ||
+             pair_tile_for<Stored>(context, s, ConvPass::kWeight, places) != nullptr) {
+    for (uint32_t group = 0; group < s.window.groups; ++group) multiply_gradients(context, args, group);
+  } else if (scratch.algorithm == ConvAlgorithm::kWinograd) {
+    winograd_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+  } else if (scratch.algorithm == ConvAlgorithm::kDirect) {
+    direct_weight_gradient(context, direct_shape(s), args.dw, x, args.dy, args.accumulate_dw, args.scratch);
+  } else {
+    depthwise_backward_weight(context, args);
   }
   return ok_status();
 }

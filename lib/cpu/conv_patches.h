@@ -55,15 +55,15 @@ const Stored* tap_pixel(const Patches<Stored>& p, const PatchPlace& place, uint3
 }
 
 // Copies depths [k0, k0 + count) of a patch to `line`.
-template <typename Stored>
-void copy_patch(float* line, const Patches<Stored>& p, const PatchPlace& place, uint64_t k0, uint32_t count) {
+template <typename To, typename Stored>
+void copy_patch(To* line, const Patches<Stored>& p, const PatchPlace& place, uint64_t k0, uint32_t count) {
   uint32_t c = static_cast<uint32_t>(k0 % p.channels);
   uint32_t tap = static_cast<uint32_t>(k0 / p.channels);
   while (count > 0) {
     const uint32_t run = static_cast<uint32_t>(smaller(count, p.channels - c));
     const Stored* pixel = tap_pixel(p, place, tap / p.columns.taps, tap % p.columns.taps);
     if (pixel == nullptr) {
-      std::memset(line, 0, run * sizeof(float));
+      std::memset(line, 0, run * sizeof *line);
     } else {
       copy_run(line, pixel + c, run);
     }
@@ -200,12 +200,19 @@ struct NormalisedPlaceLines {
   InputNorm norm;
 
   bool widen_lines(float* lines, const PanelRange& range) const {
-    uint32_t c = static_cast<uint32_t>(range.k0 % patches.channels);
-    uint32_t tap = static_cast<uint32_t>(range.k0 / patches.channels);
+    read_lines(lines, range.stride, range, range.k0, range.kc);
+    return true;
+  }
+
+  // Elements [k0, k0 + count) of the range's lines, `stride` from line to line.
+  template <typename To>
+  void read_lines(To* lines, uint32_t stride, const PanelRange& range, uint64_t k0, uint32_t count) const {
+    uint32_t c = static_cast<uint32_t>(k0 % patches.channels);
+    uint32_t tap = static_cast<uint32_t>(k0 / patches.channels);
     const Stored* pixels[kMaxMr];
     const int64_t ahead = int64_t{range.width} * patches.columns.stride * patches.pixel;
-    for (uint32_t k = 0; k < range.kc; c = 0, ++tap) {
-      const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, patches.channels - c));
+    for (uint32_t k = 0; k < count; c = 0, ++tap) {
+      const uint32_t run = static_cast<uint32_t>(smaller(count - k, patches.channels - c));
       PatchPlace place(patches, range.first);
       for (uint32_t i = 0; i < range.count; ++i) {
         const Stored* pixel = tap_pixel(patches, place, tap / patches.columns.taps, tap % patches.columns.taps);
@@ -213,10 +220,9 @@ struct NormalisedPlaceLines {
         place.next(patches);
         if (pixel != nullptr) fetch_run(pixel + c + ahead, run);
       }
-      read_pixels(range.level, lines + k, range.stride, pixels, range.count, norm, c, run);
+      read_pixels(range.level, lines + k, stride, pixels, range.count, norm, c, run);
       k += run;
     }
-    return true;
   }
 
   void operator()(float* panel, const PanelRange& range) const { pack_widened(panel, range, *this); }
@@ -231,7 +237,11 @@ struct PlaceDepths {
   Patches<Stored> patches;
   InputNorm norm;
 
-  void operator()(float* panel, const PanelRange& range) const {
+  void operator()(float* panel, const PanelRange& range) const { copy(panel, range); }
+
+  // The panel, of elements of either kind.
+  template <typename To>
+  void copy(To* panel, const PanelRange& range) const {
     // Taps of few channels are copied row by row of taps, whose pixels follow each other.
     const bool by_rows = patches.channels < kFewChannels && norm.mean == nullptr && patches.taps_are_neighbours();
     const uint32_t length = by_rows ? patches.columns.taps * patches.channels : patches.channels;
@@ -253,7 +263,8 @@ struct PlaceDepths {
   }
 
   // Channels [c, c + run) of one tap.
-  void copy_tap(float* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
+  template <typename To>
+  void copy_tap(To* to, const PanelRange& range, uint32_t tap, uint32_t c, uint32_t run) const {
     REPRISE_STACK_ROOM(const Stored*, pixels, range.kc);
     const int64_t ahead = int64_t{range.kc} * patches.rows.stride * patches.columns.stride * patches.pixel;
     for_each_depth(range, tap / patches.columns.taps, tap % patches.columns.taps, [&](uint32_t k, const Stored* row, int32_t column) {
@@ -264,14 +275,16 @@ struct PlaceDepths {
     read_pixels(range.level, to, range.width, pixels, range.kc, norm, c, run);
   }
 
-  // Floats [c, c + run) of row t of the taps.
-  void copy_row(float* to, const PanelRange& range, uint32_t t, uint32_t c, uint32_t run) const {
+  // Elements [c, c + run) of row t of the taps.
+  template <typename To>
+  void copy_row(To* to, const PanelRange& range, uint32_t t, uint32_t c, uint32_t run) const {
     const int64_t end = int64_t{patches.W} * patches.channels;
     for_each_depth(range, t, 0, [&](uint32_t k, const Stored* row, int32_t column) {
-      float* line = to + uint64_t{k} * range.width;
+      To* line = to + uint64_t{k} * range.width;
       const int64_t first = int64_t{column} * patches.channels + c;
       if (row != nullptr && first >= 0 && first + run <= end) return copy_run(line, row + first, run);
-      for (int64_t i = 0; i < run; ++i) line[i] = row != nullptr && first + i >= 0 && first + i < end ? float{row[first + i]} : 0.0f;
+      for (int64_t i = 0; i < run; ++i)
+        line[i] = row != nullptr && first + i >= 0 && first + i < end ? float{row[first + i]} : 0.0f;
     });
   }
 
@@ -318,15 +331,21 @@ struct PhaseWeights {
   uint32_t R, S, C, K;
   Phase rows, columns;
 
+  int64_t next_output() const { return static_cast<int64_t>(R) * S * C; }
+  // The first input channel of an output's tap.
+  const float* at(uint32_t tap, uint32_t k_out) const {
+    const uint64_t r = rows.tap + rows.tap_step * (tap / columns.taps()),
+                   s = columns.tap + columns.tap_step * (tap % columns.taps());
+    return w + static_cast<int64_t>(k_out) * next_output() + (r * S + s) * C;
+  }
+
   void operator()(float* panel, const PanelRange& range) const {
-    const int64_t next_output = static_cast<int64_t>(R) * S * C;
     uint32_t k_out = static_cast<uint32_t>(range.k0 % K);
     uint32_t tap = static_cast<uint32_t>(range.k0 / K);
     for (uint32_t k = 0; k < range.kc;) {
       const uint32_t run = static_cast<uint32_t>(smaller(range.kc - k, K - k_out));
-      const uint64_t r = rows.tap + rows.tap_step * (tap / columns.taps()), s = columns.tap + columns.tap_step * (tap % columns.taps());
-      const float* first = w + static_cast<int64_t>(k_out) * next_output + ((r * S + s) * C + range.first);
-      pack_depths(range.level, panel + k * range.width, range.width, range.count, first, next_output, run);
+      pack_depths(range.level, panel + k * range.width, range.width, range.count, at(tap, k_out) + range.first, next_output(),
+                  run);
       k += run;
       k_out = 0;
       ++tap;

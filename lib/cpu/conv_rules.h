@@ -132,12 +132,38 @@ constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s, CpuSize size) {
 
 constexpr uint64_t conv_weights(const ConvShape& s) { return uint64_t{s.K} * s.window.kernel_h * s.window.kernel_w * s.group_inputs(); }
 
-// Of the product that a group's gradient of x is, at most: every tap and output channel.
-constexpr uint64_t data_depth(const ConvShape& s) { return uint64_t{s.window.kernel_h} * s.window.kernel_w * s.group_outputs(); }
+// Calls use(depth) for the product that a group's gradient of x is, of each phase. The less deep of two may pack more columns, and so take more room.
+template <typename F>
+constexpr void for_each_phase_depth(const ConvShape& s, const F& use) {
+  for_each_phase(s, [&](const DataPhase& phase) {
+    if (!phase.tapless()) use(uint64_t{phase.rows.taps()} * phase.columns.taps() * s.group_outputs());
+  });
+}
+
+enum class ConvPass : uint8_t { kForward, kData, kWeight };
+
+// Whether a product of pairs of bf16 (bf16_pairs.h) fills a tile's columns, and the groups of any tile fit its depth. Of a data gradient each
+// phase's depth are some taps of all outputs, and no pair has two taps; of a weight's gradient the depth are places.
+constexpr bool conv_fills_pairs(const ConvShape& s, ConvPass pass) {
+  constexpr uint64_t kLeast = 32;
+  const uint64_t taps = conv_weights(s) / s.K;
+  if (is_depthwise(s)) return false;
+  switch (pass) {
+    case ConvPass::kForward: return s.group_outputs() >= kLeast && taps >= kLeast;
+    case ConvPass::kData: return s.group_inputs() >= kLeast && s.group_outputs() >= kLeast && s.group_outputs() % 2 == 0;
+    case ConvPass::kWeight: return taps >= kLeast && uint64_t{s.N} * s.P * s.Q >= kLeast;
+  }
+  return false;
+}
 
 // Weights stored as bf16 are widened once a call, to the start of the scratch: every algorithm reads them many times.
 constexpr uint64_t widened_weights_bytes(const ConvShape& s, DType weights) {
   return weights == DType::kF32 ? 0 : align_up(stored_bytes(DType::kF32, conv_weights(s)));
+}
+
+// Whether it is such a product where operands are stored as bf16, the machine says (conv_pairs.h): there is room for it beside the algorithm of f32.
+constexpr bool has_room_for_pairs(const ConvShape& s, ConvPass pass, DType stored, CpuSize size) {
+  return stored == DType::kBf16 && size == CpuSize::kLarge && conv_fills_pairs(s, pass);
 }
 
 // What a call works in: [ w as f32, where it is stored otherwise | the algorithm's own | statistics of y, where they are wanted ]
@@ -154,9 +180,17 @@ constexpr ConvScratch conv_forward_scratch(const ConvShape& s, DType stored, DTy
     case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored, size); break;
   }
+  if (has_room_for_pairs(s, ConvPass::kForward, stored, size))
+    work = larger(work, gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored, size));
   scratch.statistics_at = scratch.work_at + align_up(work);
   scratch.bytes = scratch.statistics_at + (statistics ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0);
   return scratch;
+}
+constexpr uint64_t data_product_bytes(const ConvShape& s, DType stored, CpuSize size) {
+  uint64_t most = 0;
+  for_each_phase_depth(s,
+                       [&](uint64_t depth) { most = larger(most, gemm_scratch_bytes(s.group_inputs(), depth, stored, size)); });
+  return most;
 }
 constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType stored, DType weights, CpuSize size = CpuSize::kLarge) {
   ConvScratch scratch = {.algorithm = conv_data_algorithm(s, size), .work_at = widened_weights_bytes(s, weights)};
@@ -165,32 +199,35 @@ constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType store
     case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.K, s.C); break;
     case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_inputs(), data_depth(s), stored, size); break;
+    case ConvAlgorithm::kProduct: work = data_product_bytes(s, stored, size); break;
   }
+  if (has_room_for_pairs(s, ConvPass::kData, stored, size)) work = larger(work, data_product_bytes(s, stored, size));
   scratch.statistics_at = scratch.bytes = scratch.work_at + work;
   return scratch;
 }
-constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, CpuSize size = CpuSize::kLarge) {
+constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, DType stored, CpuSize size = CpuSize::kLarge) {
   ConvScratch scratch = {.algorithm = conv_algorithm(s, size)};
+  const uint64_t product = gemm_split_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size);
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: scratch.bytes = winograd_gradient_bytes(s.C, s.K); break;
     case ConvAlgorithm::kDirect: scratch.bytes = direct_partials_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kDepthwise: scratch.bytes = kDepthwiseParts * depthwise_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct:
-      scratch.bytes = gemm_split_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size);
-      break;
+    case ConvAlgorithm::kProduct: scratch.bytes = product; break;
   }
+  if (has_room_for_pairs(s, ConvPass::kWeight, stored, size)) scratch.bytes = larger(scratch.bytes, product);
   scratch.statistics_at = scratch.bytes;
   return scratch;
 }
 
 // A product of N columns, K deep.
-constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, uint64_t N, uint64_t K, const ProductStack& with, CpuSize size) {
+constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, bool may_pair, uint64_t N, uint64_t K, const ProductStack& with,
+                                    CpuSize size) {
+  const uint64_t product = product_stack_bytes(N, K, with, size), if_paired = may_pair ? product : 0;
   switch (algorithm) {
-    case ConvAlgorithm::kWinograd: return kWinogradStackBytes;
-    case ConvAlgorithm::kDirect: return kDirectStackBytes;
+    case ConvAlgorithm::kWinograd: return larger(kWinogradStackBytes, if_paired);
+    case ConvAlgorithm::kDirect: return larger(kDirectStackBytes, if_paired);
     case ConvAlgorithm::kDepthwise: return size == CpuSize::kSmall ? kSmallDepthwiseStackBytes : 0;
-    case ConvAlgorithm::kProduct: return product_stack_bytes(N, K, with, size);
+    case ConvAlgorithm::kProduct: return product;
   }
   return 0;
 }
@@ -202,21 +239,30 @@ template <CpuSize kSize>
 constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
   using A = ConvForward;
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return (kSize == CpuSize::kSmall ? 512 : 0) + conv_stack_bytes(conv_algorithm(s, kSize), s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
+  return (kSize == CpuSize::kSmall ? 512 : 0) +
+         conv_stack_bytes(conv_algorithm(s, kSize), has_room_for_pairs(s, ConvPass::kForward, c[A::kY].dtype, kSize),
+                          s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
   using A = ConvBackwardData;  // and the transposed convolution
   static_assert(uint32_t{A::kDx} == ConvTransposeForward::kY && uint32_t{A::kDy} == ConvTransposeForward::kX && uint32_t{A::kW} == ConvTransposeForward::kW);
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
-  return conv_stack_bytes(conv_data_algorithm(s, kSize), s.group_inputs(), data_depth(s), {.output = c[A::kDx].dtype, .lines = true}, kSize);
+  const bool may_pair = has_room_for_pairs(s, ConvPass::kData, c[A::kDx].dtype, kSize);
+  uint64_t most = 0;
+  for_each_phase_depth(s, [&](uint64_t depth) {
+    const ProductStack with = {.output = c[A::kDx].dtype, .lines = true};
+    most = larger(most, conv_stack_bytes(conv_data_algorithm(s, kSize), may_pair, s.group_inputs(), depth, with, kSize));
+  });
+  return most;
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
   using A = ConvBackwardWeight;
   const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
   const ProductStack with = {.lines = c[A::kX].dtype != DType::kF32};
-  return conv_stack_bytes(conv_algorithm(s, kSize), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, with, kSize);
+  return conv_stack_bytes(conv_algorithm(s, kSize), has_room_for_pairs(s, ConvPass::kWeight, c[A::kX].dtype, kSize),
+                          conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, with, kSize);
 }
 template <CpuSize kSize>
 constexpr uint64_t conv_forward_bytes(const ShapedCall& c) {
@@ -233,7 +279,8 @@ constexpr uint64_t conv_backward_data_bytes(const ShapedCall& c) {
 template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_bytes(const ShapedCall& c) {
   using A = ConvBackwardWeight;
-  return conv_backward_weight_scratch(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()), kSize).bytes;
+  return conv_backward_weight_scratch(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()), c[A::kX].dtype, kSize)
+      .bytes;
 }
 }  // namespace rules
 

@@ -40,9 +40,9 @@ REPRISE_INLINE void cut_negative(typename VectorOf<kLanes>::type& y) {
 }
 
 // Channels [c, c + channels) of `count` pixels: of the one that has them at pixels[i], to to[i * step]; relu(norm(x)) where there is a
-// norm, zeros where pixels[i] is null, which is padding.
-template <typename Stored>
-void read_pixels(VectorLevel level, float* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
+// norm, zeros where pixels[i] is null, which is padding. To f32, or to bf16 where they are stored so.
+template <typename To, typename Stored>
+void read_pixels(VectorLevel level, To* to, uint64_t step, const Stored* const* pixels, uint32_t count, const InputNorm& norm, uint32_t c,
                  uint32_t channels);
 
 }  // namespace reprise

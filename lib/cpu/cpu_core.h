@@ -11,6 +11,7 @@ struct CpuCore {
 
   // Decides bits: the tile's name stands in the kernel set's. The first of these that the processor and the program's link have.
   GemmTileChoice tiles[3] = {GemmTileChoice::kAvx512, GemmTileChoice::kBlis, GemmTileChoice::kPortable};
+  uint32_t paired_winograd_tiles = 256;  // of so many tiles Winograd's f32 is faster than vectors that multiply pairs (conv_pairs.h); decides bits
   bool multiplies_pairs = true;  // its vectors multiply pairs of bf16 faster than f32; decides bits by the level (fastest_vector_level)
 
   // Decides seconds alone.

@@ -70,6 +70,7 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   machine.level = level;
   machine.caches = caches;
   machine.blocking = choose_blocking(core_here(), caches, machine.tile, size);
+  machine.paired_winograd_tiles = core_here().paired_winograd_tiles;
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};

@@ -25,6 +25,7 @@ struct CpuMachine {
   CpuBlocking blocking = {};
   const GemmTile* pairs = nullptr;        // for products of bf16 (bf16_pairs.h); null where the level has none
   const GemmTile* small_pairs = nullptr;  // for depths that are too small for the groups of the other; null where the level has none
+  uint32_t paired_winograd_tiles = 0;     // the core's (cpu_core.h)
   char kernel_set[96] = {};  // "BACKEND/TILE/LEVEL": each changes how sums are rounded, so each belongs to the bits
 };
 

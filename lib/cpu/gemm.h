@@ -50,6 +50,7 @@ inline void copy_run(float* to, const float* from, uint32_t count) {
 inline void copy_run(float* to, const Bf16* from, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i) to[i] = from[i];
 }
+inline void copy_run(Bf16* to, const Bf16* from, uint32_t count) { std::memcpy(to, from, count * sizeof *to); }
 // to[i] = from[i] + bias[i], where there is a bias, added to what `to` holds where it accumulates.
 void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
 void widen(VectorLevel level, float* to, const Bf16* from, uint64_t count);

@@ -125,8 +125,9 @@ void compute_logits(const KernelContext& context, const LossHead<Stored>& head, 
   const MatrixOutput logits{chunk.logits, static_cast<int64_t>(chunk.stride)};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (const GemmTile* tile = head.tiles.channels; tile != nullptr) {
-      return gemm(context, {head.V, chunk.count, pair_depths(*tile, head.C)}, PairedWeights{{head.w, head.C, 1}, head.C, tile->group_of_a},
-                  PairedLines{x, head.C, head.C, tile->group_of_b}, logits, false, chunk.gemm, tile);
+      return multiply_pairs(context, *tile, {head.V, chunk.count, head.C},
+                            PairedWeights{{head.w, head.C, 1}, head.C, tile->group_of_a},
+                            PairedLines{x, head.C, head.C, tile->group_of_b}, logits, false, chunk.gemm);
     }
   }
   with_weights(head.w, head.C, 1, [&](const auto& w) {
@@ -414,9 +415,9 @@ template <typename Stored, typename Output>
 void multiply_gradients(const KernelContext& context, const LossHead<Stored>& head, const Chunk& chunk, const Output& output) {
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (const GemmTile* tile = head.tiles.classes; tile != nullptr) {
-      return gemm(context, {chunk.count, head.C, pair_depths(*tile, head.V)},
-                  PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_a},
-                  PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_b}, output, false, chunk.gemm, tile);
+      return multiply_pairs(context, *tile, {chunk.count, head.C, head.V},
+                            PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_a},
+                            PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_b}, output, false, chunk.gemm);
     }
   }
   const MatrixPacker gradients{chunk.logits, 1, static_cast<int64_t>(chunk.stride)};
@@ -441,8 +442,10 @@ void multiply_turned_gradients(const KernelContext& context, const LossHead<Stor
   const MatrixOutput turned{chunk.dx, static_cast<int64_t>(chunk.stride)};
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (const GemmTile* tile = head.tiles.classes; tile != nullptr) {
-      return gemm(context, {head.C, chunk.count, pair_depths(*tile, head.V)}, PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_a},
-                  PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_b}, turned, false, chunk.gemm, tile);
+      return multiply_pairs(context, *tile, {head.C, chunk.count, head.V},
+                            PairedWeights{{head.w, 1, head.C}, head.V, tile->group_of_a},
+                            PairedRows{chunk.rounded_gradients(), head.V, chunk.rounded_pitch(), tile->group_of_b}, turned, false,
+                            chunk.gemm);
     }
   }
   with_weights(head.w, 1, head.C, [&](const auto& w) {

@@ -20,8 +20,8 @@ void multiply_weights(const KernelContext& context, const GemmShape& shape, cons
   if (tile == nullptr || shape.K % 2 != 0) {
     return gemm(context, shape, MatrixPackerOf<Bf16>{a, static_cast<int64_t>(shape.K), 1}, w, output, accumulate, scratch);
   }
-  gemm(context, {shape.M, shape.N, pair_depths(*tile, shape.K)}, PairedLines{a, shape.K, shape.K, tile->group_of_a},
-       PairedWeights{w, shape.K, tile->group_of_b}, output, accumulate, scratch, tile);
+  multiply_pairs(context, *tile, shape, PairedLines{a, shape.K, shape.K, tile->group_of_a},
+                 PairedWeights{w, shape.K, tile->group_of_b}, output, accumulate, scratch);
 }
 
 // multiply_columns of gemm.h for operands stored as bf16.

@@ -93,7 +93,7 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
   const uint64_t bytes = pass == ConvPass::kForward        ? conv_forward_scratch(s, DType::kF32, DType::kF32, false).bytes
                          : pass == ConvPass::kBackwardData ? conv_backward_data_scratch(s, DType::kF32, DType::kF32).bytes
-                                                           : conv_backward_weight_scratch(s).bytes;
+                                                           : conv_backward_weight_scratch(s, DType::kF32).bytes;
   Slots slots(align_up(tx.bytes) + align_up(tw.bytes) + align_up(ty.bytes) + align_up(bytes));
   float *x = slots.take(random_floats(tx.elements(), 1)), *w = slots.take(random_floats(tw.elements(), 1)),
         *y = slots.take(random_floats(ty.elements(), 1)), *scratch = slots.take(bytes);

@@ -52,7 +52,7 @@ class Copies {
     weight_count_ = uint64_t{s.C} * s.window.kernel_h * s.window.kernel_w;
     weights_ = filled(weight_count_);
     scratch_bytes_ = std::max({conv_forward_scratch(s, DType::kF32, DType::kF32, false).bytes, conv_backward_data_scratch(s, DType::kF32, DType::kF32).bytes,
-                               conv_backward_weight_scratch(s).bytes});
+                               conv_backward_weight_scratch(s, DType::kF32).bytes});
     scratch_ = filled(scratch_bytes_ / 4 + 1);
   }
 

@@ -478,7 +478,7 @@ void expect(Oracle& o) {
   const Array& qkv = o.value(qkv_of(o.c));
   const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
   // Where tensor cores multiply, they take the result of the first product rounded.
-  const bool rounds = o.data.multiplier == Multiplier::kTensorCores && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>());
+  const bool rounds = o.data.multiplier.tensor_cores && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>());
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   if (o.c.pass == Pass::kForward) {
     const AttentionResult r = attention_forward(qkv, how);

@@ -1,5 +1,6 @@
 // Convolution, and convolution of what a folded batch-norm and ReLU make of x: cases, data, reference and slope.
 #include "lib/bf16.h"
+#include "lib/cpu/conv_pairs.h"
 #include "tests/ops/normalised_input.h"
 #include "tests/ref/window.h"
 
@@ -219,6 +220,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 2, 9, 7, 3, 4, {5, 3, 2, 1});
   add_conv(table, 1, 6, 11, 2, 3, {1, 4, 1, 0});
   add_conv(table, 1, 17, 19, 3, 10, {7, 7, 2, 3});
+  add_conv(table, 1, 14, 11, 3, 36, {7, 7, 2, 3});   // an odd depth, and columns enough for pairs of bf16
   add_conv(table, 1, 4, 5, 131, 37, {3, 3, 1, 1});   // a long reduction: 1179 terms
   add_conv(table, 1, 3, 3, 70, 129, {1, 1, 1, 0});
   add_conv(table, 1, 5, 4, 600, 9, {1, 1, 1, 0});    // longer than a usual K panel
@@ -277,6 +279,19 @@ double product_terms(const KernelCase& c) {
   return window.kernel_h * window.kernel_w * static_cast<double>(c.tensor(product.a).last_dimension()) / window.groups;
 }
 
+// Whether the machine multiplies pairs. A pointwise convolution is a linear layer: its depth must be even.
+bool multiplies_pairs(const KernelCase& c, const CpuMachine& machine) {
+  const Product product = product_of(c);
+  const Tensor &a = c.tensor(product.a), &b = c.tensor(product.b), &out = c.tensor(product.out);
+  const auto& window = c.as<WindowAttribute>();
+  const ConvShape s = gives_back(c) ? conv_shape(out, a, window) : conv_shape(a, c.pass == Pass::kForward ? out : b, window);
+  if (is_pointwise(s) && c.op != Op::kNormConv) return a.last_dimension() % 2 == 0;
+  return conv_multiplies_pairs(machine, s,
+                               gives_back(c)              ? ConvPass::kData
+                               : c.pass == Pass::kForward ? ConvPass::kForward
+                                                          : ConvPass::kWeight);
+}
+
 // The operands x or dy, w or dy, and what stands in the place of their absolute values.
 void expect_product(Oracle& o, const Array& a, const Array& a_magnitude, const Array& b, double more_terms) {
   const WindowAttribute& window = o.c.as<WindowAttribute>();
@@ -313,7 +328,9 @@ Array spread_in_bf16(const Array& a, const Array& error) {
 template <typename K>
 void expect_folded(Oracle& o, const Array& b) {
   const Array norm = normalised_input<K>(o), a = xt::maximum(norm, 0.0), magnitude = normalised_input_magnitude<K>(o);
-  if (o.data.multiplier != Multiplier::kTensorCores) return expect_product(o, a, magnitude, b, 4);
+  const Multiplier& multiplier = o.data.multiplier;
+  const bool rounds = multiplier.tensor_cores || (multiplier.pairs != nullptr && multiplies_pairs(o.c, *multiplier.pairs));
+  if (!rounds) return expect_product(o, a, magnitude, b, 4);
   // An operand that is rounded has no error but where it may be rounded either way: there it may be off by what lies between.
   const double terms = product_terms(o.c);
   const Array room = spread_in_bf16(norm, kSafety * kRounding * std::sqrt(4.0) * magnitude);
@@ -340,13 +357,9 @@ void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExp
   c.op == Op::kConv ? expect_statistics<ConvForward>(c, stored, want) : expect_statistics<NormConvForward>(c, stored, want);
 }
 
-// A pointwise convolution is a linear layer, and rounds as one where the depth of the product is even.
-std::vector<uint32_t> rounded_weights(const KernelCase& c) {
-  const WindowAttribute& w = c.as<WindowAttribute>();
-  const bool is_pointwise = c.op != Op::kNormConv && w.kernel_h * w.kernel_w * w.stride_h * w.stride_w * w.groups == 1 && w.pad_top + w.pad_left + w.pad_bottom + w.pad_right == 0;
-  if (!is_pointwise || c.pass == Pass::kBackwardWeight) return {};
-  const Product product = product_of(c);
-  return c.tensor(product.a).last_dimension() % 2 == 0 ? std::vector<uint32_t>{product.b} : std::vector<uint32_t>{};
+std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine& machine) {
+  if (c.pass == Pass::kBackwardWeight || !multiplies_pairs(c, machine)) return {};
+  return {product_of(c).b};
 }
 
 // ---- slope ----

@@ -90,13 +90,13 @@ CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData dat
     for (double& weight : data.values[argument]) weight = Bf16(static_cast<float>(weight));
   };
   if (is_cuda(backend)) {
-    data.multiplier = Multiplier::kTensorCores;
+    data.multiplier.tensor_cores = true;
     for (uint32_t i = 0; i < c.arguments.size(); ++i) {
       if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
     }
   } else if (std::strstr(backend.kernel_set, "+bf16") != nullptr) {
-    data.multiplier = Multiplier::kPairs;
-    for (const uint32_t argument : rounded_weights(c)) round(argument);
+    data.multiplier.pairs = static_cast<const CpuMachine*>(backend.machine);
+    for (const uint32_t argument : rounded_weights(c, *data.multiplier.pairs)) round(argument);
   }
   return data;
 }

@@ -146,7 +146,7 @@ void expect(Oracle& o) {
 }
 
 // Where the depth of the product is even, and that of the adapter's too; with a scale the CPU multiplies in f32.
-std::vector<uint32_t> rounded_weights(const KernelCase& c) {
+std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine&) {
   const auto is_even = [&](uint32_t operand) { return c.tensor(operand).last_dimension() % 2 == 0; };
   const bool reads_weights = c.pass == Pass::kForward || c.pass == Pass::kBackwardData;
   if (!reads_weights || c.as<LinearAttribute>().scale != 1) return {};

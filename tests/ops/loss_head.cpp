@@ -248,9 +248,10 @@ void expect_backward(Oracle& o) {
   const LossHeadGradients g = loss_head_backward(x, w, o.optional(A::kB), labels, o.optional(A::kRowWeights), step_labelled, softcap);
   const double M = o.dimension(A::kX, 0), C = o.dimension(A::kX, 1), V = o.dimension(A::kW, 0);
   // The logits' gradients are an operand of two products.
-  const Multiplier multiplier = o.data.multiplier;
-  const bool rounds = multiplier == Multiplier::kPairs ? has_even_depth(o.c)
-                      : multiplier == Multiplier::kTensorCores && loss_head_uses_mma(DType::kBf16, o.c.tensor(A::kX).last_dimension());
+  const Multiplier& multiplier = o.data.multiplier;
+  const bool rounds = multiplier.pairs != nullptr
+                          ? has_even_depth(o.c)
+                          : multiplier.tensor_cores && loss_head_uses_mma(DType::kBf16, o.c.tensor(A::kX).last_dimension());
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4, if_rounded(g.dx_rounded)});
   o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4, if_rounded(g.dw_rounded)});
@@ -288,7 +289,7 @@ void expect(Oracle& o) {
   o.c.pass == Pass::kBackward ? expect_backward(o) : expect_evaluate(o);
 }
 
-std::vector<uint32_t> rounded_weights(const KernelCase& c) {
+std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine&) {
   if (!has_even_depth(c)) return {};
   return {weights_of(c)};
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lib/backend.h"
+#include "lib/cpu/cpu_machine.h"
 #include "tests/ops/kernel_case.h"
 #include "tests/ops/stored_state.h"
 #include "tests/ops/stored_weights.h"
@@ -76,16 +77,19 @@ class CaseTable {
 // ---- data ----
 
 // values[i]: argument i before the call: inputs, updated arguments, and outputs that are added to; empty otherwise.
-// What multiplies where activations are stored as bf16 (SPEED 8.6). What a product makes, and what is folded into an operand, is rounded before it
-// is multiplied by tensor cores, and by pairs where the kernel says so.
-enum class Multiplier : uint8_t { kF32, kPairs, kTensorCores };
+// What multiplies where activations are stored as bf16 (SPEED 8.6): tensor cores, or a machine that has a tile for pairs of bf16; else f32. What a
+// product makes, and what is folded into an operand, is rounded before these multiply it.
+struct Multiplier {
+  bool tensor_cores = false;
+  const CpuMachine* pairs = nullptr;
+};
 
 struct CaseData {
   std::vector<Array> values;
   StepScalars scalars{};
   DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
   uint64_t bad_position = 0;              // and where it has it
-  Multiplier multiplier = Multiplier::kF32;
+  Multiplier multiplier = {};
 };
 
 // SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.
@@ -214,8 +218,8 @@ struct OpFamily {
   void (*expect_from_stored)(const KernelCase&, const StoredOutput&, CaseExpected&) = nullptr;
   // For a backward: the function whose gradient it returns, sum(dy * forward). May make saved values in the data exact.
   Differentiable (*differentiable)(const KernelCase&, CaseData&) = nullptr;
-  // The weights that a kernel set which multiplies in bf16 rounds first (SPEED 8.6). Null for most families.
-  std::vector<uint32_t> (*rounded_weights)(const KernelCase&) = nullptr;
+  // The weights that a machine which multiplies pairs of bf16 rounds first (SPEED 8.6). Null for most families.
+  std::vector<uint32_t> (*rounded_weights)(const KernelCase&, const CpuMachine&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
   std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
 };
