@@ -58,7 +58,7 @@ REPRISE_INLINE void gelu_tanh_gradient_body(Stored* dx, const Stored* x, const S
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
     const float argument = minus_two_u(v);
-    const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
+    const float e = vector_exp_at_most_88(argument > 87.0f ? 87.0f : argument);
     const float s = 1.0f / (1.0f + e);
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
     dx[i] = float{dy[i]} * (s + v * s * (e * s) * slope);
@@ -71,7 +71,7 @@ REPRISE_INLINE void gelu_erf_body(Stored* y, const Stored* x, uint64_t n) {
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
     const float magnitude = v < 0.0f ? -v : v;
-    const float tail = normal_tail(magnitude, vector_exp(-0.5f * v * v));
+    const float tail = normal_tail(magnitude, vector_exp_at_most_88(-0.5f * v * v));
     y[i] = v * (v < 0.0f ? tail : 1.0f - tail);
   }
 }
@@ -83,7 +83,7 @@ REPRISE_INLINE void gelu_erf_gradient_body(Stored* dx, const Stored* x, const St
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
     const float magnitude = v < 0.0f ? -v : v;
-    const float e = vector_exp(-0.5f * v * v);
+    const float e = vector_exp_at_most_88(-0.5f * v * v);
     const float tail = normal_tail(magnitude, e);
     dx[i] = float{dy[i]} * ((v < 0.0f ? tail : 1.0f - tail) + v * (kInverseRootTwoPi * e));
   }
@@ -108,7 +108,7 @@ struct GeluTanh {
   REPRISE_INLINE static float of(float gate) { return gate / (1.0f + vector_exp(minus_two_u(gate))); }
   REPRISE_INLINE static GateGradients gradients(float gate, float up, float dy) {
     const float argument = minus_two_u(gate);
-    const float e = vector_exp(argument > 87.0f ? 87.0f : argument);
+    const float e = vector_exp_at_most_88(argument > 87.0f ? 87.0f : argument);
     const float s = 1.0f / (1.0f + e);
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * gate * gate);
     return {dy * up * (s + gate * s * (e * s) * slope), dy * (gate * s)};
