@@ -14,6 +14,7 @@
 
 #include "lib/cpu/core_any.h"
 #include "lib/cpu/core_armv8.h"
+#include "lib/cpu/core_intel_bf16.h"
 #include "lib/cpu/core_skylake_sp.h"
 #include "lib/cpu/core_zen.h"
 
@@ -31,8 +32,9 @@ struct ModelledCore {
   const CpuCore* core;       // how products are blocked on it
   bool uses_written = true;  // a line that is written back is its level's latest
 };
-// A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the A78AE a cluster's.
+// A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the Xeon of two too, of the A78AE a cluster's.
 constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}, &kSkylakeSpCore},
+                                      {"Xeon with AMX", {{48, 12}, {2048, 16}, {4096, 16}}, &kIntelBf16Core},
                                       {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}, &kZenCore}};
 constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}, &kArmv8Core},
                                       {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, &kArmv8Core}};  // as Apple's large cores

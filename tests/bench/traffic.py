@@ -15,11 +15,13 @@ LEVELS = ("L2", "L3", "memory")
 # A core: float operations a cycle by set of kernels, and the bytes a cycle that L2, L3 and memory deliver to it.
 CORES = {
     "Skylake-SP": ({"avx512": 64, "avx2": 32}, (64, 16, 2.5)),
+    "Xeon with AMX": ({"avx512": 64, "avx2": 32}, (48, 10, 3.9)),
     "Zen 5": ({"avx512": 64, "avx2": 32}, (58, 32, 6.6)),
     "Cortex-A78AE": ({"neon": 16}, (29, 14, 8.4)),
     "wide Arm": ({"neon": 32}, (32, 16, 18)),
 }
-SETS = {"avx512": ("Skylake-SP", "Zen 5"), "avx2": ("Skylake-SP", "Zen 5"), "neon": ("Cortex-A78AE", "wide Arm")}
+X86 = ("Skylake-SP", "Xeon with AMX", "Zen 5")
+SETS = {"avx512": X86, "avx2": X86, "neon": ("Cortex-A78AE", "wide Arm")}
 
 # The small net whose instructions stand beside a net's kernels.
 SMALL = {"gpt2-small": "small-gpt", "resnet50": "small-resnet"}
@@ -46,7 +48,7 @@ are built, in the small nets of `tests/bench/traffic.sh`, whose borders cost mor
 no NEON. Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
 
 What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level
-keeping what it has given to the one before. The last level of Skylake-SP and of Zen 5 holds what L2 has forgotten
+keeping what it has given to the one before. The last level of all three x86-64 cores holds what L2 has forgotten
 instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not counted as moved
 earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that
 reads what NEON's reads; inline assembly, in random masks alone, reads no memory. The kernels that announce their
@@ -57,6 +59,7 @@ level, {lines[1]} for the second, where callgrind's holds the code too.
 | core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory |
 |---|---|---|---|
 | Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 |
+| Xeon with AMX | 48 KiB, 2 MiB, 4 MiB | 64 (AVX2: 32) | 48, 10, 3.9 |
 | Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 |
 | Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 |
 | wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 |
@@ -64,6 +67,7 @@ level, {lines[1]} for the second, where callgrind's holds the code too.
 | core | where the rates are from |
 |---|---|
 | Skylake-SP | WikiChip (L2), kerncraft's machine file (L3, each way), 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
+| Xeon with AMX | assumed (L2: three quarters of 64; L3, which is far: less than Skylake-SP's), the Xeon that was met: 15 GB/s a core at 3.9 GHz |
 | Zen 5 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
 | Cortex-A78AE | assumed: what Arm measured on Graviton2's related Neoverse N1: 73, 36 and 21 GB/s at 2.5 GHz |
 | wide Arm | assumed |
