@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Whole training steps against PyTorch on the same threads, in one run: time per step and peak memory.
 
-Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the best of its memory formats, its own fused
-attention, and with --compile of inductor's torch.compile, where that comes to an end within ten minutes; its memory is counted above that
-of the interpreter with torch loaded, and without the compiler's. Ours is planned without a budget; where that
-takes more, once more within half of PyTorch's memory (0.6 for GPT-2); and with a quarter of the transient memory that storing everything
-takes, or the smallest budget where that is not enough. Each weight is updated as soon as its gradient is complete ("gradient_release").
-Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...] [--compile]    (needs torch: pip install torch)
+Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the best of its memory formats (one that takes
+more than twice the other's time has no second round), its own fused attention, and with --compile of inductor's torch.compile, where that
+comes to an end within ten minutes; its memory is counted above that of the interpreter with torch loaded, and without the compiler's. With
+--dtype bf16 PyTorch takes torch.autocast, and ours stores activations in bf16. Ours is planned without a budget; where that takes more,
+once more within half of PyTorch's memory (0.6 for GPT-2); and with a quarter of the transient memory that storing everything takes, or the
+smallest budget where that is not enough. Each weight is updated as soon as its gradient is complete ("gradient_release").
+Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...] [--compile] [--dtype bf16] [--json FILE]
+(needs torch: pip install torch). --json writes what was found for programs to read.
 """
 import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -42,13 +45,14 @@ WORKLOADS = {
 MEMORY_AIM = {"gpt2-small": 0.6}  # of PyTorch's; the others: a half
 
 
-def recipe_of(name):
-  return {"name": f"peer-{name}", "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, "gradient_release": True, **WORKLOADS[name][0]}
+def recipe_of(name, dtype="f32"):
+  recipe = {"name": f"peer-{name}", "data": {"kind": "synthetic"}, "steps": 1000, "seed": 1, "gradient_release": True, **WORKLOADS[name][0]}
+  return recipe if dtype == "f32" else {**recipe, "name": f"peer-{name}-{dtype}", "dtype": dtype}
 
 
 # ---- PyTorch, in a process of its own -----------------------------------------------------------------------------------------
 
-def torch_child(name, memory_format, threads):
+def torch_child(name, memory_format, threads, dtype):
   import torch
   from torch.nn import functional
   torch.set_num_threads(threads)
@@ -72,8 +76,9 @@ def torch_child(name, memory_format, threads):
     net = torch.compile(net)
 
   def loss():
-    logits = net(inputs)
-    return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+      logits = net(inputs)
+      return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
   report_steps(optimizer, loss, WORKLOADS[name][1], before)
 
 
@@ -104,16 +109,23 @@ def report_steps(optimizer, loss, count, before):
 COMPILE_SECONDS = 600
 
 
-def torch_turn(name, memory_format, threads):
-  """None where torch.compile fails or takes too long."""
-  command = [sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads)]
-  limit = COMPILE_SECONDS if memory_format == "compiled" else None
+class DidNotCompile(Exception):
+  pass
+
+
+def torch_turn(name, memory_format, threads, dtype):
+  command = [sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads), "--dtype", dtype]
+  compiles = memory_format == "compiled"
   try:
-    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=limit, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
-  except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
-    if limit is None:
-      raise
-    return None
+    out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS if compiles else None,
+                         env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+  except subprocess.TimeoutExpired as late:
+    raise DidNotCompile(f"did not compile within {COMPILE_SECONDS} s") from late
+  except subprocess.CalledProcessError as failed:
+    if not compiles:
+      sys.exit(failed.stderr)
+    words = [line for line in failed.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)] or failed.stderr.splitlines() or [""]
+    raise DidNotCompile(f"does not compile ({words[-1].split(':')[0]})") from failed
   return json.loads(out.stdout.splitlines()[-1])
 
 
@@ -178,50 +190,70 @@ class Turns:
     return statistics.median(self.seconds[label])
 
 
-def ours(name, folder, budget=None):
-  return Ours(recipe_of(name), folder, WORKLOADS[name][1], budget)
+def step_flops(whole):
+  """Of a step that stores everything, in convolutions and products, as its plan says."""
+  words = (whole.program.parent / "plan.txt").read_text()
+  return float(re.search(r"^  a whole step +(\S+) GFLOP", words, re.MULTILINE)[1]) * 1e9
 
 
-def small_plans(name, folder, whole, torch_bytes):
-  """By label: within the aim, where storing everything is not, and with a quarter of the transient memory."""
+def ours(name, dtype, folder, budget=None):
+  return Ours(recipe_of(name, dtype), folder, WORKLOADS[name][1], budget)
+
+
+def small_plans(name, dtype, folder, whole, torch_bytes):
+  """By role, a label and a plan: within the aim, where storing everything is not, and with a quarter of the transient memory."""
   regions = {region["name"]: region["planned_bytes"] for region in whole.manifest["regions"]}
   lasting, everything = regions["state"] + regions.get("carried", 0), whole.manifest["store_all_bytes"]
   plans = {}
   aim = MEMORY_AIM.get(name, 0.5)
   if everything > aim * torch_bytes:
-    plans[f"ours, within {aim} of torch's memory"] = ours(name, folder, smallest_above(whole, int(aim * torch_bytes)))
+    plans["aim"] = (f"ours, within {aim} of torch's memory", ours(name, dtype, folder, smallest_above(whole, int(aim * torch_bytes))))
   budget = smallest_above(whole, lasting + (everything - lasting) // 4)
-  plans[f"ours, {100 * (budget - lasting) / (everything - lasting):.0f}% of the transients"] = ours(name, folder, budget)
+  plans["quarter"] = (f"ours, {100 * (budget - lasting) / (everything - lasting):.0f}% of the transients", ours(name, dtype, folder, budget))
   return plans
 
 
-def compare(name, threads, rounds, folder, compiles):
-  turns = Turns()
-
-  def turn(label, run):
-    result = run()
-    if result is None:
-      print(f"| {name} | {label}: did not compile within {COMPILE_SECONDS} s | | | | | |", flush=True)
-      del torch_runs[label]
-      return
-    turns.add(label, result)
-
+def take_turns(name, args, folder):
+  """What was taken, by label; labels by role; flops of a step; why PyTorch's compiler gave up, where it did."""
+  turns, problems, slow = Turns(), {}, []
   formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
-  formats += ["compiled"] if compiles else []
-  torch_runs = {f"torch {form}": lambda form=form: torch_turn(name, form, threads) for form in formats}
-  eager = lambda: min((label for label in torch_runs if "compiled" not in label), key=turns.median)
-  whole = ours(name, folder)
+  formats += ["compiled"] if args.compile else []
+  whole = ours(name, args.dtype, folder)
   plans = {}
-  for _ in range(rounds):
-    for label, run in list(torch_runs.items()):
-      turn(label, run)
-    plans = plans or {"ours": whole, **small_plans(name, folder, whole, turns.memory[eager()])}
-    for label, plan in plans.items():
-      turn(label, lambda plan=plan: plan.turn(threads))
-  best = min(map(turns.median, torch_runs))
+  for n in range(args.rounds):
+    say = lambda label: print(f"{name} in {args.dtype}, round {n + 1} of {args.rounds}: {label}", file=sys.stderr, flush=True)
+    for form in [form for form in formats if form not in problems and form not in slow]:
+      say(f"torch {form}")
+      try:
+        turns.add(f"torch {form}", torch_turn(name, form, args.threads, args.dtype))
+      except DidNotCompile as problem:
+        problems[form] = str(problem)
+    eager = min((f"torch {form}" for form in formats if form != "compiled"), key=turns.median)
+    slow = [form for form in formats if form != "compiled" and turns.median(f"torch {form}") > 2 * turns.median(eager)]
+    plans = plans or {"all": ("ours", whole), **small_plans(name, args.dtype, folder, whole, turns.memory[eager])}
+    for label, plan in plans.values():
+      say(label)
+      turns.add(label, plan.turn(args.threads))
+  roles = {"eager": eager, "compiled": "torch compiled", **{role: label for role, (label, _) in plans.items()}}
+  roles = {role: label for role, label in roles.items() if label in turns.seconds}
+  return turns, roles, step_flops(whole), problems
+
+
+def compare(name, args, folder):
+  """Prints a table's rows; returns what was found, by role."""
+  turns, roles, flops, problems = take_turns(name, args, folder)
+  torch_labels = [label for label in turns.seconds if label.startswith("torch")]
+  best = min(map(turns.median, torch_labels))
   for label, seconds in turns.seconds.items():
     print(f"| {name} | {label} | {turns.median(label):.3f} | {min(seconds):.3f} | {turns.median(label) / best:.2f} | "
-          f"{turns.memory[label] / 2**20:.0f} | {turns.memory[label] / turns.memory[eager()]:.2f} |", flush=True)
+          f"{turns.memory[label] / 2**20:.0f} | {turns.memory[label] / turns.memory[roles['eager']]:.2f} |", flush=True)
+  for form, problem in problems.items():
+    print(f"| {name} | torch {form}: {problem} | | | | | |", flush=True)
+  import importlib.metadata
+  runs = {role: {"label": label, "median": turns.median(label), "best": min(turns.seconds[label]), "bytes": turns.memory[label]}
+          for role, label in roles.items()}
+  return {"net": name, "dtype": args.dtype, "threads": args.threads, "rounds": args.rounds, "batch": WORKLOADS[name][0]["batch"], "flops": flops,
+          "memory_aim": MEMORY_AIM.get(name, 0.5), "torch": importlib.metadata.version("torch"), "runs": runs, "problems": problems}
 
 
 def main():
@@ -230,18 +262,21 @@ def main():
   parser.add_argument("--rounds", type=int, default=3)
   parser.add_argument("--only", default=",".join(WORKLOADS))
   parser.add_argument("--compile", action="store_true", help="torch.compile too")
+  parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+  parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="what was found, a list with an entry for each net")
   parser.add_argument("--child", help=argparse.SUPPRESS)
   parser.add_argument("--format", help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.child:
-    return torch_child(args.child, args.format, args.threads)
+    return torch_child(args.child, args.format, args.threads, args.dtype)
   unknown = [name for name in args.only.split(",") if name not in WORKLOADS]
   if unknown:
     parser.error(f"--only: {unknown[0]}: must be of {', '.join(WORKLOADS)}")
   print("| workload | run | median s | best s | of torch's time | MiB | of torch's memory |\n|---|---|---|---|---|---|---|")
   with tempfile.TemporaryDirectory() as folder:
-    for name in args.only.split(","):
-      compare(name, args.threads, args.rounds, pathlib.Path(folder), args.compile)
+    found = [compare(name, args, pathlib.Path(folder)) for name in args.only.split(",")]
+  if args.json:
+    args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
