@@ -6,9 +6,11 @@ AVX-512 where the processor has that. MKL cannot be told.
 
 All compute y[M,N] = x[M,K] w[N,K]^T on the same threads, in turns; best and median over all calls of all turns, in per cent of the
 peak that our process measures (multiply-adds in registers, times the threads).
-Usage: tests/bench/sgemm_peer.py [--threads 1] [--turns 5] [--seconds 0.3]    (needs torch and numpy; BLIS as libblis.so.4)
+Usage: tests/bench/sgemm_peer.py [--threads 1] [--turns 5] [--seconds 0.3] [--json FILE]    (needs torch and numpy; BLIS as libblis.so.4)
+A torch that is built without MKL is called torch. --json writes what was found for programs to read.
 """
 import argparse
+import json
 import os
 import pathlib
 import statistics
@@ -40,7 +42,8 @@ def peers(M, N, K, threads):
   torch.set_num_threads(threads)
   x, w, y = torch.rand(M, K), torch.rand(N, K), torch.empty(M, N)
   x_array, w_array, y_array = x.numpy(), w.numpy(), y.numpy()
-  found = {"MKL": lambda: torch.mm(x, w.t(), out=y), "OpenBLAS": lambda: numpy.matmul(x_array, w_array.T, out=y_array)}
+  found = {"MKL" if torch.backends.mkl.is_available() else "torch": lambda: torch.mm(x, w.t(), out=y),
+           "OpenBLAS": lambda: numpy.matmul(x_array, w_array.T, out=y_array)}
   try:
     blis = ctypes.CDLL("libblis.so.4")
   except OSError:
@@ -52,30 +55,53 @@ def peers(M, N, K, threads):
   return found
 
 
+def measure(shape, args):
+  """Best and median of each library, and the peak, in flops a second."""
+  M, N, K = shape
+  calls = peers(M, N, K, args.threads)
+  taken = {name: [] for name in ["ours", *calls]}
+  peak = 0
+  for _ in range(args.turns):
+    out = subprocess.run([BENCH, *map(str, (M, N, K, args.threads, args.seconds))], check=True, capture_output=True, text=True).stdout.split()
+    peak = max(peak, float(out[0]) * args.threads)
+    taken["ours"] += [float(each) for each in out[1:]]
+    for name, call in calls.items():
+      taken[name] += times(call, args.seconds)
+  rates = {name: {"best": 2 * M * N * K / min(all), "median": 2 * M * N * K / statistics.median(all)} for name, all in taken.items()}
+  return {"shape": shape, "peak": peak, "rates": rates}
+
+
+def row_of(found):
+  """Per cent of the peak, and ours beside the best of the others; best and median of each."""
+  rates, peers = found["rates"], [name for name in found["rates"] if name != "ours"]
+  cells = [f"{100 * rate['best'] / found['peak']:.0f}, {100 * rate['median'] / found['peak']:.0f}" for rate in rates.values()]
+  beside = (rates["ours"][which] / max(rates[name][which] for name in peers) for which in ("best", "median"))
+  return [", ".join(map(str, found["shape"])), f"{found['peak'] / 1e9:.0f}", *cells, ", ".join(f"{each:.2f}" for each in beside)]
+
+
+def head_of(found, threads):
+  peers = [name for name in found["rates"] if name != "ours"]
+  return ["M, N, K", f"peak of {threads}", "ours: best, median", *peers, "ours beside the best of them"]
+
+
 def main():
   parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   parser.add_argument("--threads", type=int, default=1)
   parser.add_argument("--turns", type=int, default=5)
   parser.add_argument("--seconds", type=float, default=0.3, help="of each turn")
+  parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="what was found, flops a second")
   args = parser.parse_args()
   if not BENCH.exists():
     sys.exit(f"sgemm_peer: {BENCH} is not there: make {BENCH.relative_to(ROOT)}")
-  print(f"| M, N, K | peak of {args.threads} | ours: best, median | " + " | ".join(["MKL", "OpenBLAS", "BLIS"]) + " | ours beside the best of them |")
-  print("|---|---|---|---|---|---|---|")
-  for M, N, K in SHAPES:
-    calls = peers(M, N, K, args.threads)
-    taken = {name: [] for name in ["ours", *calls]}
-    peak = 0
-    for _ in range(args.turns):
-      out = subprocess.run([BENCH, *map(str, (M, N, K, args.threads, args.seconds))], check=True, capture_output=True, text=True).stdout.split()
-      peak = max(peak, float(out[0]) * args.threads)
-      taken["ours"] += [float(each) for each in out[1:]]
-      for name, call in calls.items():
-        taken[name] += times(call, args.seconds)
-    share = {name: [100 * 2 * M * N * K / each / peak for each in (min(all), statistics.median(all))] for name, all in taken.items()}
-    cells = [f"{best:.0f}, {median:.0f}" for best, median in share.values()]
-    best, median = ([share["ours"][i] / max(share[name][i] for name in calls) for i in (0, 1)])
-    print(f"| {M}, {N}, {K} | {peak / 1e9:.0f} | " + " | ".join(cells) + f" | {best:.2f}, {median:.2f} |", flush=True)
+  found = []
+  for shape in SHAPES:
+    found.append(measure(shape, args))
+    if len(found) == 1:
+      head = head_of(found[0], args.threads)
+      print("| " + " | ".join(head) + " |\n" + "|" + "---|" * len(head))
+    print("| " + " | ".join(row_of(found[-1])) + " |", flush=True)
+  if args.json:
+    args.json.write_text(json.dumps({"threads": args.threads, "turns": args.turns, "shapes": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
