@@ -1,25 +1,11 @@
 """tests/bench/NETS.md from what nets_bench.py has found. What misses an aim is bold, and named once more at the end."""
 import datetime
-import pathlib
 
 import bench_nets
+from page_tables import judged, table
+from this_machine import processor_name
 
 TIME, MEMORY, IMPORT, PLAN, ERROR, TRIAD = 0.75, 0.5, 2, 5, 5, 0.8  # the aims
-
-
-def judged(value, holds, form):
-  return form.format(value) if holds else f"**{form.format(value)}**"
-
-
-def processor():
-  for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-    if line.startswith("model name"):
-      return line.split(":")[1].strip()
-  return "an unknown processor"
-
-
-def table(head, rows):
-  return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 def gradient_rows(found):
@@ -83,7 +69,7 @@ def texts_section(found):
 def write(path, results):
   import torch
   lines = ["# Nets from elsewhere, beside PyTorch", "",
-           f"Two cores of an {processor()}, PyTorch {torch.__version__.split('+')[0]}, {datetime.date.today()}; `make bench-nets` writes this page, and",
+           f"Two cores of an {processor_name()}, PyTorch {torch.__version__.split('+')[0]}, {datetime.date.today()}; `make bench-nets` writes this page, and",
            "`tests/bench/nets_bench.py PART` a part of it. The nets and their weights, which are random, are those of `bench_nets.py`. Bold: misses",
            "the aim.", ""]
   if "gradients" in results:
