@@ -7,13 +7,13 @@ a JSONL file, one packed sample a line: {"tokens", "labels" (of the next token, 
 them). Micro-batch u of step s takes line s * accumulate + u, from the first again after the last. Attention is torch's own fused one,
 AdamW its fused one; memory is the process's peak above that of the interpreter with torch and transformers loaded.
 Usage: build/parity-venv/bin/python tests/bench/lm_peer.py GGUF RECIPE ROWS [--eval-rows FILE] [--steps 8] [--threads 2]
-         [--adapter DIR] [--log FILE.jsonl] [--save DIR] [--work DIR] [--ours COMMAND --rounds 2]
+         [--adapter DIR] [--log FILE.jsonl] [--save DIR] [--work DIR] [--ours COMMAND --rounds 2] [--json FILE]
 --adapter is the folder of an adapter to start from; it is made there, lora_B zero, where it does not exist.
 --ours is a command that trains the same with Reprise, {steps}, {threads}, {adapter} and {log} replaced, as
   'build/NAME/train --steps {steps} --threads {threads} --init-adapter {adapter} --log {log} --quiet'
 Both then take turns, --rounds of them; the first step of a turn is not counted. Ours begins anew in every turn, PyTorch goes on.
 With --eval-rows and one round the two validation losses are compared, where ours evaluates: exit status 1 where they are more than 1%
-apart, and where the untouched model would have passed as well.
+apart, and where the untouched model would have passed as well. --json writes what was found of both for programs to read.
 """
 import argparse
 import json
@@ -167,6 +167,10 @@ def median(turns):
   return statistics.median(step["seconds"] for turn in turns for step in (turn[1:] or turn))
 
 
+def summary(turns, peak):
+  return {"median": median(turns), "best": min(step["seconds"] for turn in turns for step in turn), "bytes": peak}
+
+
 def report(name, turns, peak):
   best = min(step["seconds"] for turn in turns for step in turn)
   losses = ", ".join(f"{step['loss']:.6f}" for step in turns[0])
@@ -221,12 +225,18 @@ def measure(args, folder):
   print(f"PyTorch's peak is above the interpreter's {before / 1e9:.2f} GB")
   if args.log:
     args.log.write_text("".join(json.dumps(step) + "\n" for turn in peer for step in turn))
+  found = {"torch": torch.__version__, "threads": args.threads, "rounds": args.rounds, "runs": {"peer": summary(peer, peak)}}
   if own:
     report("ours", ours, own["peak"])
     apart = max(abs(a["loss"] / b["loss"] - 1) for a, b in zip(ours[0], peer[0]))
+    found["losses_apart"], found["runs"]["ours"] = apart, summary(ours, own["peak"])
     print(f"losses at most {apart:.1e} apart; {median(ours) / median(peer):.3f} of PyTorch's time, {own['peak'] / peak:.3f} of its memory")
   if args.save:
     model.save_pretrained(args.save)
+  if checks:
+    found["validation"] = {"untouched": untouched, "peer": trained_loss, "ours": own["eval_losses"][-1] if own and own["eval_losses"] else None}
+  if args.json:
+    args.json.write_text(json.dumps(found, indent=1) + "\n")
   return compare_validation(untouched, trained_loss, own["eval_losses"][-1]) if checks and own and own["eval_losses"] and args.rounds == 1 else 0
 
 
@@ -242,6 +252,7 @@ def main():
   parser.add_argument("--ours", metavar="COMMAND")
   parser.add_argument("--rounds", type=int, default=1)
   parser.add_argument("--log", type=pathlib.Path, help="one JSON line a step, as Reprise's own log has them")
+  parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="seconds, bytes and losses of both")
   parser.add_argument("--save", type=pathlib.Path, help="where the trained adapter, or model, goes")
   parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/lm-peer"), help="where the model in f32 is kept (default %(default)s)")
   parser.add_argument("--convert", action="store_true", help=argparse.SUPPRESS)
