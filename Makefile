@@ -198,7 +198,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer nets packages parity parity-venv parity-venv.log ports recipes reprise rooms size test-programs tests tools traffic
+         lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic
 find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -438,9 +438,20 @@ chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: p
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
 	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
 	BUILD=$(BUILD) tests/bench/lm_bench.sh
+# What torch.compile compiles against Python's headers. Where SmolLM2 cannot be had the rest is measured, and the page says so.
+PEER_PACKAGES := python3-dev
+$(BUILD)/packages/peers: PACKAGES := $(PEER_PACKAGES)
+ROUNDS    ?= 3
+PARTS     ?=
+BUSY      ?=
+PROCESSOR ?=
+bench-peers: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/peers $(BUILD)/tests/bench/sgemm_bench $(BUILD)/tests/bench/machine_bench  ## this processor beside PyTorch, MKL, OpenBLAS and BLIS, into tests/bench/PEERS.md and README; ROUNDS=3 PARTS="resnet20 page" BUSY=1
+	@for each in $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl; do $(MAKE) -s $$each || echo "make: SmolLM2 is not measured" >&2; done
+	@BUILD=$(BUILD) CXX="$(CXX)" $(BUILD)/parity-venv/bin/python tests/bench/peers_bench.py --rounds $(ROUNDS) $(if $(BUSY),--busy) \
+	  $(if $(PROCESSOR),--processor $(call quoted,$(PROCESSOR))) $(PARTS)
 bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/data/kjv.txt $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/NETS.md
 	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
-.PHONY: fuzz traffic bench-plan bench-lm bench-nets chen chen-curves
+.PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers chen chen-curves
 
 cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
