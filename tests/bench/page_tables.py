@@ -1,8 +1,12 @@
 """Tables of the pages that benchmarks write: NETS.md, PEERS.md. What misses its aim is bold."""
 
 
+def line(cells):
+  return "|" + "|".join(f" {cell} " if cell else " " for cell in cells) + "|"
+
+
 def table(head, rows):
-  return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in rows), ""]
+  return [line(head), "|" + "---|" * len(head), *map(line, rows), ""]
 
 
 def judged(value, holds, form):

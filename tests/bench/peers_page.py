@@ -13,7 +13,7 @@ import pathlib
 import re
 import sys
 
-from page_tables import judged, table
+from page_tables import judged, line, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NETS = {"resnet20": "ResNet-20", "resnet18": "ResNet-18", "resnet50": "ResNet-50", "resnet990": "ResNet-990", "gpt2-small": "GPT-2 small"}
@@ -23,6 +23,7 @@ TIME = {"f32": 0.6, "bf16": 1.0}  # the aims, of eager PyTorch's time within the
 QUARTER_TIME, PRODUCT, LM_TIME, LM_MEMORY, LM_LOSS, QUIET = 1.0, 0.95, 0.75, 0.5, 0.01, 0.05
 MARKS = ("<!-- make bench-peers writes these rows -->", "<!-- end of these rows -->")
 README_HEAD = ["processor", "f32: time", "beside compile", "memory", "% of peak", "bf16: time", "memory", "SGEMM"]
+LOUD = ", busy"  # behind the name of a processor that others used as well
 WIDTH = 140  # of a document's line
 HEAD = """# Beside PyTorch and SGEMM libraries, processor by processor
 
@@ -34,8 +35,8 @@ best step. Per cent of the peak counts the convolutions and products of a step t
 multiply-adds in f32, in bf16 too. The aims, within half of eager PyTorch's memory (GPT-2: 0.6): 0.6 of its time in f32, no slower in bf16;
 with a quarter of the transient memory that storing everything takes, or the least, no slower. Bold: misses its aim.
 
-Products are y[M,N] = x[M,K] w[N,K]^T in f32, in per cent of the measured peak: best, median. OpenBLAS and BLIS are told to take their kernels
-for AVX-512 where the processor has it; MKL cannot be told. The aim: no more than 5% behind the best of them.
+Products are y[M,N] = x[M,K] w[N,K]^T in f32, in per cent of the measured peak: best, median. OpenBLAS and BLIS are told to take their
+kernels for AVX-512 where the processor has it; MKL cannot be told. The aim: no more than 5% behind the best of them.
 """
 
 
@@ -245,12 +246,15 @@ def machine_lines(parts):
           f"Rounds: {listed(rounds) or 'unknown'}. {neighbours_line(parts)}", ""]
 
 
+def others_of(parts):
+  """What share of the processors others took while a part ran."""
+  return {part: kept.value.get("others") or 0 for part, kept in parts.items()}
+
+
 def neighbours_line(parts):
-  """How busy others were while a part ran."""
-  busy = {part: kept.value.get("others") or 0 for part, kept in parts.items()}
-  loud = [f"{part} {100 * share:.0f}%" for part, share in busy.items() if share > QUIET]
+  loud = [f"{part} {100 * share:.0f}%" for part, share in others_of(parts).items() if share > QUIET]
   if not loud:
-    return f"Other programs took at most {100 * max(busy.values()):.0f}% of the processors beside a part."
+    return f"Other programs took at most {100 * max(others_of(parts).values()):.0f}% of the processors beside a part."
   return f"**Other programs were busy beside these parts, in per cent of the processors: {', '.join(loud)}.**"
 
 
@@ -266,12 +270,12 @@ def section_of(parts):
 
 def wrapped(lines):
   """Sentences in lines that a document may have; tables stay."""
-  for line in lines:
-    while len(line) > WIDTH and not line.startswith("|"):
-      at = line.rindex(" ", 0, WIDTH)
-      yield line[:at]
-      line = line[at + 1:]
-    yield line
+  for text in lines:
+    while len(text) > WIDTH and not text.startswith("|"):
+      at = text.rindex(" ", 0, WIDTH)
+      yield text[:at]
+      text = text[at + 1:]
+    yield text
 
 
 def spread(values, form, whole):
@@ -288,10 +292,10 @@ def row_of(name, parts):
   of = lambda steps, value, form="{:.2f}": spread([value(each) for each in steps], form, len(NETS))
   time, memory = lambda each: each.time(each.aimed), lambda each: each.memory(each.aimed)
   products = [product for threads in THREADS if f"sgemm-{threads}" in parts for product in parts[f"sgemm-{threads}"].at("found", "shapes")]
-  row = [name, of(f32, time), of(compiled, lambda each: each.time(each.aimed, "compiled")), of(f32, memory),
+  row = [name + (LOUD if max(others_of(parts).values()) > QUIET else ""), of(f32, time), of(compiled, lambda each: each.time(each.aimed, "compiled")), of(f32, memory),
          of(f32, lambda each: each.peak_share(each.aimed), "{:.0f}"), of(bf16, time), of(bf16, memory),
          spread([beside_best(product, "best") for product in products], "{:.2f}", len(products))]
-  if len("| " + " | ".join(row) + " |") > WIDTH:
+  if len(line(row)) > WIDTH:
     sys.exit(f"peers_page: the processor's name, {name}, is too long for a row of README's table: make bench-peers PROCESSOR='a shorter one'")
   return row
 
@@ -299,7 +303,9 @@ def row_of(name, parts):
 # ---- the files -------------------------------------------------------------------------------------------------------------------------
 
 def with_section(page, name, section):
-  """The page with this processor's section in the place of the one that is there, or at the end."""
+  """The page with this processor's section in the place of the one that is there, or at the end; what stands before the sections is HEAD."""
+  first = re.search(r"^## ", page, re.MULTILINE)
+  page = HEAD + ("\n" + page[first.start():] if first else "")
   found = re.search(rf"^## {re.escape(name)}\n.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
   if not found:
     return page.rstrip("\n") + "\n\n" + section
@@ -311,10 +317,10 @@ def with_row(readme, row, path):
   if not 0 <= begin < end:
     sys.exit(f"peers_page: {path}: lacks the lines {MARKS[0]} and {MARKS[1]}, between which the table stands")
   begin += len(MARKS[0]) + 1
-  rows = [line for line in readme[begin:end].splitlines() if line.startswith("|")][2:]
-  own = "| " + " | ".join(row) + " |"
-  places = [n for n, line in enumerate(rows) if line.split("|")[1].strip() == row[0]]
-  rows = [own if n in places[:1] else line for n, line in enumerate(rows) if n not in places[1:]] + ([] if places else [own])
+  rows = [each for each in readme[begin:end].splitlines() if each.startswith("|")][2:]
+  own = line(row)
+  places = [n for n, each in enumerate(rows) if each.split("|")[1].strip().removesuffix(LOUD) == row[0].removesuffix(LOUD)]
+  rows = [own if n in places[:1] else each for n, each in enumerate(rows) if n not in places[1:]] + ([] if places else [own])
   head = table(README_HEAD, [])[:2]
   return readme[:begin] + "\n" + "\n".join([*head, *rows]) + "\n\n" + readme[end:]
 
@@ -330,7 +336,7 @@ def write_page(folder, page_path, readme_path):
   """Both texts are made before either file is written."""
   parts = read_parts(folder)
   name, section = section_of(parts)
-  page = with_section(page_path.read_text() if page_path.exists() else HEAD, name, section)
+  page = with_section(page_path.read_text() if page_path.exists() else "", name, section)
   readme = with_row(readme_path.read_text(), row_of(name, parts), readme_path)
   write(page_path, page)
   write(readme_path, readme)
