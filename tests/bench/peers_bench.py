@@ -47,7 +47,7 @@ def run_shown(command, **environment):
   own = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
   with subprocess.Popen([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                         env={**own, "PYTHONUNBUFFERED": "1", "MAKEFLAGS": "", **environment}) as child:
-    for line in child.stdout:
+    for line in filter(str.strip, child.stdout):
       say("  " + line.rstrip())
   if child.returncode != 0:
     raise Failed(f"{pathlib.Path(command[0]).name} {command[1]} ended with exit status {child.returncode}")
@@ -141,12 +141,16 @@ def chosen_parts(words, refuse):
   return [part for part in every if not words or any(part == word or part.startswith(word + "-") for word in words)]
 
 
+def rounds_of(path):
+  found = re.search(r'^ "rounds": (\d+)', path.read_text(), re.MULTILINE)
+  return f"rounds: {found[1] if found else 'unknown'}"
+
+
 def run_parts(parts, folder, args):
   """Those that are not kept; the names of those that failed."""
   missing = [part for part in parts if not (folder / f"{part}.json").exists()]
-  for part in parts:
-    if part not in missing:
-      say(f"{part} is kept: to measure it again, remove {os.path.relpath(folder / f'{part}.json', ROOT)}")
+  for path in (folder / f"{part}.json" for part in parts if part not in missing):
+    say(f"{path.stem} is kept ({rounds_of(path)}): to measure it again, remove {os.path.relpath(path, ROOT)}")
   if missing:
     look_for_neighbours(args)
   failed = []

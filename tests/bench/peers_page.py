@@ -153,8 +153,8 @@ class Steps:
     for run in labels:
       if run in self.runs:
         yield [self.title if run == "eager" else "", labels[run], *self.cells(run)]
-    for form, problem in self.found.get("problems", {}).items():
-      yield ["", f"torch.compile {problem}" if form == "compiled" else f"{form}: {problem}", "", "", "", "", "", ""]
+    if self.found.get("problem"):
+      yield ["", f"torch.compile {self.found['problem']}", "", "", "", "", "", ""]
 
   def cells(self, run):
     each = self.runs[run]
@@ -234,7 +234,7 @@ def machine_lines(parts):
   first = next(iter(parts.values()))
   processor, values = first.at("processor"), list(parts.values())
   caches = ", ".join(f"{name} {size}" for name, size in processor.get("caches", {}).items()) or "caches unknown"
-  versions = {kept.value["found"]["torch"] for kept in values if kept.value["found"].get("torch")}
+  versions = {kept.value["found"]["torch"].split("+")[0] for kept in values if kept.value["found"].get("torch")}
   rounds = {str(kept.value["rounds"]) for kept in values if kept.value.get("rounds")}
   commits = {kept.value["commit"] for kept in values if kept.value.get("commit")}
   peak, read, copy, triad = (best_rate(parts, name) / 1e9 for name in ("core_flops", "read", "copy", "triad"))

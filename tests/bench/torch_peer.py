@@ -2,11 +2,12 @@
 """Whole training steps against PyTorch on the same threads, in one run: time per step and peak memory.
 
 Both train the same recipes on synthetic data, in turns of a few steps each. PyTorch gets the best of its memory formats (one that takes
-more than twice the other's time has no second round), its own fused attention, and with --compile of inductor's torch.compile, where that
-comes to an end within ten minutes; its memory is counted above that of the interpreter with torch loaded, and without the compiler's. With
---dtype bf16 PyTorch takes torch.autocast, and ours stores activations in bf16. Ours is planned without a budget; where that takes more,
-once more within half of PyTorch's memory (0.6 for GPT-2); and with a quarter of the transient memory that storing everything takes, or the
-smallest budget where that is not enough. Each weight is updated as soon as its gradient is complete ("gradient_release").
+more than twice the other's time has no second round), its own fused attention, and with --compile of inductor's torch.compile in the
+better format, where that comes to an end within ten minutes; its memory is counted above that of the interpreter with torch loaded, and
+without the compiler's. With --dtype bf16 PyTorch takes torch.autocast, and ours stores activations in bf16. Ours is planned without a
+budget; where that takes more, once more within half of PyTorch's memory (0.6 for GPT-2); and with a quarter of the transient memory that
+storing everything takes, or the smallest budget where that is not enough. Each weight is updated as soon as its gradient is complete
+("gradient_release").
 Usage: tests/bench/torch_peer.py [--threads 2] [--rounds 3] [--only NAME,...] [--compile] [--dtype bf16] [--json FILE]
 (needs torch: pip install torch). --json writes what was found for programs to read.
 """
@@ -52,13 +53,13 @@ def recipe_of(name, dtype="f32"):
 
 # ---- PyTorch, in a process of its own -----------------------------------------------------------------------------------------
 
-def torch_child(name, memory_format, threads, dtype):
+def torch_child(args):
   import torch
   from torch.nn import functional
-  torch.set_num_threads(threads)
+  torch.set_num_threads(args.threads)
   torch.manual_seed(1)
   before = peak_kib()
-  recipe = recipe_of(name)
+  recipe = recipe_of(args.child)
   model = recipe["model"]
   _, net = peer_nets.make_peer(model)
   if model["family"] == "gpt2":
@@ -69,17 +70,17 @@ def torch_child(name, memory_format, threads, dtype):
     height, width, channels = model["image"]
     inputs, targets = torch.randn(recipe["batch"], channels, height, width), torch.randint(0, model["classes"], (recipe["batch"],))
     optimizer = torch.optim.SGD(net.parameters(), lr=SGD["lr"], momentum=SGD["momentum"])
-    if memory_format != "contiguous":
+    if args.format != "contiguous":
       net, inputs = net.to(memory_format=torch.channels_last), inputs.to(memory_format=torch.channels_last)
 
-  if memory_format == "compiled":
+  if args.compile:
     net = torch.compile(net)
 
   def loss():
-    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+    with torch.autocast("cpu", torch.bfloat16, enabled=args.dtype == "bf16"):
       logits = net(inputs)
       return functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets)
-  report_steps(optimizer, loss, WORKLOADS[name][1], before)
+  report_steps(optimizer, loss, WORKLOADS[args.child][1], before)
 
 
 def peak_kib():
@@ -113,12 +114,12 @@ class DidNotCompile(Exception):
   pass
 
 
-def torch_turn(name, memory_format, threads, dtype):
-  command = [sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(threads), "--dtype", dtype]
-  compiles = memory_format == "compiled"
+def torch_turn(name, memory_format, args, compiles=False):
+  command = [sys.executable, __file__, "--child", name, "--format", memory_format, "--threads", str(args.threads), "--dtype", args.dtype]
+  command += ["--compile"] if compiles else []
   try:
     out = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_SECONDS if compiles else None,
-                         env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+                         env={**os.environ, "OMP_NUM_THREADS": str(args.threads)})
   except subprocess.TimeoutExpired as late:
     raise DidNotCompile(f"did not compile within {COMPILE_SECONDS} s") from late
   except subprocess.CalledProcessError as failed:
@@ -213,47 +214,64 @@ def small_plans(name, dtype, folder, whole, torch_bytes):
   return plans
 
 
+class TorchTurns:
+  """PyTorch's share of each round."""
+
+  def __init__(self, name, args, turns):
+    self.name, self.args, self.turns = name, args, turns
+    self.formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
+    self.problem = None  # why its compiler gave up
+
+  def median(self, memory_format):
+    return self.turns.median(f"torch {memory_format}")
+
+  def take(self, say):
+    """Returns the label of the better eager format."""
+    for each in self.formats:
+      say(f"torch {each}")
+      self.turns.add(f"torch {each}", torch_turn(self.name, each, self.args))
+    best = min(self.formats, key=self.median)
+    self.formats = [each for each in self.formats if self.median(each) <= 2 * self.median(best)]
+    if self.args.compile and not self.problem:
+      say("torch compiled")
+      try:
+        self.turns.add("torch compiled", torch_turn(self.name, best, self.args, compiles=True))
+      except DidNotCompile as problem:
+        self.problem = str(problem)
+    return f"torch {best}"
+
+
 def take_turns(name, args, folder):
   """What was taken, by label; labels by role; flops of a step; why PyTorch's compiler gave up, where it did."""
-  turns, problems, slow = Turns(), {}, []
-  formats = ["contiguous"] if "gpt" in name else ["contiguous", "channels_last"]
-  formats += ["compiled"] if args.compile else []
-  whole = ours(name, args.dtype, folder)
-  plans = {}
+  turns = Turns()
+  peer, whole, plans = TorchTurns(name, args, turns), ours(name, args.dtype, folder), {}
   for n in range(args.rounds):
     say = lambda label: print(f"{name} in {args.dtype}, round {n + 1} of {args.rounds}: {label}", file=sys.stderr, flush=True)
-    for form in [form for form in formats if form not in problems and form not in slow]:
-      say(f"torch {form}")
-      try:
-        turns.add(f"torch {form}", torch_turn(name, form, args.threads, args.dtype))
-      except DidNotCompile as problem:
-        problems[form] = str(problem)
-    eager = min((f"torch {form}" for form in formats if form != "compiled"), key=turns.median)
-    slow = [form for form in formats if form != "compiled" and turns.median(f"torch {form}") > 2 * turns.median(eager)]
+    eager = peer.take(say)
     plans = plans or {"all": ("ours", whole), **small_plans(name, args.dtype, folder, whole, turns.memory[eager])}
     for label, plan in plans.values():
       say(label)
       turns.add(label, plan.turn(args.threads))
   roles = {"eager": eager, "compiled": "torch compiled", **{role: label for role, (label, _) in plans.items()}}
   roles = {role: label for role, label in roles.items() if label in turns.seconds}
-  return turns, roles, step_flops(whole), problems
+  return turns, roles, step_flops(whole), peer.problem
 
 
 def compare(name, args, folder):
   """Prints a table's rows; returns what was found, by role."""
-  turns, roles, flops, problems = take_turns(name, args, folder)
+  turns, roles, flops, problem = take_turns(name, args, folder)
   torch_labels = [label for label in turns.seconds if label.startswith("torch")]
   best = min(map(turns.median, torch_labels))
   for label, seconds in turns.seconds.items():
     print(f"| {name} | {label} | {turns.median(label):.3f} | {min(seconds):.3f} | {turns.median(label) / best:.2f} | "
           f"{turns.memory[label] / 2**20:.0f} | {turns.memory[label] / turns.memory[roles['eager']]:.2f} |", flush=True)
-  for form, problem in problems.items():
-    print(f"| {name} | torch {form}: {problem} | | | | | |", flush=True)
+  if problem:
+    print(f"| {name} | torch compiled: {problem} | | | | | |", flush=True)
   import importlib.metadata
   runs = {role: {"label": label, "median": turns.median(label), "best": min(turns.seconds[label]), "bytes": turns.memory[label]}
           for role, label in roles.items()}
   return {"net": name, "dtype": args.dtype, "threads": args.threads, "rounds": args.rounds, "batch": WORKLOADS[name][0]["batch"], "flops": flops,
-          "memory_aim": MEMORY_AIM.get(name, 0.5), "torch": importlib.metadata.version("torch"), "runs": runs, "problems": problems}
+          "memory_aim": MEMORY_AIM.get(name, 0.5), "torch": importlib.metadata.version("torch"), "runs": runs, "problem": problem}
 
 
 def main():
@@ -268,7 +286,7 @@ def main():
   parser.add_argument("--format", help=argparse.SUPPRESS)
   args = parser.parse_args()
   if args.child:
-    return torch_child(args.child, args.format, args.threads, args.dtype)
+    return torch_child(args)
   unknown = [name for name in args.only.split(",") if name not in WORKLOADS]
   if unknown:
     parser.error(f"--only: {unknown[0]}: must be of {', '.join(WORKLOADS)}")
