@@ -80,6 +80,9 @@ class Kept:
       self.at(*keys)
     for rate in ("core_flops", "read", "copy", "triad"):
       self.number("machine", rate)
+    self.number("processor", "memory_bytes")
+    if not isinstance(self.at("others"), (int, float)):
+      self.refuse("others is not a number")
     if not re.fullmatch(r"[\w .,()+/-]+", str(self.at("processor", "name"))):
       self.refuse("processor.name has characters that a heading cannot have")
     part = self.path.stem
@@ -97,10 +100,17 @@ class Kept:
 
   def check_products(self):
     shapes = self.at("found", "shapes")
-    for product in shapes if isinstance(shapes, list) and shapes else [{}]:
-      rates = product.get("rates", {}) if isinstance(product, dict) else {}
-      if len(product.get("shape", [])) != 3 or not product.get("peak", 0) > 0 or "ours" not in rates or len(rates) < 2:
-        self.refuse("found.shapes is not a list of products with their peak and rates")
+    if not isinstance(shapes, list) or not shapes or not all(is_product(each) and [*each["rates"]] == [*shapes[0]["rates"]] for each in shapes):
+      self.refuse("found.shapes is not a list of products with their peak and rates")
+
+
+def is_product(product):
+  """A shape, a peak, and the rates of ours and of at least one other library."""
+  try:
+    rates = [rate[which] for rate in product["rates"].values() for which in ("best", "median")]
+    return len(product["shape"]) == 3 and "ours" in product["rates"] and len(rates) >= 4 and min(product["peak"], *rates) > 0
+  except (AttributeError, KeyError, TypeError):
+    return False
 
 
 def read_parts(folder):
@@ -122,8 +132,8 @@ class Steps:
   def __init__(self, kept):
     self.found, self.runs = kept.at("found"), kept.at("found", "runs")
     self.peak = kept.number("machine", "core_flops") * self.found["threads"]
-    self.dtype = self.found["dtype"]
-    self.title = f"{NETS[self.found['net']]}, {self.found['batch']}"
+    net, self.dtype = kept.path.stem.rsplit("-", 1)
+    self.title = f"{NETS[net]}, {self.found['batch']}"
 
   @property
   def aimed(self):
@@ -147,7 +157,7 @@ class Steps:
   def rows(self):
     within = f"within {self.found['memory_aim']} of PyTorch's memory"
     labels = {"eager": "PyTorch", "compiled": "torch.compile", "all": "everything stored", "aim": within,
-              "quarter": self.runs["quarter"]["label"].removeprefix("ours, ")}
+              "quarter": self.runs["quarter"].get("label", "a quarter of the transients").removeprefix("ours, ")}
     if self.aimed == "all":
       labels["all"] += f", within {self.found['memory_aim']} too"
     for run in labels:
@@ -239,7 +249,7 @@ def machine_lines(parts):
   commits = {kept.value["commit"] for kept in values if kept.value.get("commit")}
   peak, read, copy, triad = (best_rate(parts, name) / 1e9 for name in ("core_flops", "read", "copy", "triad"))
   sources = "".join(f"; {what} {listed(which)}" for what, which in (("PyTorch", versions), ("commit", commits)) if which)
-  return [f"Measured {dates(parts)}: {processor['cores']} cores, {caches}, {processor.get('memory_bytes', 0) / 2**30:.0f} GiB; "
+  return [f"Measured {dates(parts)}: {processor['cores']} cores, {caches}, {processor['memory_bytes'] / 2**30:.0f} GiB; "
           f"{processor.get('compiler', 'compiler unknown')}{sources}.",
           f"Peak {peak:.0f} GFLOP/s a core; two threads read {read:.1f} GB/s, copy {copy:.1f}, triad {triad:.1f}. "
           f"Kernels {listed({kept.at('machine', 'kernels') for kept in values})}.",
@@ -248,7 +258,7 @@ def machine_lines(parts):
 
 def others_of(parts):
   """What share of the processors others took while a part ran."""
-  return {part: kept.value.get("others") or 0 for part, kept in parts.items()}
+  return {part: kept.at("others") for part, kept in parts.items()}
 
 
 def neighbours_line(parts):

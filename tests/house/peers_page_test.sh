@@ -68,8 +68,15 @@ refuses 'found.runs.all.median is 0, not a number above zero' resnet20-f32.json 
 refuses 'found.runs.all.median is NaN' resnet20-f32.json 's/"median": 0.2,/"median": NaN,/'
 refuses 'lacks machine.core_flops' lm.json 's/core_flops/flops/'
 refuses 'found.shapes is not a list' sgemm-1.json 's/"ours"/"theirs"/'
+refuses 'found.shapes is not a list' sgemm-1.json 's/"peak": 100000000000.0/"peak": "much"/'
+refuses 'others is not a number' lm.json 's/"others": 0.3/"others": null/'
 refuses 'is of Example 8 (Made Up), but ' lm.json 's/Example 9/Example 8/'
 refuses 'processor.name has characters' gpt2-small-bf16.json 's/Example 9/Example | 9/'
+rm "$page"
+write_well
+cmp -s "$page" "$scratch/page.before" && fail "a page that was not there has what it had"
+[ "$(head -n 1 "$page")" = "$(head -n 1 tests/bench/PEERS.md)" ] && holds "$page" "## Example 9 (Made Up)" || fail "a page is not begun"
+cp "$page" "$scratch/page.before"
 mkdir "$scratch/none"
 write "$scratch/none" && fail "a folder without parts makes a page"
 grep -q 'holds no part' "$scratch/words" || fail "of a folder without parts it says: $(cat "$scratch/words")"
