@@ -124,9 +124,9 @@ def torch_turn(name, memory_format, args, compiles=False):
     raise DidNotCompile(f"did not compile within {COMPILE_SECONDS} s") from late
   except subprocess.CalledProcessError as failed:
     if not compiles:
-      sys.exit(failed.stderr)
-    words = [line for line in failed.stderr.splitlines() if re.match(r"[\w.]+(Error|Exception)\b", line)] or failed.stderr.splitlines() or [""]
-    raise DidNotCompile(f"does not compile ({words[-1].split(':')[0]})") from failed
+      sys.exit(failed.stderr or f"torch_peer: PyTorch was killed by signal {-failed.returncode} in {name}: is there enough memory?")
+    errors = re.findall(r"^[\w.]+(?:Error|Exception)\b", failed.stderr, re.MULTILINE) or [f"exit status {failed.returncode}"]
+    raise DidNotCompile(f"does not compile ({errors[-1]})") from failed
   return json.loads(out.stdout.splitlines()[-1])
 
 
