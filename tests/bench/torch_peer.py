@@ -126,7 +126,7 @@ def torch_turn(name, memory_format, args, compiles=False):
     if not compiles:
       sys.exit(failed.stderr or f"torch_peer: PyTorch was killed by signal {-failed.returncode} in {name}: is there enough memory?")
     errors = re.findall(r"^[\w.]+(?:Error|Exception)\b", failed.stderr, re.MULTILINE) or [f"exit status {failed.returncode}"]
-    raise DidNotCompile(f"does not compile ({errors[-1]})") from failed
+    raise DidNotCompile(f"does not compile ({errors[-1].split('.')[-1]})") from failed
   return json.loads(out.stdout.splitlines()[-1])
 
 
