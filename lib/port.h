@@ -110,7 +110,7 @@ struct Port {
   uint32_t most_workers;
   // For the open CPU backend and the workers that will run it: the numbers that are fastest on this machine, which change no bit. A measurement takes
   // 0.3 s at most, and memory that it gives back. Whatever goes wrong, the numbers that were derived stand, and the answer says what it was.
-  // Null on a port that has no place for a file.
+  // Without an open backend nothing happens. Null on a port that has no place for a file.
   Tuning (*tune_backend)(const Workers& workers, TuningMode mode);
   // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
   Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);

@@ -152,6 +152,7 @@ bool measure(CpuMachine& machine, const Workers& workers, Tuning& tuning) {
 Tuning linux_tune_backend(const Workers& workers, TuningMode mode) {
   CpuMachine& machine = linux_cpu_machine();
   Tuning tuning;
+  if (machine.tile.run == nullptr) return tuning;  // no backend has been opened
   const Text identity = identity_of(machine, workers.count);
   find_file(identity, tuning);
   const bool has_place = tuning.file[0] != 0;
