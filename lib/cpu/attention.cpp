@@ -1,23 +1,23 @@
 // Attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
 // A tile of keys that no query of a tile sees, because all their documents or their windows start later, is skipped.
+// What is multiplied is attention_tiles.h's, or attention_pairs.h's where q, k and v are stored as bf16 and vectors multiply pairs of it.
 #include <cmath>
 #include <cstring>
 
-#include "lib/cpu/attention_rules.h"
+#include "lib/cpu/attention_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
-#include "lib/cpu/gemm.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
-#include "lib/cpu/tile_product.h"
-#include "lib/cpu/transpose.h"
 #include "lib/cpu/vector_math.h"
-#include "lib/cpu/vector_of.h"
 #include "lib/rng.h"
 
 namespace reprise {
+
+using namespace attention_detail;
+
 namespace {
 
 static_assert(kAttentionMaxHead <= kKc, "kZeroLine stands for a row of a head");
@@ -65,43 +65,6 @@ AttentionHead<Stored> make_head(const Args& args, uint32_t b, uint32_t h) {
           .first_element = (uint64_t{b} * heads + h) * args.T * args.T};
 }
 
-// to[d] = from[d] * factor, rounded as `to` is stored.
-template <int kLanes, typename To, typename From>
-REPRISE_INLINE void copy_scaled(To* to, const From* from, uint32_t D, float factor) {
-  typename VectorOf<kLanes>::type x;
-  uint32_t d = 0;
-  for (; d + kLanes <= D; d += kLanes) {
-    read_vector<kLanes>(x, from + d);
-    write_vector<kLanes>(to + d, x * factor);
-  }
-  for (; d < D; ++d) to[d] = from[d] * factor;
-}
-
-// A tile's rows as f32: where they lie, or in a room on the worker's stack where they are stored as bf16.
-template <typename Stored>
-struct TileRows;
-template <>
-struct TileRows<float> {
-  const float* data;
-  uint64_t stride;
-
-  void take_room(float*&, uint64_t) {}
-  template <int>
-  REPRISE_INLINE void read(const float* rows, uint64_t step, uint32_t, uint32_t) { data = rows, stride = step; }
-};
-template <>
-struct TileRows<Bf16> {
-  float* data;
-  uint64_t stride;
-
-  void take_room(float*& room, uint64_t floats) { data = room, room += floats; }
-  template <int kLanes>
-  REPRISE_INLINE void read(const Bf16* rows, uint64_t step, uint32_t count, uint32_t D) {
-    stride = D;
-    for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(data + i * D, rows + i * step, D, 1.0f);
-  }
-};
-
 // Dropout of the weights (query, first_key + j), j < the tile: each is dropped, or kept and multiplied with 1 / (1 - p).
 struct WeightMask {
   const StepScalars& scalars;
@@ -123,6 +86,10 @@ WeightMask make_mask(const Args& args) {
   const float p = args.attention.dropout;
   return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
 }
+
+// Whether a build of the loops has tiles of pairs.
+template <int kLanes, typename Stored>
+inline constexpr bool kCanPair = kLanes == 16 && kStoredAs<Stored> == DType::kBf16;
 
 // All that is compiled for a size of tile.
 template <uint32_t kTile>
@@ -167,44 +134,6 @@ struct TiledAttention {
   REPRISE_INLINE static uint32_t keys_before_end(const AttentionHead<Stored>& head, uint32_t query, uint32_t first_key, uint32_t keys) {
     while (head.starts != nullptr && keys > 0 && static_cast<uint32_t>(head.starts[first_key + keys - 1]) > query) --keys;
     return keys;
-  }
-
-  // Transposed rows: out[p][d][c] = rows[p * kPanelColumns + c][d] * factor, zero for rows from `count` on.
-  template <int kLanes>
-  REPRISE_INLINE static void pack_transposed(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D, float factor) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t first = 0; first < kTile; first += kPanel) {
-      const float* lines[kPanel];
-      for (uint32_t c = 0; c < kPanel; ++c) lines[c] = first + c < count ? rows + (first + c) * stride : kZeroLine;
-      transpose_lines<kLanes>(out + uint64_t{first} * D, kPanel, lines, D);
-    }
-    for (uint32_t i = 0; i < kTile * D; ++i) out[i] *= factor;
-  }
-  // Rows in panels: out[p][i][c] = rows[i][p * kPanelColumns + c].
-  template <int kLanes>
-  REPRISE_INLINE static void pack_rows(float* out, const float* rows, uint64_t stride, uint32_t count, uint32_t D) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t d = 0; d < D; d += kPanel, out += kTile * kPanel) {
-      for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(out + i * kPanel, rows + i * stride + d, D - d < kPanel ? D - d : kPanel, 1.0f);
-    }
-  }
-  // out[i][d] = sums[d][i], for i < count; `out` is contiguous, `lines` has room for D.
-  template <int kLanes>
-  REPRISE_INLINE static void transpose_sums(float* out, const float* sums, const float** lines, uint32_t count, uint32_t D) {
-    for (uint32_t d = 0; d < D; ++d) lines[d] = sums + d * kTile;
-    transpose_lines<kLanes>(out, D, lines, count);
-  }
-
-  // On the diagonal of causal attention a panel of queries sees the keys before its end, and a key the panels from its own on: whole panels are
-  // worked, and the scores of keys behind a query count for nothing.
-  template <int kLanes>
-  static constexpr uint32_t end_of_seen(uint32_t query, uint32_t keys) {
-    const uint32_t end = (query / kPanelColumns<kLanes> + 1) * kPanelColumns<kLanes>;
-    return end < keys ? end : keys;
-  }
-  template <int kLanes>
-  static constexpr uint32_t first_seeing(uint32_t key) {
-    return key / kPanelColumns<kLanes> * kPanelColumns<kLanes>;
   }
 
   // Per query of a tile: the largest score so far, the sum of exponentials relative to it, what the step rescales the
@@ -274,32 +203,6 @@ struct TiledAttention {
     }
   }
 
-  // On the worker's stack: so many tiles of a head, and of scores (attention_stack_bytes).
-  template <typename Stored>
-  struct ForwardTiles {
-    float* queries;       // panels of [d][query], times the scores' scale; at last y [query][d]
-    float* sums;          // [d][query]
-    float* scores;        // [key][query]
-    const float** lines;  // [D]
-    TileRows<Stored> k, v;
-
-    void take_rooms(float* room, const float** pointers, uint64_t head_floats) {
-      for (float** each : {&queries, &sums}) *each = room, room += head_floats;
-      k.take_room(room, head_floats), v.take_room(room, head_floats);
-      scores = room, lines = pointers;
-    }
-  };
-
-  // scores = k . q times their scale.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void forward_scores(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, uint32_t D) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t i = 0; i < kTile; i += kPanel) {
-      tile_product<kLanes>({tiles.scores + i, kTile, false}, {tiles.k.data, tiles.k.stride, 1}, {tiles.queries + i * D, 0, kPanel},
-                           diagonal ? end_of_seen<kLanes>(i, keys) : keys, kPanel, D);
-    }
-  }
-
   // Scores [key][query] of keys in other documents become -infinity.
   template <typename Stored>
   REPRISE_INLINE static void hide_documents(float* scores, const AttentionHead<Stored>& head, uint32_t first_query, uint32_t queries,
@@ -338,21 +241,11 @@ struct TiledAttention {
     for (uint32_t i = 0; i < keys * kTile; ++i) scores[i] = softcap * vector_tanh(scores[i] * inverse);
   }
 
-  // sums (+)= v . weights.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void weigh_values(ForwardTiles<Stored>& tiles, uint32_t keys, bool diagonal, bool accumulate, uint32_t D) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t i = 0; i < kTile; i += kPanel) {
-      tile_product<kLanes>({tiles.sums + i, kTile, accumulate}, {tiles.v.data, 1, tiles.v.stride}, {tiles.scores + i, 0, kTile}, D, kPanel,
-                           diagonal ? end_of_seen<kLanes>(i, keys) : keys);
-    }
-  }
-
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
+  template <int kLanes, typename Tiles, typename Stored>
+  REPRISE_INLINE static void forward_by(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
     OnlineSoftmax state;
     const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
-    ForwardTiles<Stored> tiles;
+    Tiles tiles;
     const uint64_t head_floats = attention_head_floats(head.D, kTile);
     REPRISE_STACK_ROOM(float, room, kForwardTiles<Stored> * head_floats + kTile * kTile);
     REPRISE_STACK_ROOM(const float*, lines, head.D);
@@ -361,17 +254,15 @@ struct TiledAttention {
     const uint32_t first_query = tile * kTile;
     const uint32_t count = head.T - first_query < kTile ? head.T - first_query : kTile;
 
-    tiles.k.template read<kLanes>(head.q + first_query * head.row, head.row, count, head.D);
-    pack_transposed<kLanes>(tiles.queries, tiles.k.data, tiles.k.stride, count, head.D, head.scale);
+    tiles.open_queries({head.q + first_query * head.row, head.row, count}, head.D, head.scale);
     for (uint32_t i = 0; i < kTile; ++i) state.largest[i] = -__builtin_inff();
     for (uint32_t i = 0; i < kTile; ++i) state.sum[i] = 0;
     const Walk walk = keys_of(head, first_query, count);
     for (uint32_t first_key = walk.begin; first_key < walk.end; first_key += kTile) {
       const bool diagonal = head.causal() && first_key == first_query;
       const uint32_t keys = head.T - first_key < kTile ? head.T - first_key : kTile;
-      tiles.k.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
-      tiles.v.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
-      forward_scores<kLanes>(tiles, keys, diagonal, head.D);
+      tiles.open_keys({head.k + first_key * head.row, head.row, keys}, {head.v + first_key * head.row, head.row, keys}, head.D);
+      tiles.multiply_keys(keys, diagonal, head.D, head.scale);
       if (args.attention.softcap > 0) cap_scores(tiles.scores, keys, args.attention.softcap);
       if (head.causal()) {
         hide_scores(tiles.scores, head, first_query, count, first_key, keys);
@@ -383,13 +274,21 @@ struct TiledAttention {
         drop_weights<kLanes>(tiles.scores, mask, head.first_element + uint64_t{first_query} * head.T + first_key, head.T, count, keys);
       }
       if (first_key != walk.begin) scale_sums(tiles.sums, state.rescale, head.D);
-      weigh_values<kLanes>(tiles, keys, diagonal, first_key != walk.begin, head.D);
+      tiles.multiply_values(keys, diagonal, first_key != walk.begin, head.D);
     }
-    transpose_sums<kLanes>(tiles.queries, tiles.sums, tiles.lines, count, head.D);
+    transpose_sums<kTile, kLanes>(tiles.queries, tiles.sums, tiles.lines, count, head.D);
     Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
     float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
     for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
     for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
+  }
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile,
+                                          bool pairs) {
+    if constexpr (kCanPair<kLanes, Stored>) {
+      if (pairs) return forward_by<kLanes, PairedForwardTiles<kTile, kLanes>>(args, b, h, tile);
+    }
+    forward_by<kLanes, ForwardTiles<kTile, kLanes, Stored>>(args, b, h, tile);
   }
 
   // One head's gradients, and where its tiles stand.
@@ -402,44 +301,6 @@ struct TiledAttention {
     float* dq;  // f32 in any case
     uint64_t dq_row;
   };
-  struct BackwardTile {
-    uint32_t first_query, queries, first_key, keys;
-    bool diagonal;  // of causal attention
-    bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
-  };
-  // On the worker's stack, as above.
-  template <typename Stored>
-  struct BackwardTiles {
-    float* keys;          // panels of [d][key], times the scores' scale; at last dk, then dv, [key][d]
-    float* values;        // panels of [d][key]
-    float* key_rows;      // panels of [key][d]
-    float* dk;            // [d][key]
-    float* dv;            // [d][key]
-    float* weights;       // [query][key]: after dropout
-    float* dscores;       // [query][key]
-    const float** lines;  // [D]
-    TileRows<Stored> q, dy;
-
-    void take_rooms(float* room, const float** pointers, uint64_t head_floats) {
-      for (float** each : {&keys, &values, &key_rows, &dk, &dv}) *each = room, room += head_floats;
-      q.take_room(room, head_floats), dy.take_room(room, head_floats);
-      weights = room, dscores = room + kTile * kTile, lines = pointers;
-    }
-  };
-
-  // Scores in `weights`, gradients of the dropped weights in `dscores`.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void backward_scores(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t j = 0; j < t.keys; j += kPanel) {
-      const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
-      tile_product<kLanes>({tiles.weights + at, kTile, false}, {tiles.q.data + first * tiles.q.stride, tiles.q.stride, 1},
-                           {tiles.keys + j * D, 0, kPanel}, t.queries - first, kPanel, D);
-      tile_product<kLanes>({tiles.dscores + at, kTile, false}, {tiles.dy.data + first * tiles.dy.stride, tiles.dy.stride, 1},
-                           {tiles.values + j * D, 0, kPanel}, t.queries - first, kPanel, D);
-    }
-  }
-
   // What dropout multiplies the weights of a query with.
   template <int kLanes>
   REPRISE_INLINE static void draw_factors(float* factors, const WeightMask& mask, uint64_t element) {
@@ -462,9 +323,9 @@ struct TiledAttention {
   }
 
   // weights = exp(score - lse) and dscore = weight (dweight - delta) times the scale, with dropout's factors where it belongs.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void backward_softmax(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
-                                       const WeightMask* mask) {
+  template <int kLanes, typename Tiles, typename Stored>
+  REPRISE_INLINE static void backward_softmax(const Tiles& tiles, const BackwardHead<Stored>& g, const BackwardTile& t,
+                                              const WeightMask* mask) {
     float factors[kTile], slopes[kTile];
     const float softcap = g.head.attention.softcap;
     for (uint32_t j = 0; j < kTile; ++j) factors[j] = 1;
@@ -485,31 +346,6 @@ struct TiledAttention {
         weights[j] = weight * factors[j];
       }
       for (uint32_t j = 0; softcap > 0 && j < columns; ++j) dscores[j] *= slopes[j];
-    }
-  }
-
-  // dq += dscores k.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void add_query_gradients(BackwardTiles<Stored>& tiles, const BackwardHead<Stored>& g, const BackwardTile& t) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    const uint32_t strip = t.diagonal ? kPanel : kTile;  // on the diagonal each is as deep as its queries see
-    for (uint32_t i = 0; i < t.queries; i += strip) {
-      tile_product<kLanes>({g.dq + (t.first_query + i) * g.dq_row, g.dq_row, !t.starts_dq}, {tiles.dscores + i * kTile, kTile, 1},
-                           {tiles.key_rows, kTile * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, g.head.D,
-                           t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys);
-    }
-  }
-
-  // dk += dscores^T q and dv += weights^T dy, both transposed.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void add_key_gradients(BackwardTiles<Stored>& tiles, const BackwardTile& t, uint32_t D) {
-    constexpr uint32_t kPanel = kPanelColumns<kLanes>;
-    for (uint32_t j = 0; j < t.keys; j += kPanel) {
-      const uint32_t first = t.diagonal ? j : 0, at = first * kTile + j;
-      tile_product<kLanes>({tiles.dk + j, kTile, !t.starts_dk}, {tiles.q.data + first * tiles.q.stride, 1, tiles.q.stride},
-                           {tiles.dscores + at, 0, kTile}, D, kPanel, t.queries - first);
-      tile_product<kLanes>({tiles.dv + j, kTile, !t.starts_dk}, {tiles.dy.data + first * tiles.dy.stride, 1, tiles.dy.stride},
-                           {tiles.weights + at, 0, kTile}, D, kPanel, t.queries - first);
     }
   }
 
@@ -540,31 +376,22 @@ struct TiledAttention {
     return g;
   }
 
-  // A tile's keys and values, as the products read them.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void open_keys(BackwardTiles<Stored>& tiles, const AttentionHead<Stored>& head, uint32_t first_key, uint32_t keys) {
-    TileRows<Stored>& rows = tiles.q;
-    rows.template read<kLanes>(head.k + first_key * head.row, head.row, keys, head.D);
-    pack_transposed<kLanes>(tiles.keys, rows.data, rows.stride, keys, head.D, head.scale);
-    pack_rows<kLanes>(tiles.key_rows, rows.data, rows.stride, keys, head.D);
-    rows.template read<kLanes>(head.v + first_key * head.row, head.row, keys, head.D);
-    pack_transposed<kLanes>(tiles.values, rows.data, rows.stride, keys, head.D, 1.0f);
-  }
-  // Their gradients, to the rows from `to` on.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void close_keys(Stored* to, BackwardTiles<Stored>& tiles, const float* sums, const AttentionHead<Stored>& head,
+  // The gradients of a tile's keys or values, to the rows from `to` on.
+  template <int kLanes, typename Tiles, typename Stored>
+  REPRISE_INLINE static void close_keys(Stored* to, const Tiles& tiles, const float* sums, const AttentionHead<Stored>& head,
                                         uint32_t keys) {
-    transpose_sums<kLanes>(tiles.keys, sums, tiles.lines, keys, head.D);
+    transpose_sums<kTile, kLanes>(tiles.keys, sums, tiles.lines, keys, head.D);
     for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
   }
 
   // A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
-  template <int kLanes, typename Stored>
-  REPRISE_INLINE static void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
+  template <int kLanes, typename Tiles, typename Stored>
+  REPRISE_INLINE static void backward_by(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
+                                         float* queries_sums) {
     const WeightMask mask = make_mask(args);
     const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
     const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
-    BackwardTiles<Stored> tiles;
+    Tiles tiles;
     const uint64_t head_floats = attention_head_floats(shared.D, kTile);
     REPRISE_STACK_ROOM(float, room, kBackwardTiles<Stored> * head_floats + 2 * kTile * kTile);
     REPRISE_STACK_ROOM(const float*, lines, shared.D);
@@ -577,7 +404,8 @@ struct TiledAttention {
     }
     for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
       const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
-      open_keys<kLanes>(tiles, shared, first_key, keys);
+      tiles.open_keys({shared.k + first_key * shared.row, shared.row, keys},
+                      {shared.v + first_key * shared.row, shared.row, keys}, shared.D, shared.scale);
       const Walk walk = queries_of(shared, first_key, keys);
       bool starts_dk = true;
       for (uint32_t h = 0; h < group; ++h) {
@@ -590,12 +418,13 @@ struct TiledAttention {
           const bool diagonal = head.causal() && first_query == first_key;
           const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, starts_dk};
           starts_dk = false;
-          tiles.q.template read<kLanes>(head.q + first_query * head.row, head.row, queries, head.D);
-          tiles.dy.template read<kLanes>(g.dy + first_query * head.out, head.out, queries, head.D);
-          backward_scores<kLanes>(tiles, tile, head.D);
+          tiles.open_queries({head.q + first_query * head.row, head.row, queries},
+                             {g.dy + first_query * head.out, head.out, queries}, head.D);
+          tiles.multiply_keys(tile, head.D, head.scale);
           backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
-          add_query_gradients<kLanes>(tiles, g, tile);
-          add_key_gradients<kLanes>(tiles, tile, head.D);
+          tiles.close_scores(tile);
+          tiles.add_query_gradients(g.dq + first_query * g.dq_row, g.dq_row, tile, head.D);
+          tiles.add_key_gradients(tile, head.D);
         }
       }
       close_keys<kLanes>(args.dqkv + (shared.k - args.qkv) + first_key * shared.row, tiles, tiles.dk, shared, keys);
@@ -606,25 +435,35 @@ struct TiledAttention {
       close_queries(g, args.dqkv + (g.head.q - args.qkv));
     }
   }
+  template <int kLanes, typename Stored>
+  REPRISE_INLINE static void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
+                                           float* queries_sums, bool pairs) {
+    if constexpr (kCanPair<kLanes, Stored>) {
+      if (pairs) return backward_by<kLanes, PairedBackwardTiles<kTile, kLanes>>(args, b, kv_head, queries_sums);
+    }
+    backward_by<kLanes, BackwardTiles<kTile, kLanes, Stored>>(args, b, kv_head, queries_sums);
+  }
 };
 
 using LargeTiles = TiledAttention<kLargeBlocks.attention_tile>;
 using SmallTiles = TiledAttention<kSmallBlocks.attention_tile>;
 REPRISE_STORAGE_LEVELS(forward_tile, LargeTiles::forward_body<kLanes>,
-                       (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile), (args, b, h, tile))
+                       (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile, bool pairs),
+                       (args, b, h, tile, pairs))
 REPRISE_STORAGE_LEVELS(backward_group, LargeTiles::backward_body<kLanes>,
-                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums),
-                       (args, b, kv_head, queries_sums))
+                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums,
+                        bool pairs),
+                       (args, b, kv_head, queries_sums, pairs))
 
 // Small cores have the baseline level alone.
 constexpr int kSmallLanes = 4;
 template <typename Stored>
 void small_forward_tile(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
-  SmallTiles::forward_body<kSmallLanes>(args, b, h, tile);
+  SmallTiles::forward_body<kSmallLanes>(args, b, h, tile, false);
 }
 template <typename Stored>
 void small_backward_group(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
-  SmallTiles::backward_body<kSmallLanes>(args, b, kv_head, queries_sums);
+  SmallTiles::backward_body<kSmallLanes>(args, b, kv_head, queries_sums, false);
 }
 
 Status check_head(uint32_t C, uint32_t heads) {
@@ -661,12 +500,13 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
     return ok_status();
   }
   const CpuSize size = cpu_machine(context).size;
+  const bool pairs = attention_multiplies_pairs(level, args.C / heads);
   const uint32_t tiles = Partition{args.T, blocks_of(size).attention_tile}.count();
   // Head by head, so that its keys and values stay in a cache; of each the last tile, which sees the most keys, goes first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
     const uint32_t head = task / tiles, tile = tiles - 1 - task % tiles;
     if (size == CpuSize::kSmall) return small_forward_tile(args, head / heads, head % heads, tile);
-    forward_tile(level, args, head / heads, head % heads, tile);
+    forward_tile(level, args, head / heads, head % heads, tile, pairs);
   });
   return ok_status();
 }
@@ -682,6 +522,7 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
     return ok_status();
   }
   const CpuSize size = cpu_machine(context).size;
+  const bool pairs = attention_multiplies_pairs(level, args.C / heads);
   const uint32_t tasks = static_cast<uint32_t>(attention_tasks(groups, heads / kv_heads, kStoredAs<Stored>));
   float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
@@ -690,7 +531,7 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
       if (size == CpuSize::kSmall) {
         small_backward_group(args, group / kv_heads, group % kv_heads, own);
       } else {
-        backward_group(level, args, group / kv_heads, group % kv_heads, own);
+        backward_group(level, args, group / kv_heads, group % kv_heads, own, pairs);
       }
     }
   });

@@ -5,8 +5,15 @@
 #include "lib/cpu/cpu_size.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/stack_room.h"
+#include "lib/cpu/vector_level.h"
 
 namespace reprise {
+
+// Whether q, k and v that are stored as bf16, of D channels a head, are multiplied by pairs (attention_pairs.h). A matrix unit's level is that of a
+// core whose vectors multiply pairs slower than f32.
+constexpr bool attention_multiplies_pairs(VectorLevel level, uint64_t D) {
+  return level == VectorLevel::kAvx512Bf16 && D % 2 == 0;
+}
 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }

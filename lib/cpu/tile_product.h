@@ -8,6 +8,8 @@
 //   A    +-+   +--------+
 //  rows  | |   | C rows |   ... while the rows of A and C pass by, kTileRows at a time
 //        +-+   +--------+
+//
+// An element of A and B is a float, or two bf16 that follow each other along the depth (bf16_pairs.h): addresses of floats are addresses alone then.
 #pragma once
 
 #include <cstdint>
@@ -43,8 +45,30 @@ struct RowOutput {
   bool accumulate;
 };
 
+enum class TileElement : uint8_t { kFloat, kPair };
+
+// sum += row * factor, lane by lane; of pairs both products. Written as assembly, because the loops of a level are built for AVX-512 without it.
+template <TileElement kElement, int kLanes>
+REPRISE_INLINE void add_product(typename VectorOf<kLanes>::type& sum, const typename VectorOf<kLanes>::type& row,
+                                const float* factor) {
+  if constexpr (kElement == TileElement::kFloat) {
+    sum = sum + row * *factor;
+  } else if constexpr (kLanes == 1) {
+    Bf16 a[2], b[2];
+    std::memcpy(a, factor, sizeof a);
+    std::memcpy(b, &row, sizeof b);
+    sum[0] += float{a[0]} * float{b[0]};
+    sum[0] += float{a[1]} * float{b[1]};
+  } else {
+#if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+    static_assert(kLanes == 16, "pairs are multiplied by AVX512-BF16");
+    asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(row), "m"(*reinterpret_cast<const char(*)[4]>(factor)));
+#endif
+  }
+}
+
 // kRows x (kVectors * kLanes) of C in registers, B's rows `b_row` apart.
-template <int kLanes, int kRows, int kVectors>
+template <TileElement kElement, int kLanes, int kRows, int kVectors>
 REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a, const float* b, uint64_t b_row, uint32_t depth) {
   using Vector = typename VectorOf<kLanes>::type;
   Vector sum[kRows][kVectors];
@@ -58,8 +82,8 @@ REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a,
     Vector row[kVectors];
     for (int j = 0; j < kVectors; ++j) read_vector<kLanes>(row[j], b + k * b_row + j * kLanes);
     for (int i = 0; i < kRows; ++i) {
-      const float factor = a.data[static_cast<uint64_t>(i) * a.row + k * a.column];
-      for (int j = 0; j < kVectors; ++j) sum[i][j] = sum[i][j] + row[j] * factor;
+      const float* factor = a.data + static_cast<uint64_t>(i) * a.row + k * a.column;
+      for (int j = 0; j < kVectors; ++j) add_product<kElement, kLanes>(sum[i][j], row[j], factor);
     }
   }
   for (int i = 0; i < kRows; ++i) {
@@ -70,35 +94,39 @@ REPRISE_INLINE void register_tile(const RowOutput& c, const BroadcastOperand& a,
 }
 
 // A few columns of C, all rows.
-template <int kLanes, int kVectors>
-REPRISE_INLINE void product_columns(const RowOutput& c, const BroadcastOperand& a, const float* b, uint64_t b_row, uint32_t rows, uint32_t depth) {
+template <TileElement kElement, int kLanes, int kVectors>
+REPRISE_INLINE void product_columns(const RowOutput& c, const BroadcastOperand& a, const float* b, uint64_t b_row, uint32_t rows,
+                                    uint32_t depth) {
   constexpr uint32_t kRows = kTileRows<kLanes>;
   uint32_t i = 0;
   for (; i + kRows <= rows; i += kRows) {
-    register_tile<kLanes, kRows, kVectors>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
+    register_tile<kElement, kLanes, kRows, kVectors>({c.data + i * c.stride, c.stride, c.accumulate},
+                                                     {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
   }
   for (; i < rows; ++i) {
-    register_tile<kLanes, 1, kVectors>({c.data + i * c.stride, c.stride, c.accumulate}, {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
+    register_tile<kElement, kLanes, 1, kVectors>({c.data + i * c.stride, c.stride, c.accumulate},
+                                                 {a.data + i * a.row, a.row, a.column}, b, b_row, depth);
   }
 }
 
-template <int kLanes>
-REPRISE_INLINE void tile_product(const RowOutput& c, const BroadcastOperand& a, const PanelOperand& b, uint32_t rows, uint32_t columns, uint32_t depth) {
+template <int kLanes, TileElement kElement = TileElement::kFloat>
+REPRISE_INLINE void tile_product(const RowOutput& c, const BroadcastOperand& a, const PanelOperand& b, uint32_t rows,
+                                 uint32_t columns, uint32_t depth) {
   constexpr uint32_t kPanel = kPanelColumns<kLanes>;
   for (uint32_t j = 0; j < columns; j += kPanel) {
     const RowOutput part{c.data + j, c.stride, c.accumulate};
     const float* panel = b.data + j / kPanel * b.panel;
     if (j + kPanel <= columns) {
-      product_columns<kLanes, 2>(part, a, panel, b.row, rows, depth);
+      product_columns<kElement, kLanes, 2>(part, a, panel, b.row, rows, depth);
       continue;
     }
     uint32_t done = 0;
     if (j + kLanes <= columns) {
-      product_columns<kLanes, 1>(part, a, panel, b.row, rows, depth);
+      product_columns<kElement, kLanes, 1>(part, a, panel, b.row, rows, depth);
       done = kLanes;
     }
     for (; j + done < columns; ++done) {
-      product_columns<1, 1>({part.data + done, c.stride, c.accumulate}, a, panel + done, b.row, rows, depth);
+      product_columns<kElement, 1, 1>({part.data + done, c.stride, c.accumulate}, a, panel + done, b.row, rows, depth);
     }
   }
 }

@@ -477,8 +477,11 @@ void expect(Oracle& o) {
   const Setting how = setting_of(o.c, o.data);
   const Array& qkv = o.value(qkv_of(o.c));
   const double T = o.dimension(qkv_of(o.c), 1), D = static_cast<double>(how.D(qkv));
-  // Where tensor cores multiply, they take the result of the first product rounded.
-  const bool rounds = o.data.multiplier.tensor_cores && attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>());
+  // Where tensor cores multiply, or pairs, they take the result of the first product rounded.
+  const Multiplier& multiplier = o.data.multiplier;
+  const bool rounds = (multiplier.tensor_cores &&
+                       attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>())) ||
+                      (multiplier.pairs != nullptr && attention_multiplies_pairs(multiplier.pairs->level, how.D(qkv)));
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   if (o.c.pass == Pass::kForward) {
     const AttentionResult r = attention_forward(qkv, how);

@@ -84,20 +84,21 @@ bool is_cuda(const Backend& backend) { return std::strncmp(backend.rules->name, 
 // Where the kernel set multiplies in bf16 (SPEED 8.6), some weights are rounded first: on CUDA all weights of linear layers and
 // convolutions. The reference gets them so, and its tolerance stays.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
+  if (!stores_bf16(c)) return data;
   const auto rounded_weights = family_of(c.op).rounded_weights;
-  if (rounded_weights == nullptr || !stores_bf16(c)) return data;
+  if (is_cuda(backend)) {
+    data.multiplier.tensor_cores = true;
+  } else if (std::strstr(backend.kernel_set, "+bf16") != nullptr) {
+    data.multiplier.pairs = static_cast<const CpuMachine*>(backend.machine);
+  }
   const auto round = [&](uint32_t argument) {
     for (double& weight : data.values[argument]) weight = Bf16(static_cast<float>(weight));
   };
-  if (is_cuda(backend)) {
-    data.multiplier.tensor_cores = true;
-    for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-      if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
-    }
-  } else if (std::strstr(backend.kernel_set, "+bf16") != nullptr) {
-    data.multiplier.pairs = static_cast<const CpuMachine*>(backend.machine);
-    for (const uint32_t argument : rounded_weights(c, *data.multiplier.pairs)) round(argument);
+  for (uint32_t i = 0; rounded_weights != nullptr && data.multiplier.tensor_cores && i < c.arguments.size(); ++i) {
+    if (c.info().arguments[i].storage == Storage::kWeight && c.has(i)) round(i);
   }
+  if (rounded_weights == nullptr || data.multiplier.pairs == nullptr) return data;
+  for (const uint32_t argument : rounded_weights(c, *data.multiplier.pairs)) round(argument);
   return data;
 }
 

@@ -17,9 +17,6 @@ namespace reprise::test {
 
 namespace {
 
-// Attention widens to f32 before it multiplies, whatever the level.
-bool multiplies_bf16(const KernelCase& c) { return multiplies(c) && c.op != Op::kAttention; }
-
 // Empty where this machine or this link lacks the tile or the level. Below the last level bf16 is multiplied as f32, by the tile.
 auto judged_by(const Backend* backend, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
@@ -47,16 +44,18 @@ TEST_P(Bf16Accumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetPar
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Kernel, judged(any), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16InPlace, judged(has_in_place), id_of);
 INSTANTIATE_TEST_SUITE_P(Cpu, Bf16Accumulating, judged(accumulates), id_of);
-INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Kernel, judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Baseline, Bf16Accumulating,
+                         judged_at(VectorLevel::kBaseline, GemmTileChoice::kBaseline, accumulates, multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(SmallCore, Bf16Kernel, judged_by(&small_backend(), multiplies), id_of);
 INSTANTIATE_TEST_SUITE_P(SmallCore, Bf16Accumulating, judged_by(&small_backend(), accumulates, multiplies), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(Avx512Bf16, Bf16Kernel, judged_at(VectorLevel::kAvx512Bf16, GemmTileChoice::kAvx512, multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Kernel, judged_by(&emulated_amx_backend(), multiplies_bf16), id_of);
-INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Accumulating, judged_by(&emulated_amx_backend(), accumulates, multiplies_bf16), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx2, Bf16Kernel, judged_at(VectorLevel::kAvx2, GemmTileChoice::kAvx2, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Kernel, judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512, Bf16Accumulating,
+                         judged_at(VectorLevel::kAvx512, GemmTileChoice::kAvx512, accumulates, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(Avx512Bf16, Bf16Kernel, judged_at(VectorLevel::kAvx512Bf16, GemmTileChoice::kAvx512, multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Kernel, judged_by(&emulated_amx_backend(), multiplies), id_of);
+INSTANTIATE_TEST_SUITE_P(EmulatedAmx, Bf16Accumulating, judged_by(&emulated_amx_backend(), accumulates, multiplies), id_of);
 
 float bf16_of(float value) { return Bf16(value); }
 
