@@ -9,6 +9,7 @@
 #pragma once
 
 #include "lib/cpu/attention_tiles.h"
+#include "lib/cpu/interleave.h"
 
 namespace reprise::attention_detail {
 
@@ -17,28 +18,11 @@ inline const float* words(const Bf16* pairs) { return reinterpret_cast<const flo
 // Pairs of two rows of `columns` elements; a null second row is zero.
 template <int kLanes, typename Stored>
 REPRISE_INLINE void interleave_rows(float* to, const Stored* first, const Stored* second, uint32_t columns) {
-  using Word = typename Bf16VectorOf<kLanes>::Word;
-  using Half = typename Bf16VectorOf<kLanes>::Half;
-  typename VectorOf<kLanes>::type a, b;
+  uint32_t* pairs = reinterpret_cast<uint32_t*>(to);
+  if (second == nullptr) second = reinterpret_cast<const Stored*>(kZeroLine);
   uint32_t d = 0;
-  for (; d + kLanes <= columns; d += kLanes) {
-    Half low, high = {};
-    Bf16 rounded[kLanes];
-    read_vector<kLanes>(a, first + d);
-    write_vector<kLanes>(rounded, a);
-    std::memcpy(&low, rounded, sizeof low);
-    if (second != nullptr) {
-      read_vector<kLanes>(b, second + d);
-      write_vector<kLanes>(rounded, b);
-      std::memcpy(&high, rounded, sizeof high);
-    }
-    const Word pairs = __builtin_convertvector(low, Word) | __builtin_convertvector(high, Word) << 16;
-    std::memcpy(to + d, &pairs, sizeof pairs);
-  }
-  for (; d < columns; ++d) {
-    const Bf16 pair[2] = {first[d], second != nullptr ? second[d] : Stored(0.0f)};
-    std::memcpy(to + d, pair, sizeof pair);
-  }
+  for (; d + kLanes <= columns; d += kLanes) interleave_vector<kLanes>(pairs + d, first + d, second + d);
+  for (; d < columns; ++d) pairs[d] = pair_of(first[d], second[d]);
 }
 // Pairs of the rows of a head, [row pair][d].
 template <int kLanes>

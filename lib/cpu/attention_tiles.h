@@ -10,6 +10,8 @@
 
 namespace reprise::attention_detail {
 
+static_assert(kAttentionMaxHead <= kKc, "kZeroLine stands for a row of a head");
+
 // to[d] = from[d] * factor, rounded as `to` is stored.
 template <int kLanes, typename To, typename From>
 REPRISE_INLINE void copy_scaled(To* to, const From* from, uint32_t D, float factor) {

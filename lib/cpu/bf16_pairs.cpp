@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "lib/cpu/vector_of.h"
+#include "lib/cpu/interleave.h"
 #include "lib/cpu/weight_format.h"
 
 namespace reprise {
@@ -12,32 +12,6 @@ namespace reprise {
 using namespace pairs_detail;
 
 namespace {
-
-// The first of a pair lies first in memory, as it does in a row.
-REPRISE_INLINE uint32_t pair_of(Bf16 first, Bf16 second) {
-  static_assert(std::endian::native == std::endian::little);
-  return first.bits | static_cast<uint32_t>(second.bits) << 16;
-}
-
-template <int kLanes>
-REPRISE_INLINE void interleave_vector(uint32_t* to, const Bf16* first, const Bf16* second) {
-  using Types = Bf16VectorOf<kLanes>;
-  typename Types::Half low, high;
-  std::memcpy(&low, first, sizeof low);
-  std::memcpy(&high, second, sizeof high);
-  const typename Types::Word pairs = __builtin_convertvector(low, typename Types::Word) | __builtin_convertvector(high, typename Types::Word) << 16;
-  std::memcpy(to, &pairs, sizeof pairs);
-}
-template <int kLanes>
-REPRISE_INLINE void interleave_vector(uint32_t* to, const float* first, const float* second) {
-  typename VectorOf<kLanes>::type low, high;
-  read_vector<kLanes>(low, first);
-  read_vector<kLanes>(high, second);
-  Bf16 rounded[2][kLanes];
-  write_vector<kLanes>(rounded[0], low);
-  write_vector<kLanes>(rounded[1], high);
-  interleave_vector<kLanes>(to, rounded[0], rounded[1]);
-}
 
 constexpr int64_t kRowsAhead = 16;  // a line of each row is all that is read of it: fetched before the processor would guess it
 

@@ -1,0 +1,39 @@
+// Two rows, of bf16 or of f32 that is rounded, become pairs of bf16, an element of each.
+// Here because products of pairs (bf16_pairs.h) and attention's (attention_pairs.h) begin with it.
+#pragma once
+
+#include <bit>
+#include <cstring>
+
+#include "lib/cpu/vector_of.h"
+
+namespace reprise {
+
+// The first of a pair lies first in memory, as it does in a row.
+REPRISE_INLINE uint32_t pair_of(Bf16 first, Bf16 second) {
+  static_assert(std::endian::native == std::endian::little);
+  return first.bits | static_cast<uint32_t>(second.bits) << 16;
+}
+
+template <int kLanes>
+REPRISE_INLINE void interleave_vector(uint32_t* to, const Bf16* first, const Bf16* second) {
+  using Types = Bf16VectorOf<kLanes>;
+  typename Types::Half low, high;
+  std::memcpy(&low, first, sizeof low);
+  std::memcpy(&high, second, sizeof high);
+  const typename Types::Word pairs =
+      __builtin_convertvector(low, typename Types::Word) | __builtin_convertvector(high, typename Types::Word) << 16;
+  std::memcpy(to, &pairs, sizeof pairs);
+}
+template <int kLanes>
+REPRISE_INLINE void interleave_vector(uint32_t* to, const float* first, const float* second) {
+  typename VectorOf<kLanes>::type low, high;
+  read_vector<kLanes>(low, first);
+  read_vector<kLanes>(high, second);
+  Bf16 rounded[2][kLanes];
+  write_vector<kLanes>(rounded[0], low);
+  write_vector<kLanes>(rounded[1], high);
+  interleave_vector<kLanes>(to, rounded[0], rounded[1]);
+}
+
+}  // namespace reprise
