@@ -20,8 +20,6 @@ using namespace attention_detail;
 
 namespace {
 
-static_assert(kAttentionMaxHead <= kKc, "kZeroLine stands for a row of a head");
-
 // One query head of one sequence, with the keys and values that it reads.
 template <typename Stored>
 struct AttentionHead {
