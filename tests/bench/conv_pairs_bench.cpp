@@ -113,7 +113,8 @@ void print_row(const Layer& l, const CpuMachine& f32, CpuMachine pairs, double p
   for (const ConvPass pass : {ConvPass::kForward, ConvPass::kData, ConvPass::kWeight}) {
     CpuMachine always = pairs;
     always.paired_winograd_tiles = ~0u;
-    const bool here = conv_multiplies_pairs(pairs, data.s, pass), ever = conv_multiplies_pairs(always, data.s, pass) || (is_pointwise(data.s) && !l.folds);
+    const bool is_linear = is_pointwise(data.s) && !l.folds;
+    const bool here = is_linear || conv_multiplies_pairs(pairs, data.s, pass), ever = here || conv_multiplies_pairs(always, data.s, pass);
     const Pair t = measure(data, pass, f32, always);
     const auto share = [&](double seconds) { return 100 * flops / seconds / peak; };
     if (ever) std::printf(" %.0f, %.0f: %.2f%s |", share(t.of_f32), share(t.of_pairs), t.of_pairs / t.of_f32, here ? "" : " (f32 is taken)");
