@@ -117,7 +117,7 @@ void print_row(const Layer& l, const CpuMachine& f32, CpuMachine pairs, double p
     const bool here = is_linear || conv_multiplies_pairs(pairs, data.s, pass), ever = here || conv_multiplies_pairs(always, data.s, pass);
     const Pair t = measure(data, pass, f32, always);
     const auto share = [&](double seconds) { return 100 * flops / seconds / peak; };
-    if (ever) std::printf(" %.0f, %.0f: %.2f%s |", share(t.of_f32), share(t.of_pairs), t.of_pairs / t.of_f32, here ? "" : " (f32 is taken)");
+    if (ever) std::printf(" %.0f, %.0f: %.2f%s |", share(t.of_f32), share(t.of_pairs), t.of_pairs / t.of_f32, here ? "" : " (f32)");
     if (!ever) std::printf(" %.0f |", share(t.of_f32));
   }
   std::printf("\n");
