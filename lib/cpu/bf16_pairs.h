@@ -9,9 +9,9 @@
 // A tile may want groups, several elements of a line side by side: then lines are copied by groups, no row serves as it lies, and depths are
 // rounded up to whole groups, with zeros in both operands.
 //
-// This is taken by shape alone, on a machine that has a tile whose groups fit the scratch that f32 would take: for any depth where both
-// operands lie by depths, for an even one where A lies by rows (an odd row would begin inside a pair). Else bf16 is widened and multiplied as
-// f32.
+// This is taken by shape and machine, where a tile's groups fit the scratch that f32 would take: for any depth where operands lie by depths or
+// their lines are copied, for an even one where rows stored as bf16 serve as they lie (an odd row would begin inside a pair). Else bf16 is widened
+// and multiplied as f32.
 #pragma once
 
 #include <initializer_list>
