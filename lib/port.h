@@ -71,7 +71,7 @@ struct TunedNumber {
 };
 struct Tuning {
   bool taken = false;           // numbers that were measured, now or before; else those that were derived stand
-  TunedNumber numbers[8] = {};  // that stand now
+  TunedNumber numbers[12] = {};  // that stand now
   uint32_t count = 0;
   char file[320] = {};          // where they are kept; empty where no place is known
   char problem[160] = {};       // why a file was passed over, or could not be written; empty where nothing was wrong

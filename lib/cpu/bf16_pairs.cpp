@@ -13,15 +13,16 @@ using namespace pairs_detail;
 
 namespace {
 
-constexpr int64_t kRowsAhead = 16;  // a line of each row is all that is read of it: fetched before the processor would guess it
-
-// `count` lines of kc pairs of rows, `stride` elements from row to row. A tile has 32 lines or 12: whole vectors, or quarters.
+// `count` lines of kc pairs of rows, `stride` elements from row to row. A tile has 32 lines or 12: whole vectors, or quarters. A line of each row is
+// all that is read of it: it is fetched `ahead` before the processor would guess it.
 template <int kLanes, typename Stored>
-REPRISE_INLINE void interleave_body(uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc) {
+REPRISE_INLINE void interleave_body(uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc,
+                                    uint32_t rows_ahead) {
+  const int64_t ahead = int64_t{rows_ahead} * stride;
   for (uint32_t k = 0; k < kc; ++k, to += width, rows += 2 * stride) {
     const Stored* next = rows + stride;
-    __builtin_prefetch(rows + kRowsAhead * stride);
-    __builtin_prefetch(next + kRowsAhead * stride);
+    __builtin_prefetch(rows + ahead);
+    __builtin_prefetch(next + ahead);
     uint32_t i = 0;
     for (; i + kLanes <= count; i += kLanes) interleave_vector<kLanes>(to + i, rows + i, next + i);
     for (; i + 4 <= count; i += 4) interleave_vector<4>(to + i, rows + i, next + i);
@@ -30,8 +31,9 @@ REPRISE_INLINE void interleave_body(uint32_t* to, uint32_t width, uint32_t count
   }
 }
 REPRISE_STORAGE_LEVELS(interleave, interleave_body<kLanes>,
-                       (uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc),
-                       (to, width, count, rows, stride, kc))
+                       (uint32_t* to, uint32_t width, uint32_t count, const Stored* rows, int64_t stride, uint32_t kc,
+                        uint32_t rows_ahead),
+                       (to, width, count, rows, stride, kc, rows_ahead))
 
 // The bf16 of a line, `count` of them: rounded into `room`, or as they lie. A zero follows an odd number.
 const Bf16* paired_line(VectorLevel level, Bf16* room, const float* line, uint64_t count) {
@@ -65,14 +67,14 @@ void pairs_detail::put_line(float* panel, const PanelRange& range, uint32_t grou
 void pairs_detail::pack_lines_of_pairs(float* panel, const PanelRange& range, const Bf16* const* lines, uint32_t depths) {
   const float* pairs[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) pairs[i] = lines[i] != nullptr ? reinterpret_cast<const float*>(lines[i]) : kZeroLine;
-  pack_lines(range.level, panel, range.width, pairs, depths);
+  pack_lines(range.level, panel, range.width, pairs, depths, range.floats_ahead);
   clear(panel + uint64_t{depths} * range.width, panel + uint64_t{range.kc} * range.width);
 }
 
 template <typename Stored>
 void pairs_detail::pack_rows(float* panel, const PanelRange& range, const Stored* first, int64_t stride, uint64_t K) {
   const uint32_t depths = depths_within(range, K), whole = whole_within(range, K);
-  interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, stride, whole);
+  interleave(range.level, reinterpret_cast<uint32_t*>(panel), range.width, range.count, first, stride, whole, range.rows_ahead);
   panel += uint64_t{whole} * range.width;
   clear(panel, panel + uint64_t{range.kc - whole} * range.width);
   if (depths == whole) return;

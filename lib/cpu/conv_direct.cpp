@@ -125,9 +125,9 @@ void fill_buffer(VectorLevel level, float* buffer, const DirectShape& s, const C
   }
 }
 
-// Output rows whose input rows fit in the buffer together.
-Partition row_blocks(const DirectShape& s) {
-  const uint64_t most = (kDirectBufferFloats / s.row_floats() - s.R) / s.stride + 1;
+// Output rows whose input rows fit in so many floats together: at least one.
+Partition row_blocks(const DirectShape& s, uint64_t floats) {
+  const uint64_t most = (larger(s.R, floats / s.row_floats()) - s.R) / s.stride + 1;
   return split_at_most(s.P, divide_up(s.P, most), 1);
 }
 
@@ -353,7 +353,7 @@ void pack_weights(const KernelContext& context, const DirectShape& s, const Dire
         } else {
           const float* lines[kWideGroup];
           for (uint32_t k = 0; k < group; ++k) lines[k] = first + k * weights.output;
-          pack_lines(cpu_machine(context).level, panel, group, lines, step);
+          pack_lines(cpu_machine(context).level, panel, group, lines, step, cpu_machine(context).blocking.floats_ahead);
         }
       }
     }
@@ -496,7 +496,7 @@ void direct_correlate(const KernelContext& context, const DirectShape& shape, co
   float* packed = static_cast<float*>(scratch);
   pack_weights(context, shape, weights, group, packed);
   const uint64_t group_floats = shape.weights() / (shape.K / group);
-  const Partition blocks = row_blocks(shape);
+  const Partition blocks = row_blocks(shape, cpu_machine(context).blocking.direct_floats);
   parallel_for(*context.workers, shape.N * blocks.count(), [&](uint32_t unit) {
     alignas(64) float buffer[kDirectBufferFloats];
     const FilledRows filled(level, buffer, shape, blocks, source, unit);
@@ -516,7 +516,7 @@ void direct_weight_gradient(const KernelContext& context, const DirectShape& sha
                             const Stored* dy, bool accumulate, void* scratch) {
   const VectorLevel level = cpu_machine(context).level;
   const uint32_t group = output_group(level, shape);
-  const Partition blocks = row_blocks(shape);
+  const Partition blocks = row_blocks(shape, kDirectBufferFloats);  // they decide the parts, and so bits
   const uint32_t units = shape.N * blocks.count(), parts = static_cast<uint32_t>(smaller(kDirectParts, units));
   const uint64_t stride = direct_weights_bytes(shape.weights()) / 4;
   float* partials = static_cast<float*>(scratch);

@@ -146,7 +146,7 @@ struct PlaceLines {
       copy_patch(copy, patches, place, range.k0, range.kc);
       place.next(patches);
     }
-    pack_lines(range.level, panel, range.width, lines, range.kc);
+    pack_lines(range.level, panel, range.width, lines, range.kc, range.floats_ahead);
   }
 
   // Tap by tap, straight from the source.
@@ -163,7 +163,7 @@ struct PlaceLines {
         lines[i] = pixel == nullptr ? kZeroLine : pixel + c;
         place.next(patches);
       }
-      pack_lines(range.level, panel + k * range.width, range.width, lines, run);
+      pack_lines(range.level, panel + k * range.width, range.width, lines, run, range.floats_ahead);
       k += run;
       c = 0;
       ++tap;

@@ -256,7 +256,6 @@ constexpr uint64_t kMostTileTasks = 64;  // of a chunk
 // ---- the correlation ---------------------------------------------------------------------------------------------------------
 
 constexpr uint32_t kStripChannels = 16;  // of filters transformed together
-constexpr uint32_t kGroupTiles = 24;     // about as many share a pass over the filters, which come from far
 
 // Transformed filters of output channels [first, first + width): by position, then panels as the tile wants them.
 struct FilterBlock {
@@ -300,7 +299,7 @@ void pack_filter_strip(VectorLevel level, const DirectShape& s, const DirectWeig
   for (uint32_t position = 0; position < kWinogradPositions; ++position) {
     const float* lines[kMaxNr];
     for (uint32_t i = 0; i < columns; ++i) lines[i] = i < count ? strips + position * step + i * kStripChannels : kZeroLine;
-    pack_lines(level, block.panel(s, columns, position, p) + uint64_t{c0} * columns, columns, lines, kStripChannels);
+    pack_lines(level, block.panel(s, columns, position, p) + uint64_t{c0} * columns, columns, lines, kStripChannels, 0);
   }
 }
 
@@ -343,7 +342,7 @@ void multiply_panel(const TileGeometry& g, const DirectShape& s, const FilterBlo
     for (uint32_t k0 = 0; k0 < s.C; k0 += kKc) {
       const uint32_t kc = static_cast<uint32_t>(smaller(kKc, s.C - k0));
       const Block piece{0, k0, g.columns, kc, k0 > 0, panel + uint64_t{k0} * g.columns};
-      for (uint32_t r = 0; r < rows; r += g.rows) run_panel(g, piece, tiles, output, {g.level, g.rows, g.rows, r, k0, kc}, 0, g.columns, a);
+      for (uint32_t r = 0; r < rows; r += g.rows) run_panel(g, piece, tiles, output, g.range(g.rows, g.rows, r, k0, kc), 0, g.columns, a);
     }
   }
 }
@@ -366,7 +365,7 @@ void tell_written(const OutputStatistics<Stored>& statistics, const DirectShape&
 template <typename Stored>
 void multiply_tiles(const KernelContext& context, const TileGeometry& g, const DirectShape& s, const FilterBlock& block, const TileChunk& chunk,
                     const DirectOutputOf<Stored>& output) {
-  const uint32_t rows = static_cast<uint32_t>(larger(1, kGroupTiles / g.rows)) * g.rows;
+  const uint32_t rows = static_cast<uint32_t>(larger(1, g.blocking.winograd_tiles / g.rows)) * g.rows;
   const uint32_t groups = static_cast<uint32_t>(divide_up(chunk.count, rows));
   parallel_for(*context.workers, groups * block.panels, [&](uint32_t task) {
     alignas(64) float product[kWinogradPositions * kMaxMr * kMaxNr];
@@ -431,7 +430,7 @@ void multiply_block(const KernelContext& context, const TileGeometry& g, const G
     const Block piece{0, 0, g.columns, depth, add, block.inputs + uint64_t{task} * kWinogradDepth * g.columns, edge};
     for (uint32_t k = 0; k < block.K; k += g.rows) {
       const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, block.K - k));
-      run_panel(g, piece, gradients, output, {g.level, g.rows, rows, k, 0, depth}, 0, g.columns, a);
+      run_panel(g, piece, gradients, output, g.range(g.rows, rows, k, 0, depth), 0, g.columns, a);
     }
   });
 }
@@ -450,7 +449,7 @@ template <typename Stored>
 void winograd_correlate(const KernelContext& context, const DirectShape& s, const DirectOutputOf<Stored>& output,
                         const ConvSource<Stored>& source, const DirectWeights& weights, void* scratch) {
   const TileGeometry g(context);
-  const uint32_t most = kWinogradBlock / g.columns * g.columns;
+  const uint32_t most = g.blocking.winograd_block / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s), chunk_tiles = winograd_chunk_tiles(s.C, g.blocking.winograd_floats) / g.rows * g.rows;
   float* packed = static_cast<float*>(scratch);
   float* inputs = packed + winograd_filter_floats(s.C, s.K);
@@ -471,15 +470,15 @@ template <typename Stored>
 void winograd_weight_gradient(const KernelContext& context, const DirectShape& s, float* dw, const ConvSource<Stored>& source,
                               const Stored* dy, bool accumulate, void* scratch) {
   const TileGeometry g(context);
-  const uint32_t most = kWinogradBlock / g.columns * g.columns;
+  const uint32_t most = g.blocking.winograd_block / g.columns * g.columns;
   const uint64_t tiles = winograd_tiles(s);
   GradientBlock block{};
   block.columns = g.columns;
   block.inputs = static_cast<float*>(scratch);
   block.product = block.inputs + kWinogradPositions * winograd_input_floats(s.C);
   block.gradients = block.product + kWinogradPositions * winograd_product_floats(s.C, s.K);
-  for (block.k0 = 0; block.k0 < s.K; block.k0 += kWinogradBlock) {
-    block.K = static_cast<uint32_t>(smaller(kWinogradBlock, s.K - block.k0));
+  for (block.k0 = 0; block.k0 < s.K; block.k0 += most) {
+    block.K = static_cast<uint32_t>(smaller(most, s.K - block.k0));
     for (block.c0 = 0; block.c0 < s.C; block.c0 += most) {
       block.C = static_cast<uint32_t>(smaller(most, s.C - block.c0));
       block.panels = static_cast<uint32_t>(divide_up(block.C, g.columns));

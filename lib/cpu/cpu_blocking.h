@@ -13,6 +13,11 @@ struct CpuBlocking {
   uint32_t depth_columns;            // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
   uint32_t product_tasks = 128;      // into which a product's rows are shared out at most: a claim must stay cheap against its work
   uint32_t winograd_floats = 32768;  // of transformed inputs at a position, for which the filters come once; at most kWinogradSpan
+  uint32_t winograd_block = 128;     // channels whose transforms stand in scratch together; at most kWinogradBlock
+  uint32_t winograd_tiles = 24;      // about as many share a pass over the filters of a panel
+  uint32_t direct_floats = 8192;     // of the image's rows that a worker copies at a time; at most kDirectBufferFloats
+  uint32_t floats_ahead = 32;        // of a line are fetched while it is packed: two cache lines
+  uint32_t rows_ahead = 16;          // are fetched while rows of pairs are packed, each of which is read for one cache line alone
 };
 
 struct BlockingField {
@@ -27,6 +32,11 @@ inline constexpr BlockingField kBlockingFields[] = {
     {"depth_columns", &CpuBlocking::depth_columns, 64, 1024},
     {"product_tasks", &CpuBlocking::product_tasks, 1, 4096},
     {"winograd_floats", &CpuBlocking::winograd_floats, 1, 32768},
+    {"winograd_block", &CpuBlocking::winograd_block, 32, 128},
+    {"winograd_tiles", &CpuBlocking::winograd_tiles, 1, 32},
+    {"direct_floats", &CpuBlocking::direct_floats, 1, 8192},
+    {"floats_ahead", &CpuBlocking::floats_ahead, 0, 1024},
+    {"rows_ahead", &CpuBlocking::rows_ahead, 0, 256},
 };
 
 }  // namespace reprise

@@ -80,7 +80,8 @@ REPRISE_STORAGE_LEVELS(pack_depths_at_level, pack_depths_body<kLanes>,
                        (panel, width, count, first, stride, kc))
 
 REPRISE_VECTOR_LEVELS(pack_lines_at_level, transpose_lines<kLanes>,
-                      (float* panel, uint32_t width, const float* const* lines, uint32_t kc), (panel, width, lines, kc))
+                      (float* panel, uint32_t width, const float* const* lines, uint32_t kc, uint32_t floats_ahead),
+                      (panel, width, lines, kc, floats_ahead))
 
 }  // namespace
 
@@ -91,8 +92,8 @@ void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count
 template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const float*, int64_t, uint32_t);
 template void pack_depths(VectorLevel, float*, uint32_t, uint32_t, const Bf16*, int64_t, uint32_t);
 
-void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc) {
-  pack_lines_at_level(level, panel, width, lines, kc);
+void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc, uint32_t floats_ahead) {
+  pack_lines_at_level(level, panel, width, lines, kc, floats_ahead);
 }
 
 void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate) {
@@ -107,7 +108,7 @@ void MatrixPackerOf<float>::operator()(float* panel, const PanelRange& range) co
   if (line_stride == 1) return pack_depths(range.level, panel, range.width, range.count, origin, depth_stride, range.kc);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? origin + i * line_stride : kZeroLine;
-  pack_lines(range.level, panel, range.width, lines, range.kc);
+  pack_lines(range.level, panel, range.width, lines, range.kc, range.floats_ahead);
 }
 
 uint32_t MatrixPackerOf<float>::find_runs(RowRun* runs, const PanelRange& range) const {

@@ -31,7 +31,9 @@ struct PanelRange {
   uint32_t width, count;
   uint64_t first, k0;
   uint32_t kc;
-  uint32_t stride = 0;  // floats between two lines that are widened
+  uint32_t stride = 0;                                 // floats between two lines that are widened
+  uint32_t floats_ahead = CpuBlocking{}.floats_ahead;  // the machine's (cpu_blocking.h)
+  uint32_t rows_ahead = CpuBlocking{}.rows_ahead;
 };
 
 // A packer whose lines may serve as they lie also has find_runs: it writes the runs that together are the panel and answers their
@@ -55,8 +57,8 @@ inline void copy_run(Bf16* to, const Bf16* from, uint32_t count) { std::memcpy(t
 void narrow(VectorLevel level, Bf16* to, const float* from, uint64_t count, const float* bias, bool accumulate);
 void widen(VectorLevel level, float* to, const Bf16* from, uint64_t count);
 
-// panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats, or pairs of bf16.
-void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc);
+// panel[k * width + i] = lines[i][k]; `lines` has `width` entries, each with kc readable floats, or pairs of bf16, of which so many are fetched ahead.
+void pack_lines(VectorLevel level, float* panel, uint32_t width, const float* const* lines, uint32_t kc, uint32_t floats_ahead);
 // panel[k * width + i] = first[k * stride + i] for i < count.
 template <typename Stored>
 void pack_depths(VectorLevel level, float* panel, uint32_t width, uint32_t count, const Stored* first, int64_t stride, uint32_t kc);
@@ -162,7 +164,7 @@ void pack_widened(float* panel, PanelRange range, const Pack& pack) {
   pack.widen_lines(widened, range);
   const float* lines[kMaxMr];
   for (uint32_t i = 0; i < range.width; ++i) lines[i] = i < range.count ? widened + i * range.stride : kZeroLine;
-  pack_lines(range.level, panel, range.width, lines, range.kc);
+  pack_lines(range.level, panel, range.width, lines, range.kc, range.floats_ahead);
 }
 
 // C in memory, row i at data + i * row_stride. An output whose rows lie anywhere says kUniformRows = false and needs
@@ -205,6 +207,10 @@ struct TileGeometry {
         blocks(blocks_of(cpu_machine(context).size)),
         rows(tile.rows()),
         columns(tile.columns()) {}
+
+  PanelRange range(uint32_t width, uint32_t count, uint64_t first, uint64_t k0, uint32_t kc) const {
+    return {level, width, count, first, k0, kc, 0, blocking.floats_ahead, blocking.rows_ahead};
+  }
 
   // C's rows are contiguous: a tile that prefers columns computes the transpose.
   void run(uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride) const {
@@ -423,7 +429,7 @@ void pack_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pi
     const Block block = pieces[task / panels];
     const uint32_t first = task % panels * g.columns;
     const uint32_t count = static_cast<uint32_t>(smaller(g.columns, block.nc - first));
-    pack_b(block.packed + uint64_t{first} * block.kc, PanelRange{g.level, g.columns, count, block.j0 + first, block.k0, block.kc});
+    pack_b(block.packed + uint64_t{first} * block.kc, g.range(g.columns, count, block.j0 + first, block.k0, block.kc));
   });
 }
 
@@ -450,7 +456,7 @@ void run_panel_pieces(const TileGeometry& g, const Pieces& pieces, const PackA& 
   for (uint32_t n = 0; n < pieces.count; ++n) {
     Block block = pieces[n];
     block.edge = room.edge;
-    run_panel(g, block, pack_a, output, PanelRange{g.level, g.rows, rows, i0, block.k0, block.kc}, j, j_end, room.a);
+    run_panel(g, block, pack_a, output, g.range(g.rows, rows, i0, block.k0, block.kc), j, j_end, room.a);
   }
 }
 

@@ -46,14 +46,12 @@ REPRISE_INLINE void exchange_all(typename VectorOf<kLanes>::type* rows) {
   }
 }
 
-constexpr uint32_t kFloatsAhead = 32;  // of each line, fetched while a square is transposed: two cache lines
-
-// to[k * width + i] = lines[i][k] for kLanes of both.
+// to[k * width + i] = lines[i][k] for kLanes of both. `ahead` floats of each line are fetched meanwhile; 0 for none.
 template <int kLanes>
-REPRISE_INLINE void transpose_square(float* to, uint32_t width, const float* const* lines, uint32_t k, bool fetches) {
+REPRISE_INLINE void transpose_square(float* to, uint32_t width, const float* const* lines, uint32_t k, uint32_t ahead) {
   typename VectorOf<kLanes>::type rows[kLanes];
   REPRISE_UNROLLED for (int i = 0; i < kLanes; ++i) {
-    if (fetches) __builtin_prefetch(lines[i] + k + kFloatsAhead, 0, 3);
+    if (ahead != 0) __builtin_prefetch(lines[i] + k + ahead, 0, 3);
     read_vector<kLanes>(rows[i], lines[i] + k);
   }
   exchange_all<Interleave<1>, kLanes, 1>(rows);
@@ -72,30 +70,31 @@ struct Rectangle {
 
 // By squares of kLanes; what they leave over, at the right and below, by smaller ones.
 template <int kLanes>
-REPRISE_INLINE void transpose_rectangle(float* to, uint32_t width, const float* const* lines, const Rectangle& all) {
+REPRISE_INLINE void transpose_rectangle(float* to, uint32_t width, const float* const* lines, const Rectangle& all, uint32_t ahead) {
   const uint32_t i_whole = all.i + (all.i_end - all.i) / kLanes * kLanes, k_whole = all.k + (all.k_end - all.k) / kLanes * kLanes;
   for (uint32_t i = all.i; i < i_whole; i += kLanes) {
     for (uint32_t k = all.k; k < k_whole; k += kLanes) {
       if constexpr (kLanes == 1) {
         std::memcpy(to + uint64_t{k} * width + i, lines[i] + k, sizeof *to);  // its bits: it may be no float
       } else {
-        transpose_square<kLanes>(to + uint64_t{k} * width + i, width, lines + i, k, k + kFloatsAhead < all.k_end);
+        transpose_square<kLanes>(to + uint64_t{k} * width + i, width, lines + i, k, k + ahead < all.k_end ? ahead : 0);
       }
     }
   }
   if constexpr (kLanes > 1) {
     for (const Rectangle& rest : {Rectangle{i_whole, all.i_end, all.k, k_whole}, Rectangle{all.i, all.i_end, k_whole, all.k_end}}) {
-      transpose_rectangle<(kLanes > 4 ? kLanes / 2 : 1)>(to, width, lines, rest);
+      transpose_rectangle<(kLanes > 4 ? kLanes / 2 : 1)>(to, width, lines, rest, ahead);
     }
   }
 }
 
 }  // namespace transpose_detail
 
-// rows[k * width + i] = lines[i][k]; `lines` has `width` entries, each with `depths` readable elements of 32 bits.
+// rows[k * width + i] = lines[i][k]; `lines` has `width` entries, each with `depths` readable elements of 32 bits, of which `ahead` are fetched
+// while others are moved: two cache lines, where nobody knows better (cpu_blocking.h).
 template <int kLanes>
-REPRISE_INLINE void transpose_lines(float* rows, uint32_t width, const float* const* lines, uint32_t depths) {
-  transpose_detail::transpose_rectangle<kLanes>(rows, width, lines, {0, width, 0, depths});
+REPRISE_INLINE void transpose_lines(float* rows, uint32_t width, const float* const* lines, uint32_t depths, uint32_t ahead = 32) {
+  transpose_detail::transpose_rectangle<kLanes>(rows, width, lines, {0, width, 0, depths}, ahead);
 }
 
 }  // namespace reprise

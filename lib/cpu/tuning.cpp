@@ -8,11 +8,25 @@
 namespace reprise {
 namespace {
 
-// ---- what is measured: a linear layer and its weight's gradient, with as many rows as there is time for, and a convolution of 3 x 3 ----
+// ---- what is measured: a linear layer in f32 and in bf16, its weight's gradient, and convolutions of 3 x 3 by both ways, with as many rows as
+// there is time for ----
 
 constexpr uint32_t kMostRows = 512, kLeastRows = 96, kInputs = 768, kOutputs = 1024;
-constexpr ConvShape kConv = {.N = 1, .H = 56, .W = 56, .C = 128, .P = 56, .Q = 56, .K = 128, .window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1}};
-constexpr uint64_t kConvFloats = uint64_t{kConv.H} * kConv.W * kConv.C;
+// An image whose height counts as so many rows of a product.
+constexpr ConvShape square_conv(uint32_t channels, uint32_t width, uint32_t rows) {
+  const uint32_t height = rows / 8;
+  return {.N = 1,
+          .H = height,
+          .W = width,
+          .C = channels,
+          .P = height,
+          .Q = width,
+          .K = channels,
+          .window = {.kernel_h = 3, .kernel_w = 3, .stride_h = 1, .pad_top = 1}};
+}
+constexpr ConvShape wide_conv(uint32_t rows) { return square_conv(128, 56, rows); }
+constexpr ConvShape narrow_conv(uint32_t rows) { return square_conv(32, 32, rows); }
+constexpr uint64_t kConvFloats = uint64_t{wide_conv(kMostRows).H} * wide_conv(kMostRows).W * wide_conv(kMostRows).C;
 
 struct Operands {
   float *x, *w, *y;
@@ -20,8 +34,9 @@ struct Operands {
 };
 constexpr uint64_t kXFloats = larger(uint64_t{kMostRows} * kInputs, kConvFloats), kWFloats = uint64_t{kInputs} * kOutputs;
 constexpr uint64_t kYFloats = larger(uint64_t{kMostRows} * kOutputs, kConvFloats);
-constexpr uint64_t kScratchBytes = larger(larger(gemm_scratch_bytes(kOutputs, kInputs), gemm_split_scratch_bytes(kOutputs, kInputs, kMostRows)),
-                                          conv_forward_scratch(kConv, DType::kF32, DType::kF32, false).bytes);
+constexpr uint64_t kScratchBytes =
+    larger(larger(gemm_scratch_bytes(kOutputs, kInputs), gemm_split_scratch_bytes(kOutputs, kInputs, kMostRows)),
+           conv_forward_scratch(wide_conv(kMostRows), DType::kF32, DType::kF32, false).bytes);
 static_assert(4 * (kXFloats + kWFloats + kYFloats) + kScratchBytes <= kTuningBytes);
 
 using Trial = Status (*)(const KernelContext& context, const Operands& o, uint32_t rows);
@@ -36,11 +51,33 @@ Status multiply_depths(const KernelContext& context, const Operands& o, uint32_t
                                                      .C = kInputs, .K = kOutputs, .input_major = false, .accumulate_dw = false});
 }
 
-Status convolve(const KernelContext& context, const Operands& o, uint32_t) {
-  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, kConv, {}, nullptr, nullptr});
+// Weights whose rows are pairs along the depth.
+Status multiply_pairs_of_rows(const KernelContext& context, const Operands& o, uint32_t rows) {
+  return cpu_linear_forward<Bf16>(context, {.y = reinterpret_cast<Bf16*>(o.y),
+                                            .x = reinterpret_cast<const Bf16*>(o.x),
+                                            .w = o.w,
+                                            .b = nullptr,
+                                            .h = nullptr,
+                                            .u = {},
+                                            .scratch = o.scratch,
+                                            .scratch_bytes = kScratchBytes,
+                                            .M = rows,
+                                            .C = kInputs,
+                                            .K = kOutputs,
+                                            .R = 0,
+                                            .input_major = true,
+                                            .scale = 1});
 }
 
-// Small whole numbers: no sum of theirs is slower than another, and none overflows.
+Status convolve_wide(const KernelContext& context, const Operands& o, uint32_t rows) {
+  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, wide_conv(rows), {}, nullptr, nullptr});
+}
+
+Status convolve_narrow(const KernelContext& context, const Operands& o, uint32_t rows) {
+  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, narrow_conv(rows), {}, nullptr, nullptr});
+}
+
+// Small whole numbers, as bf16 too: no sum of theirs is slower than another, and none overflows.
 Operands lay_out(void* memory) {
   float* floats = static_cast<float*>(memory);
   for (uint64_t i = 0; i < kXFloats + kWFloats + kYFloats; ++i) floats[i] = static_cast<float>(static_cast<int64_t>(i % 7) - 3);
@@ -59,25 +96,34 @@ struct Question {
   Trial trial;
   Choice first, second;
   double share;  // of the time
+  bool of_pairs = false;  // nothing to ask of a machine that multiplies none
 };
 
 constexpr uint32_t kColumns[] = {256, 384, 512, 768, 1024}, kPacksOrNot[] = {192, ~0u}, kTasks[] = {16, 32, 64, 128, 256};
-constexpr uint32_t kWinogradFloats[] = {4096, 8192, 16384, 32768};
+constexpr uint32_t kWinogradFloats[] = {4096, 8192, 16384, 32768}, kWinogradBlocks[] = {64, 128}, kWinogradGroups[] = {12, 32};
+constexpr uint32_t kDirectFloats[] = {2048, 4096, 6144}, kFloatsAhead[] = {0, 16, 64, 128}, kRowsAhead[] = {0, 4, 8, 32};
 template <uint32_t kCount>
 constexpr Choice among(uint32_t CpuBlocking::*field, const uint32_t (&values)[kCount]) {
   return {field, values, kCount};
 }
 constexpr Question kQuestions[] = {
-    {multiply_rows, among(&CpuBlocking::columns, kColumns), among(&CpuBlocking::pack_from, kPacksOrNot), 0.35},
-    {multiply_depths, among(&CpuBlocking::depth_columns, kColumns), among(&CpuBlocking::pack_depths_from, kPacksOrNot), 0.35},
-    {multiply_rows, among(&CpuBlocking::product_tasks, kTasks), {}, 0.15},
-    {convolve, among(&CpuBlocking::winograd_floats, kWinogradFloats), {}, 0.15},
+    {multiply_rows, among(&CpuBlocking::columns, kColumns), among(&CpuBlocking::pack_from, kPacksOrNot), 0.3},
+    {multiply_depths, among(&CpuBlocking::depth_columns, kColumns), among(&CpuBlocking::pack_depths_from, kPacksOrNot), 0.3},
+    {multiply_rows, among(&CpuBlocking::product_tasks, kTasks), {}, 0.1},
+    {multiply_rows, among(&CpuBlocking::floats_ahead, kFloatsAhead), {}, 0.06},
+    {multiply_pairs_of_rows, among(&CpuBlocking::rows_ahead, kRowsAhead), {}, 0.06, true},
+    {convolve_wide, among(&CpuBlocking::winograd_floats, kWinogradFloats), among(&CpuBlocking::winograd_block, kWinogradBlocks),
+     0.1},
+    {convolve_wide, among(&CpuBlocking::winograd_tiles, kWinogradGroups), {}, 0.04},
+    {convolve_narrow, among(&CpuBlocking::direct_floats, kDirectFloats), {}, 0.04},
 };
 constexpr uint32_t kMostCandidates = 12;
 
 // Scratch is planned for no more.
 static_assert(kBlockingFields[0].most == kLargeBlocks.columns && kBlockingFields[3].most == kLargeBlocks.columns);
-static_assert(kBlockingFields[5].most == kWinogradSpan);
+static_assert(kBlockingFields[5].most == kWinogradSpan && kBlockingFields[6].most == kWinogradBlock &&
+              kBlockingFields[7].most == kMaxMr);
+static_assert(kBlockingFields[6].least >= kMaxNr && kBlockingFields[8].most == kDirectBufferFloats);
 
 class Measurement {
  public:
@@ -157,7 +203,9 @@ CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, 
   if (machine.size == CpuSize::kSmall) return machine.blocking;
   const Operands operands = lay_out(memory);
   Measurement measurement(machine, workers, clock, operands);
-  for (const Question& question : kQuestions) measurement.answer(question);
+  for (const Question& question : kQuestions) {
+    if (!question.of_pairs || machine.pairs != nullptr) measurement.answer(question);
+  }
   return measurement.blocking();
 }
 
