@@ -15,7 +15,8 @@ struct TuningClock {
   double at_most = 0.25;  // seconds for all measurements; of a slow machine some are left out, and what was derived stands
 };
 
-// Products of the sizes that trainings have, by all workers, in turns: a number is taken where it is at least 3% faster than what was derived.
+// Products of the sizes that trainings have, by all workers, in turns: a number is taken where it is at least 3% faster than what was derived,
+// among others and once more beside that alone.
 // `memory` is written to. Takes no heap.
 CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, void* memory);
 
