@@ -47,7 +47,16 @@ struct RowOutput {
 
 enum class TileElement : uint8_t { kFloat, kPair };
 
-// sum += row * factor, lane by lane; of pairs both products. Written as assembly, because the loops of a level are built for AVX-512 without it.
+#if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+// sum += both products of each lane's pair, by AVX512-BF16. Written as assembly, because the loops of a level are built for AVX-512 without it.
+// clang takes an operand that is as wide as the function's own level allows, so this one has the level of its callers, where it is inlined.
+__attribute__((REPRISE_AVX512)) inline void add_pairs(VectorOf<16>::type& sum, const VectorOf<16>::type& row,
+                                                      const float* factor) {
+  asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(row), "m"(*reinterpret_cast<const char(*)[4]>(factor)));
+}
+#endif
+
+// sum += row * factor, lane by lane; of pairs both products.
 template <TileElement kElement, int kLanes>
 REPRISE_INLINE void add_product(typename VectorOf<kLanes>::type& sum, const typename VectorOf<kLanes>::type& row,
                                 const float* factor) {
@@ -62,7 +71,7 @@ REPRISE_INLINE void add_product(typename VectorOf<kLanes>::type& sum, const type
   } else {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
     static_assert(kLanes == 16, "pairs are multiplied by AVX512-BF16");
-    asm("vdpbf16ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(row), "m"(*reinterpret_cast<const char(*)[4]>(factor)));
+    add_pairs(sum, row, factor);
 #endif
   }
 }

@@ -78,8 +78,9 @@ constexpr const char* vector_level_name(VectorLevel level) {
 #define REPRISE_STORAGE_LEVELS(name, body, parameters, arguments) \
   REPRISE_LEVELS_OF(template <typename Stored>, name, body, parameters, arguments)
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+#define REPRISE_AVX512 target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")
 #define REPRISE_LEVELS_OF(head, name, body, parameters, arguments)                                           \
-  head __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma"))) static void name##_avx512 parameters { \
+  head __attribute__((REPRISE_AVX512)) static void name##_avx512 parameters {                              \
     [[maybe_unused]] constexpr int kLanes = 16;                                                              \
     body arguments;                                                                                          \
   }                                                                                                          \

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Compilers: kernels built by g++ and by clang write the same bits, on every case of the table and at every vector level.
-# Here because the kernel set's id does not name the compiler. Most kernels' files are left out, for they take clang over a minute:
-# `make compilers` compares all of them. BUILD names the output folder, CXX the first compiler; without the other one it says so and passes.
+# Here because the kernel set's id does not name the compiler. Most kernels' files are left out, for they take clang over a minute: the other
+# compiler only reads these, and `make compilers` compares all of them. BUILD names the output folder, CXX the first compiler; without the
+# other one it says so and passes.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -24,6 +25,10 @@ else
   objects=$(for kernel in $kernels; do echo "$out/lib/cpu/$kernel.o"; done)
 fi
 make_quietly BUILD="$out" CXX="$other" $objects
+
+for source in lib/*.cpp lib/cpu/*.cpp; do
+  "$other" -std=c++20 -I. -w -fsyntax-only "$source" >"$out/words" 2>&1 || fail "$other does not take $source: $(head -n 3 "$out/words")"
+done
 
 # Objects stand before the library: its own of the same name are then left out.
 print_bits() {  # PROGRAM OBJECTS
