@@ -42,12 +42,19 @@ constexpr float kInverseRootTwoPi = 0.39894228040143268f;
 
 REPRISE_INLINE float minus_two_u(float x) { return -kTwoRootTwoOverPi * (x + kCubic * x * x * x); }
 
+// e^(-2u) for the slope: 0 where it would be denormal, and bounded, since e (1 / (1 + e)) is 1 from there on. Of NaN it is anything, for
+// the slope is multiplied by x too.
+REPRISE_INLINE float bounded_exp(float argument) {
+  const float e = exp_in_range(argument > 87.0f ? 87.0f : argument);
+  return argument < -87.33f ? 0.0f : e;
+}
+
 template <typename Stored>
 REPRISE_INLINE void gelu_tanh_body(Stored* y, const Stored* x, uint64_t n) {
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
-    y[i] = v / (1.0f + vector_exp(minus_two_u(v)));
+    y[i] = v / vector_one_plus_exp(minus_two_u(v));
   }
 }
 
@@ -57,8 +64,7 @@ REPRISE_INLINE void gelu_tanh_gradient_body(Stored* dx, const Stored* x, const S
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < n; ++i) {
     const float v = x[i];
-    const float argument = minus_two_u(v);
-    const float e = vector_exp_at_most_88(argument > 87.0f ? 87.0f : argument);
+    const float e = bounded_exp(minus_two_u(v));
     const float s = 1.0f / (1.0f + e);
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * v * v);
     dx[i] = float{dy[i]} * (s + v * s * (e * s) * slope);
@@ -95,20 +101,19 @@ struct GateGradients {
 };
 
 struct Silu {
-  REPRISE_INLINE static float of(float gate) { return gate / (1.0f + vector_exp(-gate)); }
+  REPRISE_INLINE static float of(float gate) { return gate / vector_one_plus_exp(-gate); }
   // With s = 1 / (1 + e^-gate): dsilu/dgate = s (1 + gate (1 - s)), which is 0 where the exponential overflows.
   REPRISE_INLINE static GateGradients gradients(float gate, float up, float dy) {
-    const float s = 1.0f / (1.0f + vector_exp(-gate));
+    const float s = 1.0f / vector_one_plus_exp(-gate);
     return {dy * up * (s * (1.0f + gate * (1.0f - s))), dy * (gate * s)};
   }
 };
 
 // As gelu_tanh_body and its gradient.
 struct GeluTanh {
-  REPRISE_INLINE static float of(float gate) { return gate / (1.0f + vector_exp(minus_two_u(gate))); }
+  REPRISE_INLINE static float of(float gate) { return gate / vector_one_plus_exp(minus_two_u(gate)); }
   REPRISE_INLINE static GateGradients gradients(float gate, float up, float dy) {
-    const float argument = minus_two_u(gate);
-    const float e = vector_exp_at_most_88(argument > 87.0f ? 87.0f : argument);
+    const float e = bounded_exp(minus_two_u(gate));
     const float s = 1.0f / (1.0f + e);
     const float slope = kTwoRootTwoOverPi * (1.0f + 3.0f * kCubic * gate * gate);
     return {dy * up * (s + gate * s * (e * s) * slope), dy * (gate * s)};

@@ -21,7 +21,7 @@ REPRISE_INLINE Logistic logistic(float x) {
 }
 
 // x s(kx), and its slope s + kx s (1 - s).
-REPRISE_INLINE float swish(float x, float k) { return x / (1.0f + vector_exp(-k * x)); }
+REPRISE_INLINE float swish(float x, float k) { return x / vector_one_plus_exp(-k * x); }
 REPRISE_INLINE float swish_slope(float x, float k) {
   const Logistic l = logistic(k * x);
   return l.s * (1.0f + (k * x) * l.rest);

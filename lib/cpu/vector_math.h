@@ -46,6 +46,20 @@ REPRISE_INLINE float vector_exp_at_most_88(float x) {
   return x >= -87.33f ? scaled : power - power;  // 0 or NaN
 }
 
+// The same bits for x from -87.33 to kLastExp, in half of the instructions; elsewhere it is anything. Whoever bounds x writes a condition,
+// through which no compiler fuses the product that x may be.
+constexpr float kLastExp = 0x1.62e42ep+6f;  // of what is above, e^x is infinite
+REPRISE_INLINE float exp_in_range(float x) {
+  const ExpParts e = exp_parts(x);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(1.0f + e.above) + (std::bit_cast<uint32_t>(e.shifted) << 23));
+}
+
+// 1 + e^x, the bits of 1 + vector_exp(x): below -87 e^x does not show. NaN stays NaN.
+REPRISE_INLINE float vector_one_plus_exp(float x) {
+  const float e = exp_in_range(x < -87.0f ? -87.0f : x);
+  return 1.0f + (x <= kLastExp ? e : x + __builtin_inff());
+}
+
 // e^x - 1 for x of at most 0, within 2 ulp; NaN stays NaN. The difference 2^n - 1 is taken apart from what e^r is above 1, which cancels nothing.
 REPRISE_INLINE float vector_exp_minus_one(float x) {
   const ExpParts e = exp_parts(x < -88.0f ? -88.0f : x);
@@ -71,7 +85,7 @@ REPRISE_INLINE float vector_tanh(float x) {
   p = p * square - 5.385090958e-2f;
   p = p * square + 1.333276974e-1f;
   p = p * square - 3.333332894e-1f;
-  const float beyond = 1.0f - 2.0f / (1.0f + vector_exp(2.0f * magnitude));
+  const float beyond = 1.0f - 2.0f / vector_one_plus_exp(2.0f * magnitude);
   const float outer = x < 0.0f ? -beyond : beyond;
   return magnitude < 0.625f ? x + x * (square * p) : outer;
 }

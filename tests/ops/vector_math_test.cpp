@@ -42,6 +42,47 @@ TEST(VectorExp, BothHaveTheSameBits) {
   EXPECT_GT(compared, 3000000u);
 }
 
+// How many of the floats next to x, each of them, have other bits.
+uint64_t different_near(float x, float (*ours)(float), float (*right)(float)) {
+  uint64_t different = 0;
+  const uint32_t middle = std::bit_cast<uint32_t>(x);
+  for (uint32_t bits = middle - 100000; bits <= middle + 100000; ++bits) {
+    const float each = std::bit_cast<float>(bits);
+    different += std::bit_cast<uint32_t>(ours(each)) != std::bit_cast<uint32_t>(right(each));
+  }
+  return different;
+}
+
+TEST(VectorExp, BesideOneTheSameBits) {
+  const auto ours = [](float x) { return vector_one_plus_exp(x); };
+  const auto right = [](float x) { return 1.0f + vector_exp(x); };
+  uint64_t different = 0, infinite = 0;
+  const auto compare = [&](float x) {
+    different += std::bit_cast<uint32_t>(ours(x)) != std::bit_cast<uint32_t>(right(x));
+    infinite += ours(x) == __builtin_inff();
+  };
+  for_floats(-0.0f, -__builtin_inff(), compare);
+  for_floats(0.0f, __builtin_inff(), compare);
+  EXPECT_EQ(different, 0u);
+  EXPECT_GT(infinite, 100000u);
+  for (const float x : {-88.0f, -87.0f, kLastExp}) EXPECT_EQ(different_near(x, ours, right), 0u) << x;
+  EXPECT_LT(vector_one_plus_exp(kLastExp), __builtin_inff());
+  EXPECT_EQ(vector_one_plus_exp(std::nextafter(kLastExp, 100.0f)), __builtin_inff());
+}
+
+TEST(VectorExp, InItsRangeTheSameBits) {
+  uint64_t different = 0, compared = 0;
+  const auto compare = [&](float x) {
+    different += std::bit_cast<uint32_t>(vector_exp(x)) != std::bit_cast<uint32_t>(exp_in_range(x));
+    ++compared;
+  };
+  for_floats(-0.0f, -87.33f, compare);
+  for_floats(0.0f, kLastExp, compare);
+  for (const float x : {-87.33f, kLastExp}) compare(x);
+  EXPECT_EQ(different, 0u);
+  EXPECT_GT(compared, 2000000u);
+}
+
 TEST(VectorTanh, WithinTwoUnitsInTheLastPlace) {
   double worst = 0;
   const auto compare = [&](float x) {
@@ -89,6 +130,7 @@ TEST(VectorExp, Ends) {
   for (const uint32_t payload : {0x7f800001u, 0x7f8001ffu, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu}) {
     EXPECT_TRUE(std::isnan(vector_exp(std::bit_cast<float>(payload)))) << payload;
     EXPECT_TRUE(std::isnan(vector_exp_at_most_88(std::bit_cast<float>(payload)))) << payload;
+    EXPECT_TRUE(std::isnan(vector_one_plus_exp(std::bit_cast<float>(payload)))) << payload;
   }
 }
 
