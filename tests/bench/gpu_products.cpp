@@ -339,8 +339,8 @@ void print_table(const Bench& bench, const char* what, const std::vector<Layer>&
 void run() {
   const Bench bench;
   const Peaks peaks = measure_peaks(bench);
-  std::printf("Kernel set %s, cuBLASLt %zu. Measured peaks, cuBLASLt's own large products: bf16 %.0f TF/s (8192), f32 %.1f TF/s (4096), tf32 %.0f TF/s (8192); "
-              "copy on the card %.0f GB/s, bytes read plus bytes written.\n",
+  std::printf("Kernel set %s, cuBLASLt %zu. Measured peaks, cuBLASLt's own large products: bf16 %.0f TF/s (8192),\n"
+              "f32 %.1f TF/s (4096), tf32 %.0f TF/s (8192); copy on the card %.0f GB/s, bytes read plus bytes written.\n",
               bench.backend.kernel_set, cublasLtGetVersion(), peaks.bf16 * 1e-12, peaks.f32 * 1e-12, peaks.tf32 * 1e-12, peaks.copy * 1e-9);
   print_table(bench, "GPT-2 small, T 1024, batch 8", gpt2_small(DType::kBf16), DType::kBf16, peaks.bf16);
   print_table(bench, "ResNet-50, 224 x 224, batch 64", resnet50(DType::kBf16), DType::kBf16, peaks.bf16);

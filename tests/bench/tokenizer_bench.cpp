@@ -43,9 +43,10 @@ void measure(const std::string& model, const std::string& path) {
   }
   const double first = rates.front();
   std::sort(rates.begin(), rates.end());
-  std::printf("%s: %u tokens, opened in %.3f s; %zu bytes, %zu ids: first %.1f MB/s, best %.1f, median %.1f; resident at most %.1f MiB (%.1f before); load %s\n",
-              model.c_str(), tokenizer->vocabulary(), opened - start, text.size(), ids, first, rates.back(), rates[kRuns / 2], resident_mebibytes(), before,
+  std::printf("%s: %u tokens, opened in %.3f s; load %s\n", model.c_str(), tokenizer->vocabulary(), opened - start,
               load_average().c_str());
+  std::printf("  %zu bytes, %zu ids: first %.1f MB/s, best %.1f, median %.1f; resident at most %.1f MiB (%.1f before)\n",
+              text.size(), ids, first, rates.back(), rates[kRuns / 2], resident_mebibytes(), before);
 }
 
 }  // namespace
