@@ -35,6 +35,7 @@ struct ModelledCore {
 // A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the Xeon of two too, of the A78AE a cluster's.
 constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}, &kSkylakeSpCore},
                                       {"Xeon with AMX", {{48, 12}, {2048, 16}, {4096, 16}}, &kIntelBf16Core},
+                                      {"Zen 4", {{32, 8}, {1024, 8}, {4096, 16}}, &kZenCore},
                                       {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}, &kZenCore}};
 constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}, &kArmv8Core},
                                       {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, &kArmv8Core}};  // as Apple's large cores

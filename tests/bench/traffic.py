@@ -8,27 +8,44 @@ import pathlib
 import re
 import sys
 import textwrap
+from typing import NamedTuple
+
+from page_tables import line
 
 LINE_BYTES = 64
 LEVELS = ("L2", "L3", "memory")
+MOVED = f"bytes a kflop: {', '.join(LEVELS)}"  # heads a table
 
-# A core: float operations a cycle by set of kernels, and the bytes a cycle that L2, L3 and memory deliver to it.
+
+class Core(NamedTuple):
+  caches: str
+  flops: dict  # a cycle, by set of kernels
+  rates: tuple  # bytes a cycle that each of LEVELS delivers
+  source: str
+
+
 CORES = {
-    "Skylake-SP": ({"avx512": 64, "avx2": 32}, (64, 16, 2.5)),
-    "Xeon with AMX": ({"avx512": 64, "avx2": 32}, (48, 10, 3.9)),
-    "Zen 5": ({"avx512": 64, "avx2": 32}, (58, 32, 6.6)),
-    "Cortex-A78AE": ({"neon": 16}, (29, 14, 8.4)),
-    "wide Arm": ({"neon": 32}, (32, 16, 18)),
+    "Skylake-SP": Core("32 KiB, 1 MiB, 2.75 MiB", {"avx512": 64, "avx2": 32}, (64, 16, 2.5),
+                       "WikiChip (L2), kerncraft's machine file (L3, each way), 128 GB/s for 24 busy cores at 2.1 GHz (Cornell)"),
+    "Xeon with AMX": Core("48 KiB, 2 MiB, 4 MiB", {"avx512": 64, "avx2": 32}, (48, 10, 3.9),
+                          "assumed (L2: three quarters of 64; L3, which is far: less than Skylake-SP's), 15 GB/s a core at 3.9 GHz"),
+    "Zen 4": Core("32 KiB, 1 MiB, 4 MiB", {"avx512": 32, "avx2": 32}, (29, 29, 4.5),
+                  "assumed (L2, L3: nine tenths of paths of 32 bytes), ROOFLINE.md's machine: 33 GB/s for two cores at 3.7 GHz"),
+    "Zen 5": Core("48 KiB, 1 MiB, 4 MiB", {"avx512": 64, "avx2": 32}, (58, 32, 6.6),
+                  "9600X by AIDA64 (L2), assumed (L3), 50 GB/s for two cores at 3.8 GHz"),
+    "Cortex-A78AE": Core("64 KiB, 256 KiB, 2 MiB", {"neon": 16}, (29, 14, 8.4),
+                         "assumed: what Arm measured on Graviton2's related Neoverse N1: 73, 36 and 21 GB/s at 2.5 GHz"),
+    "wide Arm": Core("128 KiB, 4 MiB, 8 MiB", {"neon": 32}, (32, 16, 18), "assumed"),
 }
-X86 = ("Skylake-SP", "Xeon with AMX", "Zen 5")
+X86 = ("Skylake-SP", "Xeon with AMX", "Zen 4", "Zen 5")
 SETS = {"avx512": X86, "avx2": X86, "neon": ("Cortex-A78AE", "wide Arm")}
 
 # The small net whose instructions stand beside a net's kernels.
 SMALL = {"gpt2-small": "small-gpt", "resnet50": "small-resnet"}
 
-# What the simulation may differ by. It does not see what the trainer and valgrind's request do between rows, libm, or registers that are put on the stack;
-# callgrind's second level also holds the code. All of it is a few hundred lines a row. A panel of A is 288 lines of the stack, and which lines of
-# the operands drive it out is either compiler's choice of a frame: it may be fetched twice more.
+# What the simulation may differ by. It does not see what the trainer and valgrind's request do between rows, libm, or registers that are put
+# on the stack; callgrind's second level also holds the code. All of it is a few hundred lines a row. A panel of A is 288 lines of the stack,
+# and which lines of the operands drive it out is either compiler's choice of a frame: it may be fetched twice more.
 UNSEEN_LINES, UNSEEN_SHARE = (750, 1000), 0.02
 
 HEAD = """# Traffic between caches, kernel by kernel
@@ -38,39 +55,26 @@ GPT-2 small (one layer and the loss head; 256 tokens) runs on one worker, and ev
 simulated caches. These are counts, not times: they are the same on every machine and under any load, so a change of a
 kernel shows as a difference of this file.
 
-How to read a row: bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory,
-both ways, for each 1,000 float operations; then which of the three limits first. "L2 0.29" says that L2 alone, at the
-rate below, needs 0.29 of the time that the arithmetic needs at the core's peak. Levels work side by side where what
-comes next is fetched ahead, so a kernel reaches at most its peak divided by that number where it is above 1; well
-below 1 it still costs what the core cannot hide. Flops an access say what the load ports must do: a core that loads
-twice a cycle reaches its peak of 64 flops a cycle only above 32. Instructions are callgrind's, of the kernels as they
-are built, in the small nets of `tests/bench/traffic.sh`, whose borders cost more; valgrind 3.19 runs no AVX-512 and
-no NEON. Kernels without products move so many times the bytes that they must (`tools/graph/cost.h`).
+How to read it: each set of kernels has two tables of a net. The first says what belongs to a kernel, then for each core
+which level limits it first: "L2 0.29" says that L2 alone, at the rate below, needs 0.29 of the time that the arithmetic
+needs at the core's peak. Levels work side by side where what comes next is fetched ahead, so a kernel reaches at most
+its peak divided by that number where it is above 1; well below 1 it still costs what the core cannot hide. The second
+table has the bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory, both
+ways, for each 1,000 float operations. Kernels without products have one table: they move so many times the bytes that
+they must (`tools/graph/cost.h`).
+
+Flops an access say what the load ports must do: a core that loads twice a cycle reaches its peak of 64 flops a cycle
+only above 32. Instructions are callgrind's, of the kernels as they are built, in the small nets of
+`tests/bench/traffic.sh`, whose borders cost more; valgrind 3.19 runs no AVX-512 and no NEON.
 
 What is simulated: sets that forget the least recently used line, a line fetched before it is written, every level
-keeping what it has given to the one before. The last level of all three x86-64 cores holds what L2 has forgotten
+keeping what it has given to the one before. The last level of all x86-64 cores here holds what L2 has forgotten
 instead, so the real one holds more. What is fetched ahead, in hardware or by the kernels, is not counted as moved
 earlier; nor do addresses miss a TLB. The neon set is the kernels in vectors of four floats with a tile of 8 x 8 that
 reads what NEON's reads; inline assembly, in random masks alone, reads no memory. The kernels that announce their
 accesses are compiled by clang 14, callgrind's by the build's own compiler. `tests/bench/traffic.py check` holds the
 simulation against callgrind's, call by call: lines fetched must agree within {share:.0%} and {lines[0]} lines a row for the first
 level, {lines[1]} for the second, where callgrind's holds the code too.
-
-| core | L1, L2, L3 | flops a cycle | bytes a cycle from L2, L3, memory |
-|---|---|---|---|
-| Skylake-SP | 32 KiB, 1 MiB, 2.75 MiB | 64 (AVX2: 32) | 64, 16, 2.5 |
-| Xeon with AMX | 48 KiB, 2 MiB, 4 MiB | 64 (AVX2: 32) | 48, 10, 3.9 |
-| Zen 5 | 48 KiB, 1 MiB, 4 MiB | 64 (AVX2: 32) | 58, 32, 6.6 |
-| Cortex-A78AE | 64 KiB, 256 KiB, 2 MiB | 16 | 29, 14, 8.4 |
-| wide Arm | 128 KiB, 4 MiB, 8 MiB | 32 | 32, 16, 18 |
-
-| core | where the rates are from |
-|---|---|
-| Skylake-SP | WikiChip (L2), kerncraft's machine file (L3, each way), 128 GB/s for 24 busy cores at 2.1 GHz (Cornell Virtual Workshop) |
-| Xeon with AMX | assumed (L2: three quarters of 64; L3, which is far: less than Skylake-SP's), the Xeon that was met: 15 GB/s a core at 3.9 GHz |
-| Zen 5 | 9600X by AIDA64 (L2), assumed (L3), ROOFLINE.md's machine: 50 GB/s for two cores at 3.8 GHz |
-| Cortex-A78AE | assumed: what Arm measured on Graviton2's related Neoverse N1: 73, 36 and 21 GB/s at 2.5 GHz |
-| wide Arm | assumed |
 """
 
 
@@ -78,8 +82,8 @@ def read_counts(paths):
   """{(recipe, set, call): {"runs", "flops", "bytes", "accesses", "cores": [[lines fetched, lines written] by level]}}"""
   counts = {}
   for path in paths:
-    for line in pathlib.Path(path).read_text().splitlines():
-      recipe, kernels, call, *numbers = line.split("\t")
+    for row in pathlib.Path(path).read_text().splitlines():
+      recipe, kernels, call, *numbers = row.split("\t")
       runs, flops, least, accesses, *lines = map(int, numbers)
       levels = [lines[i:i + 2] for i in range(0, len(lines), 2)]
       counts[recipe, kernels, call] = {"runs": runs, "flops": flops, "bytes": least, "accesses": accesses,
@@ -121,7 +125,8 @@ def check(counts, dumps):
 def by_kernel(counts):
   kernels = {}
   for (recipe, of_set, call), count in counts.items():
-    total = kernels.setdefault((recipe, of_set, call.split(" ")[0]), {"runs": 0, "flops": 0, "bytes": 0, "accesses": 0, "cores": None})
+    nothing = {"runs": 0, "flops": 0, "bytes": 0, "accesses": 0, "cores": None}
+    total = kernels.setdefault((recipe, of_set, call.split(" ")[0]), nothing)
     for field in ("runs", "flops", "bytes", "accesses"):
       total[field] += count[field]
     cores = total["cores"] or [[[0, 0] for _ in LEVELS] for _ in count["cores"]]
@@ -133,35 +138,46 @@ def moved_bytes(levels):
   return [LINE_BYTES * (fetched + written) for fetched, written in levels]
 
 
+def shares(core, kernels, moved, flops):
+  """Of the time that `flops` take at the core's peak, what each level alone needs to deliver the bytes moved."""
+  return [level / rate / (flops / CORES[core].flops[kernels]) for level, rate in zip(moved, CORES[core].rates)]
+
+
 def limit(core, kernels, levels, flops):
-  """The level that needs the largest share of the arithmetic's time."""
-  per_cycle, rates = CORES[core]
-  shares = [moved / rate / (flops / per_cycle[kernels]) for moved, rate in zip(moved_bytes(levels), rates)]
-  most = max(shares)
-  return f"{LEVELS[shares.index(most)]} {most:.2f}"
+  of_levels = shares(core, kernels, moved_bytes(levels), flops)
+  return f"{LEVELS[of_levels.index(max(of_levels))]} {max(of_levels):.2f}"
 
 
-def product_row(name, kernels, count, instructions):
-  flops = count["flops"]
-  cells = [name, str(count["runs"]), f"{flops / 1e6:.1f}", f"{flops / count['accesses']:.1f}"]
-  if instructions is not None:
-    cells.append(f"{instructions:.0f}")
-  for core, levels in zip(SETS[kernels], count["cores"]):
-    cells += [f"{1000 * moved / flops:.1f}" for moved in moved_bytes(levels)] + [limit(core, kernels, levels, flops)]
-  return "| " + " | ".join(cells) + " |"
+def triple(levels, unit, form):
+  return ", ".join(form.format(moved / unit) for moved in moved_bytes(levels))
 
 
-def other_row(name, kernels, count):
-  least = count["bytes"]
-  cells = [name, str(count["runs"]), f"{least / 1e6:.1f}"]
-  for levels in count["cores"]:
-    cells += [f"{moved / least:.2f}" for moved in moved_bytes(levels)]
-  return "| " + " | ".join(cells) + " |"
+def table(first_cells, cells_of_cores, rows):
+  cells = first_cells + cells_of_cores
+  return ["", line(cells), "|---" + "|---:" * (len(cells) - 1) + "|"] + [line(row) for row in rows]
 
 
-def table(first_cells, kernels, per_core):
-  cells = first_cells + [f"{core} {cell}" if i == 0 else cell for core in SETS[kernels] for i, cell in enumerate(per_core)]
-  return ["", "| " + " | ".join(cells) + " |", "|---" + "|---:" * (len(cells) - 1) + "|"]
+def product_tables(what, kernels, counts, instructions):
+  """What limits each, and the bytes of which it does. `counts` by name; `instructions`: a kflop, by name, where they were counted."""
+  limits, moved = [], []
+  for name, count in counts.items():
+    flops = count["flops"]
+    cells = [name, str(count["runs"]), f"{flops / 1e6:.1f}", f"{flops / count['accesses']:.1f}"]
+    if instructions:
+      cells.append(f"{instructions[name]:.0f}")
+    cores = list(zip(SETS[kernels], count["cores"]))
+    limits.append(cells + [limit(core, kernels, levels, flops) for core, levels in cores])
+    moved.append([name] + [triple(levels, flops / 1000, "{:.1f}") for _, levels in cores])
+  first = [what, "runs", "MFLOP", "flops an access"] + (["instructions a kflop"] if instructions else [])
+  return table(first, list(SETS[kernels]), limits) + table([MOVED], list(SETS[kernels]), moved)
+
+
+def other_table(kernels, counts):
+  rows = []
+  for name, count in counts.items():
+    least = count["bytes"]
+    rows.append([name, str(count["runs"]), f"{least / 1e6:.1f}"] + [triple(levels, least, "{:.2f}") for levels in count["cores"]])
+  return table([f"without products: {', '.join(LEVELS)}", "runs", "MB it must move"], list(SETS[kernels]), rows)
 
 
 def call_list(calls):
@@ -172,19 +188,16 @@ def call_list(calls):
   return lines
 
 
-def call_table(kernels, counts, calls):
+def call_tables(kernels, counts, calls):
   """`calls`: those of the net in the order of call_list."""
-  lines = table(["call", "runs", "MFLOP", "flops an access"], kernels, ["L2", "L3", "memory", "limit"])
-  return lines + [product_row(f"{number} {call.split(' ')[0]}", kernels, counts[call], None) for number, call in enumerate(calls, 1) if call in counts]
+  of_call = {f"{number} {call.split(' ')[0]}": counts[call] for number, call in enumerate(calls, 1) if call in counts}
+  return product_tables("call", kernels, of_call, {})
 
 
 def kernel_tables(kernels, counts, instructions):
-  """`instructions`: a kflop, by kernel, where they were counted."""
-  first = ["kernel", "runs", "MFLOP", "flops an access"] + (["instructions a kflop"] if instructions else [])
-  lines = table(first, kernels, ["L2", "L3", "memory", "limit"])
-  lines += [product_row(name, kernels, count, instructions.get(name)) for name, count in sorted(counts.items()) if count["flops"] > 0]
-  lines += table(["kernel without products", "runs", "MB it must move"], kernels, ["L2", "L3", "memory"])
-  return lines + [other_row(name, kernels, count) for name, count in sorted(counts.items()) if count["flops"] == 0 and count["bytes"] >= 1e5]
+  products = {name: count for name, count in sorted(counts.items()) if count["flops"] > 0}
+  others = {name: count for name, count in sorted(counts.items()) if count["flops"] == 0 and count["bytes"] >= 1e5}
+  return product_tables("kernel", kernels, products, instructions) + other_table(kernels, others)
 
 
 def instructions_of(recipe, flops, dumps):
@@ -198,8 +211,15 @@ def instructions_of(recipe, flops, dumps):
   return {kernel: 1000 * number / flops for kernel, (number, flops) in totals.items()}
 
 
+def core_tables():
+  flops = lambda of: of["neon"] if "neon" in of else f"{of['avx512']} (AVX2: {of['avx2']})"  # noqa: E731
+  rows = [[core, of.caches, flops(of.flops), ", ".join(map(str, of.rates))] for core, of in CORES.items()]
+  return (["", line(["core", "L1, L2, L3", "flops a cycle", "bytes a cycle from L2, L3, memory"]), "|---|---|---|---|", *map(line, rows)]
+          + ["", line(["core", "where the rates are from"]), "|---|---|"] + [line([core, of.source]) for core, of in CORES.items()])
+
+
 def page(counts, flops, dumps):
-  lines = HEAD.format(share=UNSEEN_SHARE, lines=UNSEEN_LINES).splitlines()
+  lines = HEAD.format(share=UNSEEN_SHARE, lines=UNSEEN_LINES).splitlines() + core_tables()
   kernels_of = by_kernel(counts)
   parts = sorted({(recipe, kernels) for recipe, kernels, _ in counts}, key=lambda part: (part[0], list(SETS).index(part[1])))
   of_part = lambda values, part: {name: count for (recipe, kernels, name), count in values.items() if (recipe, kernels) == part}  # noqa: E731
@@ -212,7 +232,7 @@ def page(counts, flops, dumps):
     calls = sorted({call for (recipe, _, call), count in counts.items() if recipe == of_recipe and count["flops"] > 0})
     lines += ["", f"### {of_recipe}: the calls"] + call_list(calls)
     for _, kernels in (part for part in parts if part[0] == of_recipe):
-      lines += ["", f"### {of_recipe}, {kernels}, call by call"] + call_table(kernels, of_part(counts, (of_recipe, kernels)), calls)
+      lines += ["", f"### {of_recipe}, {kernels}, call by call"] + call_tables(kernels, of_part(counts, (of_recipe, kernels)), calls)
   return "\n".join(lines) + "\n"
 
 

@@ -191,7 +191,7 @@ constexpr KernelSet kKernelSets[] = {{"neon", VectorLevel::kBaseline, GemmTileCh
                                      {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2, kX86Cores},
                                      {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512, kX86Cores}};
 
-constexpr uint64_t kWholeThird = uint64_t{32} << 20;  // of Zen 5, which alone asks for it
+constexpr uint64_t kWholeThird = uint64_t{32} << 20;  // of both Zens, which alone ask for it
 
 const KernelSet& kernel_set_named(const std::string& name) {
   for (const KernelSet& set : kKernelSets) {
