@@ -29,5 +29,7 @@ for kernels in avx512 avx2 neon; do
   say "lines that the kernels of $kernels move"
   "$build/tests/bench/traffic_bench" --kernels "$kernels" >"$work/$kernels.tsv"
 done
-tests/bench/traffic.py table "$1" "$work/checked.tsv" "$work/checked" "$work/avx512.tsv" "$work/avx2.tsv" "$work/neon.tsv"
+tests/bench/traffic.py table "$work/page.md" "$work/checked.tsv" "$work/checked" "$work/avx512.tsv" "$work/avx2.tsv" "$work/neon.tsv"
+tests/bench/traffic_measured.py "$work/page.md" tests/bench/ROOFLINE.md
+mv "$work/page.md" "$1"
 say "$1"
