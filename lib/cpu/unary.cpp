@@ -100,20 +100,22 @@ struct Softplus {
 // The slope t + x (1 - t^2) s has 1 - t^2 = q (2n + q) / (n + q)^2: nothing cancels but the sum itself.
 struct Mish {
   struct Parts {
-    float n, q;
+    float n, q, sum;  // n + q, where x > 0 without q: one compiler alone would fuse its product
   };
   REPRISE_INLINE static Parts parts(float x) {
     const float w = vector_exp_at_most_88(x < 0.0f ? x : -x);
-    return {x < 0.0f ? w * (w + 2.0f) : 1.0f + 2.0f * w, x < 0.0f ? 2.0f : 2.0f * w * w};
+    const bool left = x < 0.0f;
+    const float n = left ? w * (w + 2.0f) : 1.0f + 2.0f * w;
+    return {n, left ? 2.0f : 2.0f * w * w, left ? n + 2.0f : w * (2.0f * w + 2.0f) + 1.0f};
   }
   REPRISE_INLINE static float of(float x, float) {
     const Parts p = parts(x);
-    return x * (p.n / (p.n + p.q));
+    return x * (p.n / p.sum);
   }
   REPRISE_INLINE static float slope(float x, float) {
     const Parts p = parts(x);
-    const float whole = 1.0f / (p.n + p.q), t = p.n * whole;
-    return t + x * ((p.q * whole) * (1.0f + t) * logistic(x).s);
+    const float t = p.n / p.sum;
+    return t + x * (p.q / p.sum * (1.0f + t) * logistic(x).s);
   }
 };
 struct Exp {

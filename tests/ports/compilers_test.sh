@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 compiler=${CXX:-g++}
-kernels=${KERNELS:-elementwise optimizer layer_norm batch_norm grad_norm loss_head pair_loss preference embedding dropout rope conv_source gemm_tile}
+kernels=${KERNELS:-elementwise optimizer layer_norm batch_norm grad_norm loss_head pair_loss preference embedding dropout rope unary conv_source gemm_tile}
 fail() { echo "compilers: $1" >&2; exit 1; }
 case $compiler in *clang*) others=g++ ;; *) others="clang++-14 clang++" ;; esac
 for other in $others; do command -v "$other" >/dev/null 2>&1 && break; other=; done
