@@ -51,16 +51,51 @@ const Bf16* paired_line(VectorLevel, Bf16* room, const Bf16* line, uint64_t coun
 // How many of the range's depths have both members: of an odd K the last has one.
 uint32_t whole_within(const PanelRange& range, uint64_t K) { return depths_within(range, K / 2 * 2); }
 
+// The first groups of a line, `apart` floats from one to the next. By constant sizes: a call of memcpy would cost more than so short a copy.
+template <uint32_t kGroup>
+void copy_groups(float* to, uint64_t apart, const Bf16* line, uint32_t groups) {
+  for (; groups > 0; --groups, to += apart, line += 2 * kGroup) std::memcpy(to, line, kGroup * sizeof *to);
+}
+void copy_groups(float* to, uint64_t apart, const Bf16* line, uint32_t groups, uint32_t group) {
+  switch (group) {
+    case 2: return copy_groups<2>(to, apart, line, groups);
+    case 16: return copy_groups<16>(to, apart, line, groups);
+  }
+  for (uint32_t g = 0; g < groups; ++g) std::memcpy(to + g * apart, line + 2 * g * group, group * sizeof *to);
+}
+
+// Two depths of so many lines side by side.
+void put_twos(uint32_t* to, const uint32_t* depths, uint32_t width) {
+  for (uint32_t i = 0; i < width; ++i) to[2 * i] = depths[i], to[2 * i + 1] = depths[width + i];
+}
+
 void clear(float* from, const float* end) { std::memset(from, 0, static_cast<size_t>(end - from) * sizeof *from); }
 
 }  // namespace
 
 void pairs_detail::put_line(float* panel, const PanelRange& range, uint32_t group, uint32_t i, const Bf16* line, uint32_t depths) {
-  for (uint32_t k = 0; k < range.kc; k += group) {
-    float* to = panel + uint64_t{k} * range.width + i * group;
-    const uint32_t there = depths <= k ? 0 : static_cast<uint32_t>(smaller(group, depths - k));
+  const uint64_t apart = uint64_t{range.width} * group;
+  const uint32_t whole = depths / group;
+  float* to = panel + i * group;
+  copy_groups(to, apart, line, whole, group);
+  to += whole * apart;
+  for (uint32_t k = whole * group; k < range.kc; k += group, to += apart) {
+    const uint32_t there = depths - static_cast<uint32_t>(smaller(depths, k));
     if (there > 0) std::memcpy(to, line + 2 * k, there * sizeof *to);
     clear(to + there, to + group);
+  }
+}
+
+void pairs_detail::put_depths(float* panel, const PanelRange& range, uint32_t group, const float* depths) {
+  const uint32_t width = range.width;
+  for (uint32_t k = 0; k < range.kc; k += group, panel += uint64_t{width} * group, depths += uint64_t{width} * group) {
+    if (group == 2) {
+      put_twos(reinterpret_cast<uint32_t*>(panel), reinterpret_cast<const uint32_t*>(depths), width);
+      continue;
+    }
+    const float* lines[kMaxGroup];
+    for (uint32_t d = 0; d < group; ++d) lines[d] = depths + uint64_t{d} * width;
+    pack_lines(range.level, panel, group, lines, width, 0);
   }
 }
 

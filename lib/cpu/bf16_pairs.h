@@ -60,19 +60,20 @@ void pack_paired_lines(float* panel, const PanelRange& range, uint32_t group, ui
 
 constexpr uint32_t kMaxGroup = 16;
 
+// The range's depths in groups, at most kMaxGroup of them, which stand at `depths` without.
+void put_depths(float* panel, const PanelRange& range, uint32_t group, const float* depths);
+
 // What by_depths(panel, range) writes without groups, in groups.
 template <typename ByDepths>
 void group_depths(float* panel, const PanelRange& range, uint32_t group, const ByDepths& by_depths) {
   if (group == 1) return by_depths(panel, range);
   alignas(64) float depths[kMaxGroup * kMaxMr];
-  for (uint32_t k = 0; k < range.kc; k += group) {
-    PanelRange part = range;
-    part.k0 += k;
-    part.kc = group;
+  PanelRange part = range;
+  for (uint32_t k = 0; k < range.kc; k += part.kc) {
+    part.k0 = range.k0 + k;
+    part.kc = static_cast<uint32_t>(smaller(kMaxGroup, range.kc - k));
     by_depths(depths, part);
-    for (uint32_t i = 0; i < range.width; ++i) {
-      for (uint32_t d = 0; d < group; ++d) std::memcpy(panel++, depths + d * range.width + i, sizeof *panel);
-    }
+    put_depths(panel + uint64_t{k} * range.width, part, group, depths);
   }
 }
 
