@@ -25,15 +25,21 @@ REPRISE_INLINE void interleave_vector(uint32_t* to, const Bf16* first, const Bf1
       __builtin_convertvector(low, typename Types::Word) | __builtin_convertvector(high, typename Types::Word) << 16;
   std::memcpy(to, &pairs, sizeof pairs);
 }
+// f32 whose upper halves are the bf16 that Bf16 rounds them to.
+template <int kLanes>
+REPRISE_INLINE void read_rounded(typename Bf16VectorOf<kLanes>::Word& bits, const float* from) {
+  using Word = typename Bf16VectorOf<kLanes>::Word;
+  std::memcpy(&bits, from, sizeof bits);
+  const Word is_nan = (Word)((bits & 0x7fffffffu) > 0x7f800000u);
+  bits = ((bits | 0x400000u) & is_nan) | ((bits + 0x7fffu + (bits >> 16 & 1u)) & ~is_nan);
+}
 template <int kLanes>
 REPRISE_INLINE void interleave_vector(uint32_t* to, const float* first, const float* second) {
-  typename VectorOf<kLanes>::type low, high;
-  read_vector<kLanes>(low, first);
-  read_vector<kLanes>(high, second);
-  Bf16 rounded[2][kLanes];
-  write_vector<kLanes>(rounded[0], low);
-  write_vector<kLanes>(rounded[1], high);
-  interleave_vector<kLanes>(to, rounded[0], rounded[1]);
+  typename Bf16VectorOf<kLanes>::Word low, high;
+  read_rounded<kLanes>(low, first);
+  read_rounded<kLanes>(high, second);
+  const typename Bf16VectorOf<kLanes>::Word pairs = low >> 16 | (high & 0xffff0000u);
+  std::memcpy(to, &pairs, sizeof pairs);
 }
 
 }  // namespace reprise
