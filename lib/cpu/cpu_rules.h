@@ -45,7 +45,8 @@ constexpr void name_levels(BackendRules& rules, CpuSize size) {
   if (size == CpuSize::kSmall) return;
   const auto multiply_bf16 = [&rules]<typename... K>(TypeList<K...>) { ((rules.of<K>().levels = kCpuLevelsOfProducts), ...); };
   multiply_bf16(TypeList<LinearForward, LinearBackwardData, LinearBackwardWeight, ConvForward, ConvBackwardData, ConvBackwardWeight,
-                         ConvTransposeForward>{});
+                         ConvTransposeForward, NormConvForward, NormConvBackwardWeight, LossHeadForward, LossHeadBackward, LossHeadEvaluate,
+                         AttentionForward, AttentionBackward>{});
 }
 
 template <CpuSize kSize>
