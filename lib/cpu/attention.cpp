@@ -1,10 +1,12 @@
 // Attention in tiles of queries by keys, 64 of each but on small cores, forward with an online softmax, backward from its saved log-sums.
 // Here so that no T x T matrix exists (Rabe & Staats 2021; Dao et al. 2022).
 // A tile of keys that no query of a tile sees, because all their documents or their windows start later, is skipped.
-// What is multiplied is attention_tiles.h's, or attention_pairs.h's where q, k and v are stored as bf16 and vectors multiply pairs of it.
+// What is multiplied is attention_tiles.h's; where q, k and v are stored as bf16 and the machine multiplies pairs of it, attention_pairs.h's by vectors,
+// or attention_matrix.h's by a matrix unit.
 #include <cmath>
 #include <cstring>
 
+#include "lib/cpu/attention_matrix.h"
 #include "lib/cpu/attention_pairs.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
@@ -85,9 +87,14 @@ WeightMask make_mask(const Args& args) {
   return {*args.scalars, args.attention.stream, dropout_threshold(p), 1.0f / (1.0f - p)};
 }
 
-// Whether a build of the loops has tiles of pairs.
-template <int kLanes, typename Stored>
-inline constexpr bool kCanPair = kLanes == 16 && kStoredAs<Stored> == DType::kBf16;
+// The builds of the loops that have tiles of pairs: by vectors, and for matrix units those of the levels with such a unit.
+#if defined(REPRISE_BASELINE_ONLY)
+constexpr int kVectorPairLanes = 0, kMatrixLanes = 0;
+#elif defined(__aarch64__)
+constexpr int kVectorPairLanes = 0, kMatrixLanes = 4;
+#else
+constexpr int kVectorPairLanes = 16, kMatrixLanes = 16;
+#endif
 
 // All that is compiled for a size of tile.
 template <uint32_t kTile>
@@ -240,10 +247,10 @@ struct TiledAttention {
   }
 
   template <int kLanes, typename Tiles, typename Stored>
-  REPRISE_INLINE static void forward_by(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
+  REPRISE_INLINE static void forward_by(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile,
+                                        Tiles tiles) {
     OnlineSoftmax state;
     const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
-    Tiles tiles;
     const uint64_t head_floats = attention_head_floats(head.D, kTile);
     REPRISE_STACK_ROOM(float, room, kForwardTiles<Stored> * head_floats + kTile * kTile);
     REPRISE_STACK_ROOM(const float*, lines, head.D);
@@ -281,12 +288,18 @@ struct TiledAttention {
     for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
   }
   template <int kLanes, typename Stored>
-  REPRISE_INLINE static void forward_body(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile,
-                                          bool pairs) {
-    if constexpr (kCanPair<kLanes, Stored>) {
-      if (pairs) return forward_by<kLanes, PairedForwardTiles<kTile, kLanes>>(args, b, h, tile);
+  REPRISE_INLINE static void forward_body(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t b,
+                                          uint32_t h, uint32_t tile, AttentionProduct product) {
+    if constexpr (kLanes == kVectorPairLanes && kStoredAs<Stored> == DType::kBf16) {
+      if (product == AttentionProduct::kVectors) return forward_by<kLanes>(args, b, h, tile, PairedForwardTiles<kTile, kLanes>{});
     }
-    forward_by<kLanes, ForwardTiles<kTile, kLanes, Stored>>(args, b, h, tile);
+    if constexpr (kLanes == kMatrixLanes && kStoredAs<Stored> == DType::kBf16) {
+      if (product == AttentionProduct::kMatrix) {
+        const gemm_detail::TileScope scope(*cpu_machine(context).pairs);
+        return forward_by<kLanes>(args, b, h, tile, MatrixForwardTiles<kTile, kLanes>{.unit = MatrixUnit(context)});
+      }
+    }
+    forward_by<kLanes>(args, b, h, tile, ForwardTiles<kTile, kLanes, Stored>{});
   }
 
   // One head's gradients, and where its tiles stand.
@@ -385,11 +398,10 @@ struct TiledAttention {
   // A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
   template <int kLanes, typename Tiles, typename Stored>
   REPRISE_INLINE static void backward_by(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
-                                         float* queries_sums) {
+                                         float* queries_sums, Tiles tiles) {
     const WeightMask mask = make_mask(args);
     const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
     const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
-    Tiles tiles;
     const uint64_t head_floats = attention_head_floats(shared.D, kTile);
     REPRISE_STACK_ROOM(float, room, kBackwardTiles<Stored> * head_floats + 2 * kTile * kTile);
     REPRISE_STACK_ROOM(const float*, lines, shared.D);
@@ -434,34 +446,45 @@ struct TiledAttention {
     }
   }
   template <int kLanes, typename Stored>
-  REPRISE_INLINE static void backward_body(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
-                                           float* queries_sums, bool pairs) {
-    if constexpr (kCanPair<kLanes, Stored>) {
-      if (pairs) return backward_by<kLanes, PairedBackwardTiles<kTile, kLanes>>(args, b, kv_head, queries_sums);
+  REPRISE_INLINE static void backward_body(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, uint32_t b,
+                                           uint32_t kv_head, float* queries_sums, AttentionProduct product) {
+    if constexpr (kLanes == kVectorPairLanes && kStoredAs<Stored> == DType::kBf16) {
+      if (product == AttentionProduct::kVectors) {
+        return backward_by<kLanes>(args, b, kv_head, queries_sums, PairedBackwardTiles<kTile, kLanes>{});
+      }
     }
-    backward_by<kLanes, BackwardTiles<kTile, kLanes, Stored>>(args, b, kv_head, queries_sums);
+    if constexpr (kLanes == kMatrixLanes && kStoredAs<Stored> == DType::kBf16) {
+      if (product == AttentionProduct::kMatrix) {
+        const gemm_detail::TileScope scope(*cpu_machine(context).pairs);
+        return backward_by<kLanes>(args, b, kv_head, queries_sums,
+                                   MatrixBackwardTiles<kTile, kLanes>{.unit = MatrixUnit(context)});
+      }
+    }
+    backward_by<kLanes>(args, b, kv_head, queries_sums, BackwardTiles<kTile, kLanes, Stored>{});
   }
 };
 
 using LargeTiles = TiledAttention<kLargeBlocks.attention_tile>;
 using SmallTiles = TiledAttention<kSmallBlocks.attention_tile>;
 REPRISE_STORAGE_LEVELS(forward_tile, LargeTiles::forward_body<kLanes>,
-                       (const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile, bool pairs),
-                       (args, b, h, tile, pairs))
+                       (const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h,
+                        uint32_t tile, AttentionProduct product),
+                       (context, args, b, h, tile, product))
 REPRISE_STORAGE_LEVELS(backward_group, LargeTiles::backward_body<kLanes>,
-                       (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums,
-                        bool pairs),
-                       (args, b, kv_head, queries_sums, pairs))
+                       (const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
+                        float* queries_sums, AttentionProduct product),
+                       (context, args, b, kv_head, queries_sums, product))
 
-// Small cores have the baseline level alone.
+// Small cores have the baseline level alone, and multiply no pairs.
+constexpr uint32_t kSmallTile = kSmallBlocks.attention_tile;
 constexpr int kSmallLanes = 4;
 template <typename Stored>
 void small_forward_tile(const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h, uint32_t tile) {
-  SmallTiles::forward_body<kSmallLanes>(args, b, h, tile, false);
+  SmallTiles::forward_by<kSmallLanes>(args, b, h, tile, ForwardTiles<kSmallTile, kSmallLanes, Stored>{});
 }
 template <typename Stored>
 void small_backward_group(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
-  SmallTiles::backward_body<kSmallLanes>(args, b, kv_head, queries_sums, false);
+  SmallTiles::backward_by<kSmallLanes>(args, b, kv_head, queries_sums, BackwardTiles<kSmallTile, kSmallLanes, Stored>{});
 }
 
 Status check_head(uint32_t C, uint32_t heads) {
@@ -498,13 +521,13 @@ Status cpu_attention_forward(const KernelContext& context, const AttentionForwar
     return ok_status();
   }
   const CpuSize size = cpu_machine(context).size;
-  const bool pairs = attention_multiplies_pairs(level, args.C / heads);
+  const AttentionProduct product = attention_product(cpu_machine(context).pairs, args.C / heads);
   const uint32_t tiles = Partition{args.T, blocks_of(size).attention_tile}.count();
   // Head by head, so that its keys and values stay in a cache; of each the last tile, which sees the most keys, goes first.
   parallel_for(*context.workers, args.B * heads * tiles, [&](uint32_t task) {
     const uint32_t head = task / tiles, tile = tiles - 1 - task % tiles;
     if (size == CpuSize::kSmall) return small_forward_tile(args, head / heads, head % heads, tile);
-    forward_tile(level, args, head / heads, head % heads, tile, pairs);
+    forward_tile(level, context, args, head / heads, head % heads, tile, product);
   });
   return ok_status();
 }
@@ -520,7 +543,7 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
     return ok_status();
   }
   const CpuSize size = cpu_machine(context).size;
-  const bool pairs = attention_multiplies_pairs(level, args.C / heads);
+  const AttentionProduct product = attention_product(cpu_machine(context).pairs, args.C / heads);
   const uint32_t tasks = static_cast<uint32_t>(attention_tasks(groups, heads / kv_heads, kStoredAs<Stored>));
   float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
@@ -529,7 +552,7 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
       if (size == CpuSize::kSmall) {
         small_backward_group(args, group / kv_heads, group % kv_heads, own);
       } else {
-        backward_group(level, args, group / kv_heads, group % kv_heads, own, pairs);
+        backward_group(level, context, args, group / kv_heads, group % kv_heads, own, product);
       }
     }
   });

@@ -5,14 +5,20 @@
 #include "lib/cpu/cpu_size.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/stack_room.h"
-#include "lib/cpu/vector_level.h"
 
 namespace reprise {
 
-// Whether q, k and v that are stored as bf16, of D channels a head, are multiplied by pairs (attention_pairs.h). A matrix unit's level is that of a
-// core whose vectors multiply pairs slower than f32.
-constexpr bool attention_multiplies_pairs(VectorLevel level, uint64_t D) {
-  return level == VectorLevel::kAvx512Bf16 && D % 2 == 0;
+// How q, k and v that are stored as bf16 are multiplied: widened to f32 (attention_tiles.h), or as pairs by vectors (attention_pairs.h) or by a matrix
+// unit (attention_matrix.h).
+enum class AttentionProduct : uint8_t { kWidened, kVectors, kMatrix };
+
+// Of heads of D channels, on a machine with this tile for pairs of bf16, or without one. An odd row would begin inside a pair. A matrix unit must pay for
+// rounding and packing 64 x 64 weights, whatever D is: at 16 channels that takes about as long as vectors of f32 take for both products. And it
+// multiplies whole groups of depths: AMX 32 channels or zeros in their place.
+constexpr AttentionProduct attention_product(const GemmTile* pairs, uint64_t D) {
+  if (pairs == nullptr || D % 2 != 0) return AttentionProduct::kWidened;
+  if (pairs->group() == 1) return AttentionProduct::kVectors;
+  return D >= larger(16, 2 * uint64_t{pairs->group()}) ? AttentionProduct::kMatrix : AttentionProduct::kWidened;
 }
 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.

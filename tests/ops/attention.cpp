@@ -392,6 +392,8 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 140, 2, 1, 64}, 0.1f, true, CaseValues::kPlain, "_documents");   // wide heads over several tiles of a card
   add_attention(table, {1, 140, 2, 1, 128}, 0.1f, false);
   add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
+  add_attention(table, {1, 100, 3, 1, 34}, 0.1f, true, CaseValues::kPlain, "_documents");   // more than a group of a matrix unit's depths
+  add_attention(table, 2, 131, 1, 96, 0.0f);
   const auto add_variant = [&table](const Shape& s, float dropout, bool documents, const Variant& variant, CaseValues data = CaseValues::kPlain) {
     add_attention(table, s, dropout, documents, data, documents ? "_documents" : data == CaseValues::kLarge ? "_large" : "", variant);
   };
@@ -409,6 +411,7 @@ void add_cases(CaseTable& table) {
   add_variant({1, 130, 2, 2, 8}, 0.2f, true, {.softcap = 3, .scale = 0.25f});
   add_variant({1, 70, 2, 1, 8}, 0.0f, false, {.softcap = 30}, CaseValues::kLarge);
   add_variant({1, 150, 2, 1, 72}, 0.0f, true, {.window = 40, .softcap = 2, .scale = 0.2f});
+  add_variant({1, 90, 4, 2, 32}, 0.2f, false, {.window = 20, .softcap = 2});
   add_variant({1, 1, 1, 1, 1}, 0.0f, false, {.causal = false});
   add_variant({2, 7, 4, 2, 3}, 0.0f, false, {.causal = false});
   add_variant({1, 64, 2, 1, 8}, 0.0f, false, {.causal = false});    // around the sizes of tiles
@@ -481,7 +484,7 @@ void expect(Oracle& o) {
   const Multiplier& multiplier = o.data.multiplier;
   const bool rounds = (multiplier.tensor_cores &&
                        attention_uses_mma(DType::kBf16, static_cast<uint32_t>(how.D(qkv)), o.c.as<AttentionAttribute>())) ||
-                      (multiplier.pairs != nullptr && attention_multiplies_pairs(multiplier.pairs->level, how.D(qkv)));
+                      (multiplier.pairs != nullptr && attention_product(multiplier.pairs->pairs, how.D(qkv)) != AttentionProduct::kWidened);
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
   if (o.c.pass == Pass::kForward) {
     const AttentionResult r = attention_forward(qkv, how);

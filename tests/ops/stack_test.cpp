@@ -13,6 +13,7 @@
 
 #include "lib/cpu/cpu_rules.h"
 #include "tests/ops/case_plan.h"
+#include "tests/ops/emulated_amx.h"
 #include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
 #include "tests/ports/test_machine.h"
@@ -128,6 +129,7 @@ TEST(WorkerStack, HoldsWhatTheRulesState) {
   for (const auto& [level, tile] : sets) {
     if (const Backend* backend = backend_with(tile, level); backend != nullptr) measure(*backend, most.empty(), most);
   }
+  measure(emulated_amx_backend(), false, most);
   expect_little_more(most, kFrameStackBytes);
 }
 

@@ -1,0 +1,215 @@
+// Attention by a matrix unit, AMX emulated, beside attention in f32: the same bits where nothing is rounded, or where a head is too small; and wrong
+// units, which the judge must see.
+// Here because the reference's tolerance for weights in bf16 (kernels_bf16_test.cpp) would hide a key that counts twice among many.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "lib/cpu/attention_rules.h"
+#include "lib/cpu/cpu_kernels.h"
+#include "tests/ops/emulated_amx.h"
+#include "tests/ops/kernel_judge.h"
+#include "tests/ops/random_floats.h"
+#include "tests/ports/test_machine.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+namespace {
+
+const CpuMachine& machine_of(const Backend& backend) { return *static_cast<const CpuMachine*>(backend.machine); }
+// The emulation's kernels, without its tiles for pairs.
+const CpuMachine& without_unit() {
+  static const CpuMachine machine = [] {
+    CpuMachine plain = machine_of(emulated_amx_backend());
+    plain.pairs = plain.small_pairs = nullptr;
+    return plain;
+  }();
+  return machine;
+}
+// The loops of lesser levels have no tiles for a matrix unit.
+bool level_has_units() { return machine_of(emulated_amx_backend()).level >= VectorLevel::kAvx512; }
+
+struct Shape {
+  uint32_t B, T, heads, kv_heads, D;
+  uint64_t C() const { return uint64_t{heads} * D; }
+  uint64_t W() const { return (heads + uint64_t{2} * kv_heads) * D; }
+};
+
+struct Sight {
+  float dropout = 0;
+  uint32_t window = 0, causal = 1;
+};
+// Sequences, forward and backward.
+struct Attended {
+  Shape s;
+  AttentionAttribute attention;
+  std::vector<Bf16> qkv, y, dy, dqkv;
+  std::vector<float> lse;
+  std::vector<int32_t> starts;  // empty: none are given
+
+  Attended(const Shape& shape, const Sight& sight)
+      : s(shape),
+        attention{s.heads, s.kv_heads, sight.dropout, 3, sight.window, 0, 0, sight.causal},
+        y(s.B * s.T * s.C()),
+        dqkv(s.B * s.T * s.W()),
+        lse(s.B * s.heads * s.T) {
+    const std::vector<float> values = random_floats(s.B * s.T * s.W(), 1), gradients = random_floats(s.B * s.T * s.C(), 2);
+    qkv.assign(values.begin(), values.end());
+    dy.assign(gradients.begin(), gradients.end());
+  }
+  // Documents of so many positions.
+  void cut(uint32_t length) {
+    starts.resize(s.B * s.T);
+    for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i % s.T / length * length);
+  }
+  void run(const CpuMachine& machine, uint32_t workers = 1) {
+    const TestWorkers some(workers);
+    StepScalars scalars{};
+    const KernelContext context{.workers = &some.workers(), .machine = &machine, .scalars = &scalars};
+    const int32_t* given = starts.empty() ? nullptr : starts.data();
+    const uint32_t C = static_cast<uint32_t>(s.C());
+    EXPECT_TRUE(cpu_attention_forward<Bf16>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, s.B, s.T, C,
+                                                      attention})
+                    .ok());
+    std::vector<float> scratch(attention_delta_bytes(lse.size()) / sizeof(float) + kAttentionHeadsAtOnce * s.heads * s.T * s.D,
+                               std::nanf(""));
+    EXPECT_TRUE(cpu_attention_backward<Bf16>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars,
+                                                       scratch.data(), scratch.size() * sizeof(float), s.B, s.T, C, attention})
+                    .ok());
+    EXPECT_EQ(scalars.fault.code, DataFault::kNone);
+  }
+  bool has_y_of(const Attended& other) const {
+    return std::memcmp(y.data(), other.y.data(), y.size() * sizeof(Bf16)) == 0 &&
+           std::memcmp(lse.data(), other.lse.data(), lse.size() * sizeof(float)) == 0;
+  }
+  bool has_gradients_of(const Attended& other) const {
+    return std::memcmp(dqkv.data(), other.dqkv.data(), dqkv.size() * sizeof(Bf16)) == 0;
+  }
+};
+
+// Where all scores are zero each weight is 1 before it is divided by their sum, and sums of small whole numbers are exact in any order: so y is that of
+// f32, whatever a tile's edges, a document or a window hides.
+TEST(AttentionByMatrixUnit, MeansOfWholeNumbersHaveTheBitsOfF32) {
+  if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
+  const uint32_t kWidths[] = {32, 34, 64, 80, 96, 130, 256};
+  for (const uint32_t D : kWidths) {
+    for (const uint32_t T : {1u, 31u, 64u, 65u, 97u, 140u}) {
+      for (const Sight& sight : {Sight{}, Sight{.window = 37}, Sight{.causal = 0}}) {
+        Attended here({1, T, 2, 1, D}, sight);
+        for (uint64_t i = 0; i < here.qkv.size(); ++i) {
+          const uint64_t column = i % here.s.W();
+          here.qkv[i] = column < uint64_t{2} * D ? 0.0f : static_cast<float>(i * 2654435761u % 17) - 8;
+        }
+        if (T > 60) here.cut(T / 2 + 3);
+        Attended there = here;
+        here.run(machine_of(emulated_amx_backend())), there.run(without_unit());
+        ASSERT_TRUE(here.has_y_of(there)) << "D " << D << ", T " << T << ", window " << sight.window << ", causal "
+                                          << sight.causal;
+      }
+    }
+  }
+  EXPECT_EQ(EmulatedAmx::fault(), "");
+}
+
+TEST(AttentionByMatrixUnit, HeadsThatAreTooSmallOrOddHaveTheBitsOfF32) {
+  if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
+  for (const uint32_t D : {1u, 8u, 30u, 31u, 32u, 33u, 34u, 64u}) {
+    Attended here({1, 70, 2, 2, D}, {});
+    Attended there = here;
+    here.run(machine_of(emulated_amx_backend())), there.run(without_unit());
+    const bool is_same = D < 32 || D % 2 == 1;
+    EXPECT_EQ(here.has_y_of(there), is_same) << D;
+    EXPECT_EQ(here.has_gradients_of(there), is_same) << D;
+    EXPECT_EQ(attention_product(machine_of(emulated_amx_backend()).pairs, D) == AttentionProduct::kWidened, is_same) << D;
+  }
+}
+
+// Each task of each worker sets up its registers, and gives them back.
+TEST(AttentionByMatrixUnit, EveryTaskConfiguresItsRegisters) {
+  if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
+  Attended one({2, 130, 4, 2, 32}, {.dropout = 0.25f});
+  one.cut(50);
+  Attended four = one;
+  one.run(machine_of(emulated_amx_backend())), four.run(machine_of(emulated_amx_backend()), 4);
+  EXPECT_TRUE(one.has_y_of(four) && one.has_gradients_of(four));
+  EXPECT_EQ(EmulatedAmx::fault(), "");
+
+  GemmTile never_entered = *machine_of(emulated_amx_backend()).pairs;
+  never_entered.enter = never_entered.leave = nullptr;
+  CpuMachine careless = machine_of(emulated_amx_backend());
+  careless.pairs = &never_entered;
+  one.run(careless);
+  EXPECT_NE(EmulatedAmx::fault(), "");
+}
+
+// ---- wrong units --------------------------------------------------------------------------------------------------------------
+
+using TileRun = void (*)(const GemmTile&, uint64_t, const float*, const float*, float, float*, int64_t, int64_t);
+void run_right(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
+               int64_t column) {
+  machine_of(emulated_amx_backend()).pairs->run(tile, k, a, b, beta, c, row, column);
+}
+void forget_what_was_there(const GemmTile& tile, uint64_t k, const float* a, const float* b, float, float* c, int64_t row,
+                           int64_t column) {
+  run_right(tile, k, a, b, 0.0f, c, row, column);
+}
+void leave_out_the_last_group(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
+                              int64_t column) {
+  run_right(tile, k > tile.group() ? k - tile.group() : k, a, b, beta, c, row, column);
+}
+void lose_the_last_row(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
+                       int64_t column) {
+  float* last = c + (tile.mr - 1) * row;
+  const std::vector<float> before(last, last + tile.nr);
+  run_right(tile, k, a, b, beta, c, row, column);
+  for (uint32_t j = 0; j < tile.nr; ++j) last[j] = beta == 0.0f ? 0.0f : before[j];
+}
+void take_the_first_members_alone(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c,
+                                  int64_t row, int64_t column) {
+  std::vector<float> first(a, a + k * tile.mr);
+  for (float& pair : first) pair = std::bit_cast<float>(std::bit_cast<uint32_t>(pair) & 0xffffu);
+  run_right(tile, k, first.data(), b, beta, c, row, column);
+}
+
+// How many cases of whole tiles and more than one of them the judge rejects, of each pass; and how many there are.
+struct Rejected {
+  int of[2] = {}, cases[2] = {};
+};
+Rejected rejected_with(TileRun run) {
+  GemmTile tile = *machine_of(emulated_amx_backend()).pairs;
+  tile.run = run;
+  CpuMachine machine = machine_of(emulated_amx_backend());
+  machine.pairs = &tile;
+  const Backend wrong = cpu_backend(machine);
+  Rejected count;
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.op != Op::kAttention || c.pass == Pass::kDecode || c.expects_bad_index()) continue;
+    const bool is_backward = c.pass == Pass::kBackward;
+    const Tensor& qkv = c.tensor(is_backward ? uint32_t{AttentionBackward::kQkv} : uint32_t{AttentionForward::kQkv});
+    const AttentionAttribute& attention = c.as<AttentionAttribute>();
+    if (qkv.shape[1] <= 128 || qkv.shape[1] > 200 || qkv.shape[2] / (attention.heads + 2 * attention.kv_heads) < 64) continue;
+    ++count.cases[is_backward];
+    count.of[is_backward] += !judge_reference(wrong, *stored_as_bf16(c)).empty();
+  }
+  return count;
+}
+
+TEST(AttentionByMatrixUnit, WrongUnitsAreSeen) {
+  if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
+  const Rejected right = rejected_with(run_right);
+  for (const int pass : {0, 1}) {
+    EXPECT_GT(right.cases[pass], 3);
+    EXPECT_EQ(right.of[pass], 0);
+  }
+  for (const TileRun wrong : {forget_what_was_there, leave_out_the_last_group, lose_the_last_row, take_the_first_members_alone}) {
+    const Rejected count = rejected_with(wrong);
+    for (const int pass : {0, 1}) EXPECT_EQ(count.of[pass], count.cases[pass]);
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test
