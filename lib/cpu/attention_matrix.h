@@ -1,8 +1,9 @@
 // The products of attention's tiles by a matrix unit (AMX, BFMMLA): pairs of bf16 in the panels of the machine's GEMM tile (bf16_pairs.h).
 // Here because such a unit takes whole tiles, which vectors do not (attention_pairs.h). What is rounded is the same.
 //
-// C (+)= A B: the panels of B stand in rooms on the worker's stack, those of A are packed one at a time and used at once. Zeros stand for the lines and
-// depths that a tile has and a head has not. In each product one operand must be turned, since sums over queries or keys meet rows of heads:
+// C (+)= A B: panels of B stand in rooms on the worker's stack. Lines of A serve as they lie where the unit can read them, or are packed, a panel at
+// a time, and used at once. Zeros stand for lines and depths that a tile has and a head has not. One operand of each product must be turned, since
+// sums over queries or keys meet rows of heads:
 //
 //              A, its lines               B, its columns            C
 //   forward    k, rows as they lie        q, once for all keys      scores [key][query]
@@ -46,23 +47,44 @@ class MatrixUnit {
   void multiply(const RowOutput& c, uint32_t rows, uint32_t columns, uint64_t K, const PackA& pack_a, const float* b) const {
     const uint32_t depths = static_cast<uint32_t>(pair_depths(g_.tile, K));
     for (uint32_t i = 0; i < rows; i += g_.rows) {
-      const uint32_t there = count_of(rows, i, g_.rows);
-      pack_a(a_, PanelRange{g_.level, g_.rows, there, i, 0, depths});
+      const PanelRange range{g_.level, g_.rows, count_of(rows, i, g_.rows), i, 0, depths};
+      const Lines a = find_lines(pack_a, range);
+      if (a.step == 0) pack_a(a_, range);
       for (uint32_t j = 0; j < columns; j += g_.columns) {
-        run_tile(c, {i, j, there, count_of(columns, j, g_.columns), edge_}, depths, b + uint64_t{j} * depths);
+        run_tile(c, {i, j, range.count, count_of(columns, j, g_.columns), edge_}, depths, a, b + uint64_t{j} * depths);
       }
     }
   }
 
  private:
+  // A's lines as they lie, so many floats from one to the next; 0 where a panel was packed.
+  struct Lines {
+    const float* data;
+    int64_t step;
+  };
+  // Where a panel and its groups are whole.
+  Lines find_lines(const PairedLines& a, const PanelRange& range) const {
+    if (g_.tile.run_lines == nullptr || range.count < range.width || a.K < 2 * uint64_t{range.kc}) return {nullptr, 0};
+    return {reinterpret_cast<const float*>(a.data + range.first * a.pitch), static_cast<int64_t>(a.pitch / 2)};
+  }
+  template <typename PackA>
+  Lines find_lines(const PackA&, const PanelRange&) const {
+    return {nullptr, 0};
+  }
+
+  void run(const Lines& a, uint32_t depths, const float* b, float beta, float* c, int64_t row_stride) const {
+    if (a.step != 0) return g_.tile.run_lines(depths, a.data, a.step, b, beta, c, row_stride);
+    g_.run(depths, a_, b, beta, c, row_stride);
+  }
+
   // A whole tile of C lies in the first cache: nothing of it is fetched, as gemm.h does it for a C in memory.
-  void run_tile(const RowOutput& c, const gemm_detail::TilePlace& place, uint32_t depths, const float* b) const {
+  void run_tile(const RowOutput& c, const gemm_detail::TilePlace& place, uint32_t depths, const Lines& a, const float* b) const {
     const int64_t stride = static_cast<int64_t>(c.stride);
     if (place.rows == g_.rows && place.columns == g_.columns) {
-      return g_.run(depths, a_, b, c.accumulate ? 1.0f : 0.0f, c.data + place.i0 * c.stride + place.j0, stride);
+      return run(a, depths, b, c.accumulate ? 1.0f : 0.0f, c.data + place.i0 * c.stride + place.j0, stride);
     }
     gemm_detail::put_tile(g_, g_.rows, c.accumulate, MatrixOutput{c.data, stride}, place,
-                          [&](float beta, float* to, int64_t row_stride) { g_.run(depths, a_, b, beta, to, row_stride); });
+                          [&](float beta, float* to, int64_t row_stride) { run(a, depths, b, beta, to, row_stride); });
   }
   // Of so many lines, those of a panel that begins at `first`.
   static uint32_t count_of(uint32_t lines, uint32_t first, uint32_t width) {

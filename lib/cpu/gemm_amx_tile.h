@@ -37,23 +37,10 @@ struct AmxPairTile {
 
   // k is a multiple of the group.
   static void run(const GemmTile&, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride, int64_t) {
-    const int64_t row_bytes = row_stride * kFloat;
-    float* below = c + kSide * row_stride;
-    start(beta, c, row_stride);
-    for (uint64_t p = 0; p < k; p += kGroup, a += kGroup * kRows, b += kGroup * kColumns) {
-      Amx::template load<4>(a, kGroup * kFloat);
-      Amx::template load<6>(b, kColumns * kFloat);
-      Amx::template multiply<0, 4, 6>();
-      Amx::template load<7>(b + kSide, kColumns * kFloat);
-      Amx::template multiply<1, 4, 7>();
-      Amx::template load<5>(a + kSide * kGroup, kGroup * kFloat);
-      Amx::template multiply<2, 5, 6>();
-      Amx::template multiply<3, 5, 7>();
-    }
-    Amx::template store<0>(c, row_bytes);
-    Amx::template store<1>(c + kSide, row_bytes);
-    Amx::template store<2>(below, row_bytes);
-    Amx::template store<3>(below + kSide, row_bytes);
+    multiply(k, {a, kGroup, kGroup * kRows}, b, beta, c, row_stride);
+  }
+  static void run_lines(uint64_t k, const float* a, int64_t a_step, const float* b, float beta, float* c, int64_t row_stride) {
+    multiply(k, {a, a_step, kGroup}, b, beta, c, row_stride);
   }
 
   static constexpr GemmTile tile() {
@@ -66,11 +53,37 @@ struct AmxPairTile {
             .run_depths = nullptr,
             .depths_of_one = 2,
             .group_of_a = kGroup,
+            .run_lines = run_lines,
             .enter = enter,
             .leave = leave};
   }
 
  private:
+  // Its lines are `step` floats apart, the groups of a line `next`.
+  struct Lines {
+    const float* data;
+    int64_t step, next;
+  };
+  static void multiply(uint64_t k, Lines a, const float* b, float beta, float* c, int64_t row_stride) {
+    const int64_t row_bytes = row_stride * kFloat;
+    float* below = c + kSide * row_stride;
+    start(beta, c, row_stride);
+    for (uint64_t p = 0; p < k; p += kGroup, a.data += a.next, b += kGroup * kColumns) {
+      Amx::template load<4>(a.data, a.step * kFloat);
+      Amx::template load<6>(b, kColumns * kFloat);
+      Amx::template multiply<0, 4, 6>();
+      Amx::template load<7>(b + kSide, kColumns * kFloat);
+      Amx::template multiply<1, 4, 7>();
+      Amx::template load<5>(a.data + kSide * a.step, a.step * kFloat);
+      Amx::template multiply<2, 5, 6>();
+      Amx::template multiply<3, 5, 7>();
+    }
+    Amx::template store<0>(c, row_bytes);
+    Amx::template store<1>(c + kSide, row_bytes);
+    Amx::template store<2>(below, row_bytes);
+    Amx::template store<3>(below + kSide, row_bytes);
+  }
+
   // The sums start as beta * c.
   static void start(float beta, float* c, int64_t row_stride) {
     if (beta == 0.0f) {

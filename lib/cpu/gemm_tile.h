@@ -56,6 +56,8 @@ struct GemmTile {
   // Elements of a line that stand side by side in a panel: element k of line i is panel[(k / group * width + i) * group + k % group]. Depths
   // then come in whole groups, which divide kKc.
   uint32_t group_of_a = 1, group_of_b = 1;
+  // `run` for C with contiguous rows and an A whose lines lie in memory, `a_step` floats from one to the next. Null where the tile has none.
+  void (*run_lines)(uint64_t k, const float* a, int64_t a_step, const float* b_panel, float beta, float* c, int64_t row_stride) = nullptr;
   // Before and after a worker's `run`s, for a tile whose registers must be set up; null for most.
   void (*enter)() = nullptr;
   void (*leave)() = nullptr;

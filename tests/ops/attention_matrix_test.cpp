@@ -30,6 +30,12 @@ const CpuMachine& without_unit() {
   }();
   return machine;
 }
+// Its kernels with another tile, which must live as long.
+CpuMachine machine_with(const GemmTile& tile) {
+  CpuMachine machine = machine_of(emulated_amx_backend());
+  machine.pairs = &tile;
+  return machine;
+}
 // The loops of lesser levels have no tiles for a matrix unit.
 bool level_has_units() { return machine_of(emulated_amx_backend()).level >= VectorLevel::kAvx512; }
 
@@ -140,10 +146,21 @@ TEST(AttentionByMatrixUnit, EveryTaskConfiguresItsRegisters) {
 
   GemmTile never_entered = *machine_of(emulated_amx_backend()).pairs;
   never_entered.enter = never_entered.leave = nullptr;
-  CpuMachine careless = machine_of(emulated_amx_backend());
-  careless.pairs = &never_entered;
-  one.run(careless);
+  one.run(machine_with(never_entered));
   EXPECT_NE(EmulatedAmx::fault(), "");
+}
+
+TEST(AttentionByMatrixUnit, LinesAsTheyLieGiveTheBitsOfPackedOnes) {
+  if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
+  GemmTile packing = *machine_of(emulated_amx_backend()).pairs;
+  ASSERT_NE(packing.run_lines, nullptr);
+  packing.run_lines = nullptr;
+  for (const uint32_t D : {32u, 48u, 128u}) {
+    Attended lying({1, 140, 4, 2, D}, {});
+    Attended packed = lying;
+    lying.run(machine_of(emulated_amx_backend())), packed.run(machine_with(packing));
+    EXPECT_TRUE(lying.has_y_of(packed) && lying.has_gradients_of(packed)) << D;
+  }
 }
 
 // ---- wrong units --------------------------------------------------------------------------------------------------------------
@@ -175,15 +192,16 @@ void take_the_first_members_alone(const GemmTile& tile, uint64_t k, const float*
   run_right(tile, k, first.data(), b, beta, c, row, column);
 }
 
+void read_lines_too_near(uint64_t k, const float* a, int64_t a_step, const float* b, float beta, float* c, int64_t row) {
+  machine_of(emulated_amx_backend()).pairs->run_lines(k, a, a_step - 1, b, beta, c, row);
+}
+
 // How many cases of whole tiles and more than one of them the judge rejects, of each pass; and how many there are.
 struct Rejected {
   int of[2] = {}, cases[2] = {};
 };
-Rejected rejected_with(TileRun run) {
-  GemmTile tile = *machine_of(emulated_amx_backend()).pairs;
-  tile.run = run;
-  CpuMachine machine = machine_of(emulated_amx_backend());
-  machine.pairs = &tile;
+Rejected rejected_with(const GemmTile& tile) {
+  const CpuMachine machine = machine_with(tile);
   const Backend wrong = cpu_backend(machine);
   Rejected count;
   for (const KernelCase& c : kernel_cases()) {
@@ -200,15 +218,22 @@ Rejected rejected_with(TileRun run) {
 
 TEST(AttentionByMatrixUnit, WrongUnitsAreSeen) {
   if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
-  const Rejected right = rejected_with(run_right);
+  const GemmTile& right = *machine_of(emulated_amx_backend()).pairs;
+  const Rejected none = rejected_with(right);
   for (const int pass : {0, 1}) {
-    EXPECT_GT(right.cases[pass], 3);
-    EXPECT_EQ(right.of[pass], 0);
+    EXPECT_GT(none.cases[pass], 3);
+    EXPECT_EQ(none.of[pass], 0);
   }
-  for (const TileRun wrong : {forget_what_was_there, leave_out_the_last_group, lose_the_last_row, take_the_first_members_alone}) {
+  for (const TileRun run : {forget_what_was_there, leave_out_the_last_group, lose_the_last_row, take_the_first_members_alone}) {
+    GemmTile wrong = right;
+    wrong.run = run;
     const Rejected count = rejected_with(wrong);
     for (const int pass : {0, 1}) EXPECT_EQ(count.of[pass], count.cases[pass]);
   }
+  GemmTile wrong = right;
+  wrong.run_lines = read_lines_too_near;
+  const Rejected count = rejected_with(wrong);  // heads of whole groups
+  for (const int pass : {0, 1}) EXPECT_GT(count.of[pass], 3);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ std::vector<float> panel_of(const std::vector<Bf16>& lines, uint32_t width, uint
   return panel;
 }
 
-// Where the tile is not what GemmTile says of `run` and `run_rows`; empty if it is.
+// Where the tile is not what GemmTile says of `run`, `run_rows` and `run_lines`; empty if it is.
 std::string contract_fault(const GemmTile& tile, uint32_t pairs, float beta) {
   const uint32_t rows = tile.rows(), columns = tile.columns(), lead = columns + 5;
   const std::string id = std::to_string(pairs) + " pairs, element ";
@@ -82,6 +82,11 @@ std::string contract_fault(const GemmTile& tile, uint32_t pairs, float beta) {
     runs[0].ahead = 0, runs[1].ahead = 64;
     tile.run_rows(runs, 2, b_panel, beta, as_they_lie.data(), lead);
     if (std::memcmp(packed.data(), as_they_lie.data(), packed.size() * 4) != 0) return id + "of rows as they lie";
+  }
+  if (tile.run_lines != nullptr) {
+    as_they_lie = start;
+    tile.run_lines(pairs, reinterpret_cast<const float*>(a.data()), pairs, b_panel, beta, as_they_lie.data(), lead);
+    if (std::memcmp(packed.data(), as_they_lie.data(), packed.size() * 4) != 0) return id + "of lines as they lie";
   }
   for (uint32_t i = 0; i < rows; ++i) {
     for (uint32_t j = 0; j < lead; ++j) {
