@@ -96,6 +96,24 @@ constexpr int kVectorPairLanes = 0, kMatrixLanes = 4;
 constexpr int kVectorPairLanes = 16, kMatrixLanes = 16;
 #endif
 
+// Where dq of a group's heads is summed, in f32.
+struct QuerySums {
+  float* data;
+  uint64_t head, row;  // floats from one head to the next, and from one position
+
+  float* of(uint32_t h, uint32_t position) const { return data + h * head + position * row; }
+  void clear(uint32_t heads, uint32_t T, uint32_t D) const {
+    for (uint32_t h = 0; h < heads; ++h) {
+      for (uint32_t t = 0; t < T; ++t) std::memset(of(h, t), 0, D * sizeof(float));
+    }
+  }
+};
+// A task of the backward: of a group's tiles of keys every `of`th, from the one with this index on (attention_rules.h).
+struct GroupShare {
+  uint32_t b, kv_head, index, of;
+  QuerySums dq;
+};
+
 // All that is compiled for a size of tile.
 template <uint32_t kTile>
 struct TiledAttention {
@@ -302,15 +320,13 @@ struct TiledAttention {
     forward_by<kLanes>(args, b, h, tile, ForwardTiles<kTile, kLanes, Stored>{});
   }
 
-  // One head's gradients, and where its tiles stand.
+  // What the backward reads of one head, besides q, k and v.
   template <typename Stored>
   struct BackwardHead {
     AttentionHead<Stored> head;
-    const Stored* dy;
+    const Stored *y, *dy;
     const float* lse;
     float* delta;
-    float* dq;  // f32 in any case
-    uint64_t dq_row;
   };
   // What dropout multiplies the weights of a query with.
   template <int kLanes>
@@ -360,31 +376,18 @@ struct TiledAttention {
     }
   }
 
+  template <typename Stored>
+  REPRISE_INLINE static BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h) {
+    const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
+    const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T, first = uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
+    return {head, args.y + first, args.dy + first, args.lse + statistics, static_cast<float*>(args.scratch) + statistics};
+  }
+
   // delta[t] = dy . y of the head's channels: what the softmax's backward subtracts.
   template <typename Stored>
-  REPRISE_INLINE static void head_delta(float* delta, const Stored* dy, const Stored* y, uint64_t stride, uint32_t T, uint32_t D) {
-    for (uint32_t t = 0; t < T; ++t) delta[t] = sum_of_products(dy + t * stride, y + t * stride, D);
-  }
-
-  // dq of a head as f32: in its place in dqkv, or in the task's part of scratch, which is rounded when all keys have been seen.
-  REPRISE_INLINE static void open_queries(BackwardHead<float>& g, float* dq, float*) { g.dq = dq, g.dq_row = g.head.row; }
-  REPRISE_INLINE static void open_queries(BackwardHead<Bf16>& g, Bf16*, float* sums) { g.dq = sums, g.dq_row = g.head.D; }
-  REPRISE_INLINE static void close_queries(const BackwardHead<float>&, float*) {}
-  REPRISE_INLINE static void close_queries(const BackwardHead<Bf16>& g, Bf16* dq) {
-    for (uint32_t t = 0; t < g.head.T; ++t) {
-      for (uint32_t d = 0; d < g.head.D; ++d) dq[t * g.head.row + d] = g.dq[t * g.dq_row + d];
-    }
-  }
-
-  // `queries_sums`: of the head's own, where dqkv is bf16.
-  template <typename Stored>
-  static BackwardHead<Stored> make_backward_head(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h, float* queries_sums) {
-    const AttentionHead<Stored> head = make_head<Stored>(args, b, h);
-    const uint64_t statistics = (uint64_t{b} * args.attention.heads + h) * args.T;
-    const Stored* dy = args.dy + uint64_t{b} * args.T * args.C + uint64_t{h} * head.D;
-    BackwardHead<Stored> g{head, dy, args.lse + statistics, static_cast<float*>(args.scratch) + statistics, nullptr, 0};
-    open_queries(g, args.dqkv + (head.q - args.qkv), queries_sums);
-    return g;
+  REPRISE_INLINE static void head_delta(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h) {
+    const BackwardHead<Stored> g = make_backward_head(args, b, h);
+    for (uint32_t t = 0; t < g.head.T; ++t) g.delta[t] = sum_of_products(g.dy + t * g.head.out, g.y + t * g.head.out, g.head.D);
   }
 
   // The gradients of a tile's keys or values, to the rows from `to` on.
@@ -395,72 +398,61 @@ struct TiledAttention {
     for (uint32_t i = 0; i < keys; ++i) copy_scaled<kLanes>(to + i * head.row, tiles.keys + i * head.D, head.D, 1.0f);
   }
 
-  // A tile of keys adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
+  // Tiles of keys of a group, each of which adds up what the heads of the group, and the tiles of each one's queries, have to say of it.
   template <int kLanes, typename Tiles, typename Stored>
-  REPRISE_INLINE static void backward_by(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
-                                         float* queries_sums, Tiles tiles) {
+  REPRISE_INLINE static void backward_by(const AttentionBackwardArgsOf<Stored>& args, const GroupShare& share, Tiles tiles) {
     const WeightMask mask = make_mask(args);
-    const uint32_t group = args.attention.heads / args.attention.kv_heads, first_head = kv_head * group;
+    const uint32_t b = share.b, group = args.attention.heads / args.attention.kv_heads, first_head = share.kv_head * group;
     const AttentionHead<Stored> shared = make_head<Stored>(args, b, first_head);
     const uint64_t head_floats = attention_head_floats(shared.D, kTile);
     REPRISE_STACK_ROOM(float, room, kBackwardTiles<Stored> * head_floats + 2 * kTile * kTile);
     REPRISE_STACK_ROOM(const float*, lines, shared.D);
     tiles.take_rooms(room, lines, head_floats);
-    const uint64_t head_sums = uint64_t{shared.T} * shared.D;
 
-    for (uint32_t h = 0; h < group; ++h) {
-      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-      head_delta(g.delta, g.dy, args.y + (g.dy - args.dy), g.head.out, g.head.T, g.head.D);
-    }
-    for (uint32_t first_key = 0; first_key < shared.T; first_key += kTile) {
+    share.dq.clear(group, shared.T, shared.D);
+    for (uint32_t first_key = share.index * kTile; first_key < shared.T; first_key += share.of * kTile) {
       const uint32_t keys = shared.T - first_key < kTile ? shared.T - first_key : kTile;
       tiles.open_keys({shared.k + first_key * shared.row, shared.row, keys},
                       {shared.v + first_key * shared.row, shared.row, keys}, shared.D, shared.scale);
       const Walk walk = queries_of(shared, first_key, keys);
       bool starts_dk = true;
       for (uint32_t h = 0; h < group; ++h) {
-        const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
+        const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h);
         const AttentionHead<Stored>& head = g.head;
         for (uint32_t first_query = walk.begin; first_query < walk.end; first_query += kTile) {
           const uint32_t queries = head.T - first_query < kTile ? head.T - first_query : kTile;
-          const uint32_t first_seen = first_tile(head, first_query, queries);
-          if (first_seen > first_key) continue;
+          if (first_tile(head, first_query, queries) > first_key) continue;
           const bool diagonal = head.causal() && first_query == first_key;
-          const BackwardTile tile{first_query, queries, first_key, keys, diagonal, first_seen == first_key, starts_dk};
+          const BackwardTile tile{first_query, queries, first_key, keys, diagonal, starts_dk};
           starts_dk = false;
           tiles.open_queries({head.q + first_query * head.row, head.row, queries},
                              {g.dy + first_query * head.out, head.out, queries}, head.D);
           tiles.multiply_keys(tile, head.D, head.scale);
           backward_softmax<kLanes>(tiles, g, tile, args.attention.dropout > 0 ? &mask : nullptr);
           tiles.close_scores(tile);
-          tiles.add_query_gradients(g.dq + first_query * g.dq_row, g.dq_row, tile, head.D);
+          tiles.add_query_gradients(share.dq.of(h, first_query), share.dq.row, tile, head.D);
           tiles.add_key_gradients(tile, head.D);
         }
       }
       close_keys<kLanes>(args.dqkv + (shared.k - args.qkv) + first_key * shared.row, tiles, tiles.dk, shared, keys);
       close_keys<kLanes>(args.dqkv + (shared.v - args.qkv) + first_key * shared.row, tiles, tiles.dv, shared, keys);
     }
-    for (uint32_t h = 0; h < group; ++h) {
-      const BackwardHead<Stored> g = make_backward_head(args, b, first_head + h, queries_sums + h * head_sums);
-      close_queries(g, args.dqkv + (g.head.q - args.qkv));
-    }
   }
   template <int kLanes, typename Stored>
-  REPRISE_INLINE static void backward_body(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, uint32_t b,
-                                           uint32_t kv_head, float* queries_sums, AttentionProduct product) {
+  REPRISE_INLINE static void backward_body(const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, const GroupShare& share,
+                                           AttentionProduct product) {
     if constexpr (kLanes == kVectorPairLanes && kStoredAs<Stored> == DType::kBf16) {
       if (product == AttentionProduct::kVectors) {
-        return backward_by<kLanes>(args, b, kv_head, queries_sums, PairedBackwardTiles<kTile, kLanes>{});
+        return backward_by<kLanes>(args, share, PairedBackwardTiles<kTile, kLanes>{});
       }
     }
     if constexpr (kLanes == kMatrixLanes && kStoredAs<Stored> == DType::kBf16) {
       if (product == AttentionProduct::kMatrix) {
         const gemm_detail::TileScope scope(*cpu_machine(context).pairs);
-        return backward_by<kLanes>(args, b, kv_head, queries_sums,
-                                   MatrixBackwardTiles<kTile, kLanes>{.unit = MatrixUnit(context)});
+        return backward_by<kLanes>(args, share, MatrixBackwardTiles<kTile, kLanes>{.unit = MatrixUnit(context)});
       }
     }
-    backward_by<kLanes>(args, b, kv_head, queries_sums, BackwardTiles<kTile, kLanes, Stored>{});
+    backward_by<kLanes>(args, share, BackwardTiles<kTile, kLanes, Stored>{});
   }
 };
 
@@ -470,10 +462,10 @@ REPRISE_STORAGE_LEVELS(forward_tile, LargeTiles::forward_body<kLanes>,
                        (const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t b, uint32_t h,
                         uint32_t tile, AttentionProduct product),
                        (context, args, b, h, tile, product))
-REPRISE_STORAGE_LEVELS(backward_group, LargeTiles::backward_body<kLanes>,
-                       (const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head,
-                        float* queries_sums, AttentionProduct product),
-                       (context, args, b, kv_head, queries_sums, product))
+REPRISE_STORAGE_LEVELS(find_delta, LargeTiles::head_delta, (const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t h), (args, b, h))
+REPRISE_STORAGE_LEVELS(backward_share, LargeTiles::backward_body<kLanes>,
+                       (const KernelContext& context, const AttentionBackwardArgsOf<Stored>& args, const GroupShare& share, AttentionProduct product),
+                       (context, args, share, product))
 
 // Small cores have the baseline level alone, and multiply no pairs.
 constexpr uint32_t kSmallTile = kSmallBlocks.attention_tile;
@@ -483,9 +475,65 @@ void small_forward_tile(const AttentionForwardArgsOf<Stored>& args, uint32_t b, 
   SmallTiles::forward_by<kSmallLanes>(args, b, h, tile, ForwardTiles<kSmallTile, kSmallLanes, Stored>{});
 }
 template <typename Stored>
-void small_backward_group(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* queries_sums) {
-  SmallTiles::backward_by<kSmallLanes>(args, b, kv_head, queries_sums, BackwardTiles<kSmallTile, kSmallLanes, Stored>{});
+void small_backward_share(const AttentionBackwardArgsOf<Stored>& args, const GroupShare& share) {
+  SmallTiles::backward_by<kSmallLanes>(args, share, BackwardTiles<kSmallTile, kSmallLanes, Stored>{});
 }
+
+// Where dq of a group stands, and what its tasks have summed of it: the last step of its backward.
+template <typename Stored>
+class GroupQueries {
+ public:
+  // `rooms`: of scratch, attention_rooms() of them.
+  GroupQueries(const AttentionBackwardArgsOf<Stored>& args, uint32_t b, uint32_t kv_head, float* rooms)
+      : head_(make_head<Stored>(args, b, kv_head * (args.attention.heads / args.attention.kv_heads))),
+        heads_(args.attention.heads / args.attention.kv_heads),
+        dq_(args.dqkv + (head_.q - args.qkv)),
+        rooms_(rooms) {}
+
+  QuerySums of_share(uint32_t share) const {
+    if constexpr (kStoredAs<Stored> == DType::kF32) {
+      if (share == 0) return {dq_, head_.D, head_.row};
+      --share;
+    }
+    const uint64_t head_floats = uint64_t{head_.T} * head_.D;
+    return {rooms_ + share * heads_ * head_floats, head_floats, head_.D};
+  }
+
+  // Head h of the group: the first task's sums and the second's, if there is one, rounded as dqkv is stored.
+  template <int kLanes>
+  REPRISE_INLINE static void close(const GroupQueries& group, uint32_t h) {
+    const AttentionHead<Stored>& head = group.head_;
+    const bool both = attention_shares(group.heads_) == 2;
+    const QuerySums first = group.of_share(0), second = group.of_share(both ? 1 : 0);
+    for (uint32_t t = 0; t < head.T; ++t) {
+      Stored* dq = group.dq_ + h * head.D + t * head.row;
+      if (both) {
+        add_rows<kLanes>(dq, first.of(h, t), second.of(h, t), head.D);
+      } else {
+        copy_scaled<kLanes>(dq, first.of(h, t), head.D, 1.0f);
+      }
+    }
+  }
+
+ private:
+  template <int kLanes>
+  REPRISE_INLINE static void add_rows(Stored* to, const float* a, const float* b, uint32_t D) {
+    typename VectorOf<kLanes>::type x, y;
+    uint32_t d = 0;
+    for (; d + kLanes <= D; d += kLanes) {
+      read_vector<kLanes>(x, a + d);
+      read_vector<kLanes>(y, b + d);
+      write_vector<kLanes>(to + d, x + y);
+    }
+    for (; d < D; ++d) to[d] = a[d] + b[d];
+  }
+
+  AttentionHead<Stored> head_;
+  uint32_t heads_;
+  Stored* dq_;
+  float* rooms_;
+};
+REPRISE_STORAGE_LEVELS(close_queries, GroupQueries<Stored>::template close<kLanes>, (const GroupQueries<Stored>& group, uint32_t h), (group, h))
 
 Status check_head(uint32_t C, uint32_t heads) {
   if (heads != 0 && C % heads == 0 && C / heads <= kAttentionMaxHead) return ok_status();
@@ -544,18 +592,30 @@ Status cpu_attention_backward(const KernelContext& context, const AttentionBackw
   }
   const CpuSize size = cpu_machine(context).size;
   const AttentionProduct product = attention_product(cpu_machine(context).pairs, args.C / heads);
-  const uint32_t tasks = static_cast<uint32_t>(attention_tasks(groups, heads / kv_heads, kStoredAs<Stored>));
+  const uint32_t heads_of_group = heads / kv_heads, shares = attention_shares(heads_of_group), rooms = attention_rooms(heads_of_group, kStoredAs<Stored>);
+  const uint32_t at_once = static_cast<uint32_t>(attention_groups_at_once(groups, heads_of_group, kStoredAs<Stored>));
   float* sums = static_cast<float*>(args.scratch) + attention_delta_bytes(uint64_t{args.B} * heads * args.T) / sizeof(float);
-  parallel_for(*context.workers, tasks, [&](uint32_t task) {
-    float* own = sums + task * uint64_t{args.T} * (args.C / kv_heads);  // used where dqkv is bf16
-    for (uint32_t group = task; group < groups; group += tasks) {
-      if (size == CpuSize::kSmall) {
-        small_backward_group(args, group / kv_heads, group % kv_heads, own);
-      } else {
-        backward_group(level, context, args, group / kv_heads, group % kv_heads, own, product);
-      }
-    }
-  });
+  const auto queries_of_group = [&](uint32_t first, uint32_t i) {
+    const uint32_t group = first + i;
+    return GroupQueries<Stored>(args, group / kv_heads, group % kv_heads, sums + uint64_t{i} * rooms * args.T * (args.C / kv_heads));
+  };
+  // Not in the frame of the tiles: a small core has none to spare.
+  const auto sums_of_task = [&](uint32_t first, uint32_t task) __attribute__((noinline)) {
+    return queries_of_group(first, task / shares).of_share(task % shares);
+  };
+  parallel_for(*context.workers, args.B * heads, [&](uint32_t head) { find_delta(level, args, head / heads, head % heads); });
+  for (uint32_t first = 0; first < groups; first += at_once) {
+    const uint32_t count = groups - first < at_once ? groups - first : at_once;
+    parallel_for(*context.workers, count * shares, [&](uint32_t task) {
+      const uint32_t group = first + task / shares;
+      const GroupShare share{group / kv_heads, group % kv_heads, task % shares, shares, sums_of_task(first, task)};
+      if (size == CpuSize::kSmall) return small_backward_share(args, share);
+      backward_share(level, context, args, share, product);
+    });
+    if (rooms == 0) continue;
+    parallel_for(*context.workers, count * heads_of_group,
+                 [&](uint32_t head) { close_queries(level, queries_of_group(first, head / heads_of_group), head % heads_of_group); });
+  }
   return ok_status();
 }
 

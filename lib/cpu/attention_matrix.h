@@ -192,8 +192,7 @@ struct MatrixBackwardTiles {
   }
   void add_query_gradients(float* dq, uint64_t dq_row, const BackwardTile& t, uint32_t D) {
     const HeadRows<Bf16> gradients{rounded, kTile, t.queries};
-    unit.multiply({dq, dq_row, !t.starts_dq}, t.queries, D, t.keys, lines_of(gradients, t.keys, unit.tile().group_of_a),
-                  key_rows);
+    unit.multiply({dq, dq_row, true}, t.queries, D, t.keys, lines_of(gradients, t.keys, unit.tile().group_of_a), key_rows);
   }
   void add_key_gradients(const BackwardTile& t, uint32_t D) {
     const uint32_t of_a = unit.tile().group_of_a, of_b = unit.tile().group_of_b;

@@ -136,7 +136,7 @@ struct PairedBackwardTiles {
   REPRISE_INLINE void add_query_gradients(float* dq, uint64_t dq_row, const BackwardTile& t, uint32_t D) {
     const uint32_t strip = t.diagonal ? kPanel : kTile;
     for (uint32_t i = 0; i < t.queries; i += strip) {
-      tile_product<kLanes, kPair>({dq + i * dq_row, dq_row, !t.starts_dq}, {dscores + i * kTile + kPanel, kTile, 1},
+      tile_product<kLanes, kPair>({dq + i * dq_row, dq_row, true}, {dscores + i * kTile + kPanel, kTile, 1},
                                   {key_rows, kTile / 2 * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, D,
                                   pairs_of(t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys));
     }

@@ -24,21 +24,25 @@ constexpr AttentionProduct attention_product(const GemmTile* pairs, uint64_t D) 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }
 
-// A task of the backward is a group: the query heads that share a head of keys and values. Where dqkv is stored as bf16, dq of the
-// groups in work is summed in f32: of so many heads at a time, or of one group.
+// A group of the backward is the query heads that share a head of keys and values. Its tiles of keys are one task's or, since such groups are few, two
+// tasks' in turns. Each task sums dq of its own in f32: the first in dqkv where that is f32, the others in rooms of scratch. Groups with rooms are worked
+// so many heads at a time, or one by one.
 constexpr uint64_t kAttentionHeadsAtOnce = 16;
-constexpr uint64_t attention_tasks(uint64_t groups, uint64_t heads_of_group, DType stored) {
+constexpr uint32_t attention_shares(uint64_t heads_of_group) { return heads_of_group > 1 ? 2 : 1; }
+constexpr uint32_t attention_rooms(uint64_t heads_of_group, DType stored) {
+  return attention_shares(heads_of_group) - (stored == DType::kBf16 ? 0 : 1);
+}
+constexpr uint64_t attention_groups_at_once(uint64_t groups, uint64_t heads_of_group, DType stored) {
   const uint64_t most = heads_of_group < kAttentionHeadsAtOnce ? kAttentionHeadsAtOnce / heads_of_group : 1;
-  return stored == DType::kBf16 && groups > most ? most : groups;
+  return attention_rooms(heads_of_group, stored) > 0 && groups > most ? most : groups;
 }
 
 // Of y[B,T,C] and lse[B,heads,T].
 constexpr uint64_t attention_backward_scratch_bytes(const Tensor& y, const Tensor& lse, const AttentionAttribute& attention) {
-  const uint64_t delta_bytes = attention_delta_bytes(lse.elements());
-  if (y.dtype != DType::kBf16) return delta_bytes;
-  const uint64_t groups = uint64_t{y.shape[0]} * attention.kv_heads;
-  const uint64_t group_bytes = y.elements() / groups * sizeof(float);
-  return delta_bytes + attention_tasks(groups, attention.heads / attention.kv_heads, y.dtype) * group_bytes;
+  const uint64_t groups = uint64_t{y.shape[0]} * attention.kv_heads, heads_of_group = attention.heads / attention.kv_heads;
+  const uint64_t room_bytes = y.elements() / groups * sizeof(float);
+  const uint64_t rooms = attention_groups_at_once(groups, heads_of_group, y.dtype) * attention_rooms(heads_of_group, y.dtype);
+  return attention_delta_bytes(lse.elements()) + rooms * room_bytes;
 }
 
 // A tile of a head of D channels, in whole panels of the widest level.
@@ -56,7 +60,7 @@ constexpr uint64_t attention_stack_bytes(const Tensor& y, const AttentionAttribu
                                          CpuSize size) {
   const uint64_t D = y.last_dimension() / attention.heads, tile = blocks_of(size).attention_tile;
   const uint64_t tiles = head_tiles * attention_head_floats(D, blocks_of(size).attention_tile) + score_tiles * tile * tile;
-  const uint64_t softmax_bytes = size == CpuSize::kSmall ? 656 : 576;  // a small core's frame has no room to spare
+  const uint64_t softmax_bytes = size == CpuSize::kSmall ? 704 : 576;  // a small core's frame has no room to spare
   return softmax_bytes + stack_room_bytes(4 * tiles) + stack_room_bytes(D * sizeof(const float*));
 }
 

@@ -137,8 +137,8 @@ struct ForwardTiles {
 // A tile of queries and keys in the backward.
 struct BackwardTile {
   uint32_t first_query, queries, first_key, keys;
-  bool diagonal;              // of causal attention
-  bool starts_dq, starts_dk;  // it is the first tile of its queries, of its keys
+  bool diagonal;   // of causal attention
+  bool starts_dk;  // it is the first tile of its keys
 };
 
 // Of the backward, two tiles of scores.
@@ -193,7 +193,7 @@ struct BackwardTiles {
   REPRISE_INLINE void add_query_gradients(float* dq, uint64_t dq_row, const BackwardTile& t, uint32_t D) {
     const uint32_t strip = t.diagonal ? kPanel : kTile;  // on the diagonal each is as deep as its queries see
     for (uint32_t i = 0; i < t.queries; i += strip) {
-      tile_product<kLanes>({dq + i * dq_row, dq_row, !t.starts_dq}, {dscores + i * kTile, kTile, 1},
+      tile_product<kLanes>({dq + i * dq_row, dq_row, true}, {dscores + i * kTile, kTile, 1},
                            {key_rows, kTile * kPanel, kPanel}, t.queries - i < strip ? t.queries - i : strip, D,
                            t.diagonal ? end_of_seen<kLanes>(i, t.keys) : t.keys);
     }

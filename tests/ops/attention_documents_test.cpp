@@ -40,7 +40,8 @@ struct Sequence {
     const AttentionAttribute attention{.heads = kHeads, .kv_heads = kKvHeads, .dropout = 0.25f, .stream = 3, .causal = causal};
     const int32_t* given = starts.empty() ? nullptr : starts.data();
     EXPECT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, 1, kT, kC, attention}).ok());
-    std::vector<float> scratch(attention_delta_bytes(kHeads * kT) / sizeof(float) + kHeads * kT * kD);
+    const Tensor y_like{.dtype = kStoredAs<Stored>, .rank = 3, .shape = {1, kT, kC, 1}}, lse_like{.rank = 3, .shape = {1, kHeads, kT, 1}};
+    std::vector<float> scratch(attention_backward_scratch_bytes(y_like, lse_like, attention) / sizeof(float));
     EXPECT_TRUE(cpu_attention_backward<Stored>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars, scratch.data(),
                                                          scratch.size() * sizeof(float), 1, kT, kC, attention}).ok());
     return scalars.fault;
