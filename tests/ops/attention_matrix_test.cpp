@@ -81,8 +81,8 @@ struct Attended {
     EXPECT_TRUE(cpu_attention_forward<Bf16>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, s.B, s.T, C,
                                                       attention})
                     .ok());
-    std::vector<float> scratch(attention_delta_bytes(lse.size()) / sizeof(float) + kAttentionHeadsAtOnce * s.heads * s.T * s.D,
-                               std::nanf(""));
+    const Tensor y_like{.dtype = DType::kBf16, .rank = 3, .shape = {s.B, s.T, C, 1}}, lse_like{.rank = 3, .shape = {s.B, s.heads, s.T, 1}};
+    std::vector<float> scratch(attention_backward_scratch_bytes(y_like, lse_like, attention) / sizeof(float), std::nanf(""));
     EXPECT_TRUE(cpu_attention_backward<Bf16>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars,
                                                        scratch.data(), scratch.size() * sizeof(float), s.B, s.T, C, attention})
                     .ok());
