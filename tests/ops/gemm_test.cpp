@@ -182,7 +182,7 @@ TEST(PackLines, TurnsLinesIntoRows) {
         const float* lines[kMaxNr + 16];
         for (uint32_t i = 0; i < width; ++i) lines[i] = values.data() + uint64_t{width - 1 - i} * depths;  // they lie anywhere
         std::vector<float> rows(uint64_t{width} * depths + 1, -7.0f);
-        pack_lines(level, rows.data(), width, lines, depths);
+        pack_lines(level, rows.data(), width, lines, depths, depths % 3 * 16);
         for (uint32_t k = 0; k < depths; ++k) {
           for (uint32_t i = 0; i < width; ++i) {
             ASSERT_EQ(rows[k * width + i], lines[i][k]) << vector_level_name(level) << ": " << width << " x " << depths << ", line " << i << ", depth " << k;
