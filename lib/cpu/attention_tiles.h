@@ -1,5 +1,6 @@
 // The products of attention's tiles of queries by keys, in f32: how their operands stand on the worker's stack, and what is multiplied.
-// Here so that attention.cpp walks over tiles and knows softmax, whichever numbers are multiplied: attention_pairs.h has the same for pairs of bf16.
+// Here so that attention.cpp walks over tiles and knows softmax, whichever numbers are multiplied: attention_pairs.h and attention_matrix.h have the
+// same for pairs of bf16.
 #pragma once
 
 #include "lib/cpu/attention_rules.h"
