@@ -38,7 +38,7 @@ class MatrixUnit {
   void pack(float* to, uint32_t columns, uint32_t there, uint64_t K, const PackB& pack_b) const {
     const uint32_t depths = static_cast<uint32_t>(pair_depths(g_.tile, K));
     for (uint32_t j = 0; j < columns; j += g_.columns, to += uint64_t{g_.columns} * depths) {
-      pack_b(to, PanelRange{g_.level, g_.columns, count_of(there, j, g_.columns), j, 0, depths});
+      pack_b(to, g_.range(g_.columns, count_of(there, j, g_.columns), j, 0, depths));
     }
   }
 
@@ -47,7 +47,7 @@ class MatrixUnit {
   void multiply(const RowOutput& c, uint32_t rows, uint32_t columns, uint64_t K, const PackA& pack_a, const float* b) const {
     const uint32_t depths = static_cast<uint32_t>(pair_depths(g_.tile, K));
     for (uint32_t i = 0; i < rows; i += g_.rows) {
-      const PanelRange range{g_.level, g_.rows, count_of(rows, i, g_.rows), i, 0, depths};
+      const PanelRange range = g_.range(g_.rows, count_of(rows, i, g_.rows), i, 0, depths);
       const Lines a = find_lines(pack_a, range);
       if (a.step == 0) pack_a(a_, range);
       for (uint32_t j = 0; j < columns; j += g_.columns) {

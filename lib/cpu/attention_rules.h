@@ -24,8 +24,8 @@ constexpr AttentionProduct attention_product(const GemmTile* pairs, uint64_t D) 
 // delta[B,heads,T] = sum over a head's channels of dy * y, one float per entry of lse.
 constexpr uint64_t attention_delta_bytes(uint64_t lse_elements) { return align_up(lse_elements * sizeof(float)); }
 
-// A group of the backward is the query heads that share a head of keys and values. Its tiles of keys are one task's or, since such groups are few, two
-// tasks' in turns. Each task sums dq of its own in f32: the first in dqkv where that is f32, the others in rooms of scratch. Groups with rooms are worked
+// A group of the backward is the query heads that share a head of keys and values. A group of one head is one task; one of several heads, of which
+// there are few, is two, which take its tiles of keys in turns. Each task sums dq of its own in f32: the first in dqkv where that is f32, the others in rooms of scratch. Groups with rooms are worked
 // so many heads at a time, or one by one.
 constexpr uint64_t kAttentionHeadsAtOnce = 16;
 constexpr uint32_t attention_shares(uint64_t heads_of_group) { return heads_of_group > 1 ? 2 : 1; }

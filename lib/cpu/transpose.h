@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "lib/cpu/cpu_blocking.h"
 #include "lib/cpu/vector_of.h"
 
 // A square lives in registers: its loops must unroll.
@@ -91,9 +92,10 @@ REPRISE_INLINE void transpose_rectangle(float* to, uint32_t width, const float* 
 }  // namespace transpose_detail
 
 // rows[k * width + i] = lines[i][k]; `lines` has `width` entries, each with `depths` readable elements of 32 bits, of which `ahead` are fetched
-// while others are moved: two cache lines, where nobody knows better (cpu_blocking.h).
+// while others are moved.
 template <int kLanes>
-REPRISE_INLINE void transpose_lines(float* rows, uint32_t width, const float* const* lines, uint32_t depths, uint32_t ahead = 32) {
+REPRISE_INLINE void transpose_lines(float* rows, uint32_t width, const float* const* lines, uint32_t depths,
+                                    uint32_t ahead = CpuBlocking{}.floats_ahead) {
   transpose_detail::transpose_rectangle<kLanes>(rows, width, lines, {0, width, 0, depths}, ahead);
 }
 
