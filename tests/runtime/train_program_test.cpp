@@ -107,6 +107,59 @@ TEST_F(TrainProgram, UsageErrorsAndHelp) {
   expect_refusal(program, {"--nope"}, {"see " + program + " --help"}, 2);
 }
 
+// A program that is compiled already takes another budget's plan, and proves it before it takes its memory.
+TEST_F(TrainProgram, APlanOfAFileTrainsTheSameBits) {
+  quietly(resnet_stored(), {"--log", at("stored.jsonl"), "--save", at("stored")});
+  quietly(resnet_tight(), {"--log", at("tight.jsonl")});
+  const std::string recipe = at("tight.json"), file = at("tight/plan.bin");
+  write_text(recipe, with(resnet(), {{"name", "resnet-stored"}, {"budget", smallest_budget(resnet())}}).dump());
+  ASSERT_EQ(reprise_command({"plan", recipe, "--binary", "-o", at("tight")}).status, 0);
+  EXPECT_FALSE(fs::exists(at("tight/plan.h")));
+  quietly(resnet_stored(), {"--plan", file, "--log", at("file.jsonl"), "--save", at("file"), "--manifest", at("manifest.json")});
+  EXPECT_EQ(read_log(at("file.jsonl")).results(), read_log(at("stored.jsonl")).results());
+  EXPECT_TRUE(snapshot_tensors(at("file")) == snapshot_tensors(at("stored")));
+  const json of_file = read_log(at("file.jsonl")).lines[0], of_tight = read_log(at("tight.jsonl")).lines[0];
+  EXPECT_EQ(of_file["planned_bytes"], of_tight["planned_bytes"]);
+  EXPECT_EQ(of_file["measured_bytes"], of_tight["planned_bytes"]);
+  const json manifest = json::parse(file_text(at("manifest.json")));
+  EXPECT_EQ(manifest["planned_bytes"], of_tight["planned_bytes"]);
+  EXPECT_EQ(manifest["measured"]["proved_by"], "program");
+  EXPECT_NE(train(gpt_stored(), {"--plan=" + file, "--steps", "1"}).err.find("plan of " + file + ", proved by this program"), std::string::npos)
+      << "whatever was compiled in";
+
+  // reprise alone, where there is neither a compiler nor anything beside it.
+  fs::create_directories(at("board"));
+  fs::copy_file(build_folder() + "/reprise", at("board/reprise"));
+  const ProcessOptions bare = {.environment = {"PATH=/nowhere", "CXX=/nowhere/g++", "XDG_CACHE_HOME=" + at("cache")}};
+  for (const std::string& what : {file, recipe}) {
+    fs::remove(at("board.jsonl"));
+    const ProcessResult alone = run({at("board/reprise"), "train", what, "--log", at("board.jsonl"), "--save", at("board/s")}, bare);
+    EXPECT_EQ(alone.status, 0) << alone.err;
+    EXPECT_EQ(read_log(at("board.jsonl")).results(), read_log(at("stored.jsonl")).results()) << what;
+    EXPECT_TRUE(snapshot_tensors(at("board/s")) == snapshot_tensors(at("stored"))) << what;
+  }
+}
+
+TEST_F(TrainProgram, PlanFilesThatCannotRun) {
+  const std::string program = resnet_stored(), recipe = at("r.json");
+  write_text(recipe, resnet().dump());
+  ASSERT_EQ(reprise_command({"plan", recipe, "--binary", "-o", at("plan")}).status, 0);
+  const std::string file = at("plan/plan.bin"), bytes = file_text(file);
+  expect_refusal(program, {"--plan", at("none.bin")}, {at("none.bin"), "cannot be opened"});
+  expect_refusal(program, {"--plan", recipe}, {recipe, "is no plan file"});
+  expect_refusal(program, {"--plan"}, {"--plan"}, 2);
+  std::string flipped = bytes;
+  flipped[flipped.size() / 2] = static_cast<char>(flipped[flipped.size() / 2] ^ 4);
+  write_text(at("flipped.bin"), flipped);
+  expect_refusal(program, {"--plan", at("flipped.bin")}, {at("flipped.bin"), "checksum"});
+  write_text(recipe, with(resnet(), {{"backend", "cuda"}}).dump());
+  ASSERT_EQ(reprise_command({"plan", recipe, "--binary", "-o", at("card")}).status, 0);
+  expect_refusal(program, {"--plan", at("card/plan.bin")}, {at("card/plan.bin"), "backend: \"cuda\"", "cannot run it"});
+  const ProcessResult overridden = reprise_command({"train", file, "--budget", "1MiB"});
+  EXPECT_EQ(overridden.status, 2);
+  EXPECT_TRUE(overridden.is_one_line_with({"--budget", "plan file"})) << overridden.err;
+}
+
 TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
   const std::pair<std::string, std::string> pairs[] = {{resnet_stored(), resnet_tight()}, {gpt_stored(), gpt_tight()}};
   for (const auto& [stored, tight] : pairs) {

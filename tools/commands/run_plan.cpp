@@ -1,4 +1,4 @@
-// `reprise plan`: DIR/plan.h and DIR/manifest.json for a recipe.
+// `reprise plan`: DIR/plan.h, or DIR/plan.bin, and DIR/manifest.json for a recipe.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,6 +17,7 @@
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
 #include "tools/progress/long_work.h"
+#include "tools/writing/plan_file.h"
 #include "tools/writing/plan_header.h"
 #include "tools/writing/summary.h"
 
@@ -56,7 +57,7 @@ void make_folders(const std::string& path) {
     const std::string folder = path.substr(0, slash);
     if (::mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) throw UserError(folder + ": cannot be made: " + std::strerror(errno));
     struct stat status;
-    if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) throw UserError(folder + ": is a file; give a folder for plan.h and manifest.json");
+    if (::stat(folder.c_str(), &status) == 0 && !S_ISDIR(status.st_mode)) throw UserError(folder + ": is a file; give a folder for the plan and manifest.json");
     if (slash == std::string::npos) return;
   }
 }
@@ -75,29 +76,32 @@ struct PlanFiles {
   std::string summary;
   std::vector<std::pair<std::string, std::string>> files;  // name and text
 };
-PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budgets, const std::string& folder, const std::string& space) {
+PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budgets, const std::string& folder, const std::string& space, PlanForm form) {
   const std::vector<PlanOfBudget> plans = plans_of_budgets(model, budgets);
   std::vector<PlanHeaderParts> parts;
+  std::vector<FiledPlan> filed;
   PlanFiles made;
   for (const PlanOfBudget& each : plans) {
     warn_of_missing_kernels(each.model, each.planned.plan);
     parts.push_back({each.planned.plan, backend_of(each.model.recipe), canonical_recipe(each.model.recipe), summary_of(each.model, each.planned), space});
     made.summary += (made.summary.empty() ? "" : "\nand when told, between steps:\n") + parts.back().summary;
+    if (form == PlanForm::kFile) filed.push_back({each.planned.plan, parts.back().recipe, parts.back().summary, plan_hash(each.planned.plan)});
   }
-  made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n"},
-                {folder + "/plan.h", plan_header(parts.front(), {parts.begin() + 1, parts.end()})}};
+  made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n"}};
+  if (form == PlanForm::kFile) made.files.emplace_back(folder + "/plan.bin", plan_file(filed));
+  else made.files.emplace_back(folder + "/plan.h", plan_header(parts.front(), {parts.begin() + 1, parts.end()}));
   return made;
 }
 
 }  // namespace
 
-std::string plan_into(const RecipeOptions& options, const std::string& folder) {
+std::string plan_into(const RecipeOptions& options, const std::string& folder, PlanForm form) {
   const SolvedModel model = options.solve();
   const std::vector<uint64_t> budgets = options.read().budgets;
-  PlanFiles made = plan_files(model, budgets, folder, "generated");
+  PlanFiles made = plan_files(model, budgets, folder, "generated", form);
   const bool is_auto = model.recipe.backend == Recipe::BackendChoice::kAuto;
   if (is_auto) {
-    const PlanFiles card = plan_files(options.solve_for_card(), budgets, folder + "/cuda", "generated_cuda");
+    const PlanFiles card = plan_files(options.solve_for_card(), budgets, folder + "/cuda", "generated_cuda", form);
     made.files.insert(made.files.end(), card.files.begin(), card.files.end());
     made.summary += "\nand for a card:\n" + card.summary;
   }
@@ -111,6 +115,7 @@ Command add_plan(OptionParser& app, const Port& port) {
   struct PlanOptions {
     RecipeOptions recipe;
     std::string folder;
+    bool binary = false;
   };
   const auto options = std::make_shared<PlanOptions>();
   OptionParser* parser = app.add_subcommand("plan", "write DIR/plan.h and DIR/manifest.json for a recipe");
@@ -118,9 +123,10 @@ Command add_plan(OptionParser& app, const Port& port) {
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_option("-o,--output", options->folder, "folder")->required();
+  parser->add_flag("--binary", options->binary, "write DIR/plan.bin in place of DIR/plan.h: programs that are compiled already take it, by --plan or `reprise train`");
   return {parser, [options] {
             options->recipe.look_first();
-            std::cerr << plan_into(options->recipe, options->folder) << "\n";
+            std::cerr << plan_into(options->recipe, options->folder, options->binary ? PlanForm::kFile : PlanForm::kHeader) << "\n";
             return 0;
           }};
 }

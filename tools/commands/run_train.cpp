@@ -1,5 +1,6 @@
 // `reprise train`: plans a recipe, compiles the plan, which proves it, and runs the program; in a folder of the user's cache, with what
-// `make install` has installed or with the checkout that this program was built in.
+// `make install` has installed or with the checkout that this program was built in. Where neither is, as on a board, and of a plan file, this
+// program is the one that runs, and proves the plan itself.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/wait.h>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -23,6 +25,8 @@
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/session/program_options.h"
+#include "tools/training/program.h"
+#include "tools/writing/plan_file.h"
 
 namespace reprise {
 
@@ -168,8 +172,31 @@ void look_first(const Recipe& recipe, const RecipeRules& rules, const ProgramOpt
   look_at_data(recipe, true);
 }
 
-int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t most_workers) {
+// The beginning of a file tells whether it is a plan.
+bool begins_as_plan(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string beginning(16, '\0');
+  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  return is_plan_file(beginning);
+}
+
+int run_here(const std::string& plan, const std::vector<std::string>& arguments, const Port& port) {
+  std::string name = "reprise train";
+  std::vector<std::string> words = arguments;
+  std::vector<char*> pointers = {name.data()};
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return run_plan_file(plan, {&port}, static_cast<int>(pointers.size() - 1), pointers.data());
+}
+
+int run_train(const RecipeOptions& options, const OptionParser& parser, const Port& port) {
   const std::vector<std::string> arguments = parser.remaining();
+  if (begins_as_plan(options.recipe)) {
+    if (const std::string given = options.first_given(); !given.empty()) {
+      throw UserError("reprise train: " + given + ": has no effect on " + options.recipe + ", a plan file, whose plan is made", UserError::kUsage);
+    }
+    return run_here(options.recipe, arguments, port);
+  }
   if (!arguments.empty() && !fs::exists(options.recipe)) {
     throw UserError("reprise train: " + options.recipe + ": is no recipe; the recipe comes first, as in reprise train RECIPE " + arguments.front(),
                     UserError::kUsage);
@@ -177,14 +204,14 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, uint32_t
   RecipeRules rules;
   const Recipe recipe = options.read(rules);
   ProgramOptions training;
-  if (const std::optional<int> status = status_of(arguments, parser, recipe, most_workers, training)) return *status;
+  if (const std::optional<int> status = status_of(arguments, parser, recipe, port.most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, rules, training);
   const std::optional<Tree> tree = find_tree();
-  if (!tree) throw UserError("reprise train: the sources of training programs do not stand beside this program; run `make install`, or the reprise of a checkout's build folder");
   const std::string folder = cache_folder(options.recipe, recipe.name);
   lock_folder(folder);
-  plan_into(options, folder);
+  plan_into(options, folder, tree ? PlanForm::kHeader : PlanForm::kFile);
+  if (!tree) return run_here(folder + "/plan.bin", arguments, port);
   compile_program(*tree, recipe, folder);
   const std::string program = folder + "/train";
   std::vector<char*> words = {const_cast<char*>(program.c_str())};
@@ -204,7 +231,7 @@ Command add_train(OptionParser& app, const Port& port) {
   options->add_profile_to(*parser, port);
   parser->prefix_command();
   parser->footer([&port] { return help_of_program(port.most_workers); });
-  return {parser, [options, parser, &port] { return run_train(*options, *parser, port.most_workers); }};
+  return {parser, [options, parser, &port] { return run_train(*options, *parser, port); }};
 }
 
 }  // namespace reprise

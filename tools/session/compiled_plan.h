@@ -1,4 +1,4 @@
-// A plan as it was compiled into a program.
+// A plan as a program has it: compiled in, or read from a plan file.
 #pragma once
 
 #include "lib/plan.h"
@@ -14,13 +14,14 @@ struct CompiledPlan {
   const Port& port;
   const char* hash = "";         // names the plan, as its manifest does
   Span<WrittenPlan> plans = {};  // all of the program, this one among them; empty: this one is alone
+  const char* file = "";         // the plan file (filed_plans.h) that it was read from; "": the compiler has proved it
 };
 
 // The program's plan of that number, which must be there.
 inline CompiledPlan plan_at(const CompiledPlan& any, uint32_t number) {
   if (any.plans.count == 0) return any;
   const WrittenPlan& written = any.plans[number];
-  return {*written.plan, written.recipe, written.summary, any.port, written.hash, any.plans};
+  return {*written.plan, written.recipe, written.summary, any.port, written.hash, any.plans, any.file};
 }
 
 // What the program's spill file must hold, whichever plan it runs in.

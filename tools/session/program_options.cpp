@@ -21,6 +21,7 @@ OptionCheck a_value() {
 }  // namespace
 
 void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams, uint32_t most_workers) {
+  app.add_option("--plan", plan, "run the plan of this file, as `reprise plan --binary` writes it, in place of the one that is compiled in; it is proved first")->check(a_value());
   Option* until = app.add_option("--steps", steps, "train until this step, resumed steps included; default: the recipe's")->check(integer_from(1));
   app.add_option("--epochs", epochs, "train until so many passes over the data")->check(integer_from(1, 1000000000))->excludes(until);
   app.add_option("--log", log, "append a JSON line for each step and evaluation to this file")->check(a_value());

@@ -25,6 +25,7 @@ struct ProgramOptions {
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures and folders of them, or files of texts
   std::string predict_to;              // the file, or of maps the folder, of what the net says of them
+  std::string plan;  // the file, which has been read by now
   std::string start_budget, control, pressure_file = "/proc/pressure/memory";
   double pressure = 0;  // per cent; 0: not looked at
   bool quiet = false, eager = false, no_tune = false, check_data = false, keep_best = false;

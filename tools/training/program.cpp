@@ -16,6 +16,7 @@
 #include "tools/inference/dialogue.h"
 #include "tools/inference/predict.h"
 #include "tools/progress/long_work.h"
+#include "tools/session/filed_plans.h"
 #include "tools/session/plan_signals.h"
 #include "tools/session/program_options.h"
 #include "tools/session/session.h"
@@ -52,13 +53,24 @@ std::vector<CompiledPlan> started(const std::vector<CompiledPlan>& choices, cons
   return started;
 }
 
+// What stands behind --plan, which is looked for before the other options: these depend on the plan.
+std::optional<std::string> plan_option(int argc, char** argv) {
+  const std::string option = "--plan";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with(option + "=")) return word.substr(option.size() + 1);
+    if (word == option && i + 1 < argc && argv[i + 1][0] != '-') return argv[i + 1];
+  }
+  return std::nullopt;
+}
+
 CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
   const CompiledPlan& last = choices.back();
   const auto say = [quiet](const std::string& words) {
     if (!quiet) std::cerr << "backend auto: " << words << "\n";
   };
   if (choices.size() == 1) {
-    const bool is_auto = parse_recipe(last.recipe, last.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
+    const bool is_auto = *last.file == 0 && parse_recipe(last.recipe, last.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
     if (is_auto) say("this program was built for the CPU alone, it trains there");
     return last;
   }
@@ -73,7 +85,9 @@ CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
 
 }  // namespace
 
-int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
+namespace {
+
+int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
   const Plan& plan = choices.front().plan;
   ProgramOptions options;
   OptionParser app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
@@ -99,6 +113,26 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
     std::cerr << plan.name << ": " << error.what() << "\n";
     return 1;
   }
+}
+
+}  // namespace
+
+int run_plan_file(const std::string& file, const std::vector<const Port*>& boards, int argc, char** argv) {
+  try {
+    const FiledPlans plans(file);
+    return run_choices({plans.proved_for(boards)}, argc, argv);
+  } catch (const UserError& error) {
+    std::cerr << error.what() << "\n";
+    return error.status;
+  }
+}
+
+int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
+  const std::optional<std::string> file = plan_option(argc, argv);
+  if (!file) return run_choices(choices, argc, argv);
+  std::vector<const Port*> boards;
+  for (const CompiledPlan& choice : choices) boards.push_back(&choice.port);
+  return run_plan_file(*file, boards, argc, argv);
 }
 
 }  // namespace reprise

@@ -30,7 +30,7 @@ json* manifest_of_plan(json& manifest, const std::string& hash) {
 }
 
 json manifest_of_program(const CompiledPlan& compiled, const std::string& option) {
-  const std::string folder = program_folder();
+  const std::string folder = *compiled.file == 0 ? program_folder() : std::filesystem::absolute(compiled.file).parent_path().string();
   std::string refusal = folder + "/manifest.json: " + option + ": missing; `reprise plan RECIPE -o " + folder + "` writes it again";
   for (const char* name : {"/manifest.json", "/cuda/manifest.json"}) {
     const std::string path = folder + name;
@@ -38,7 +38,7 @@ json manifest_of_program(const CompiledPlan& compiled, const std::string& option
     json manifest = parse_json(read_file(path), path);
     if (manifest_of_plan(manifest, compiled.hash) != nullptr) return manifest;
     const json hash = manifest.is_object() ? manifest.value("plan_hash", json()) : json();
-    refusal = path + ": plan_hash: is " + hash.dump().substr(0, 40) + ", and this program was compiled from plan \"" + compiled.hash + "\"; plan and compile again";
+    refusal = path + ": plan_hash: is " + hash.dump().substr(0, 40) + ", and this program runs plan \"" + compiled.hash + "\"; plan and compile again";
   }
   throw UserError(refusal);
 }

@@ -160,6 +160,8 @@ class TrainingRun {
     if (recipe_.data.held_out > 0 && evaluation_data_ != nullptr) std::cerr << evaluation_data_->size() << " more held out for evaluation, ";
     std::cerr << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
+    const std::string file = session_->compiled().file;
+    std::cerr << (file.empty() ? std::string("plan compiled in, proved by the compiler") : "plan of " + file + ", proved by this program") << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
     for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
   }
