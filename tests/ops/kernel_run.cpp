@@ -157,7 +157,12 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
     if (info.arguments[i].role == Role::kInput) before[i].assign(at, at + bytes_of(i));
   }
   if (plan.scratch_bytes() != 0) image.add({plan.offset(count), plan.scratch_bytes(), "scratch"}, options.poison);
-  image.add({found_offset(plan), sizeof(StepScalars), "the scalars of faults"}, 0);  // of a step that has had no fault
+  unsigned char* found_at = image.add({found_offset(plan), sizeof(StepScalars), "the scalars of faults"}, 0);
+  if (options.fault_before != DataFault::kNone) {
+    StepScalars before = {};
+    before.fault = fault_elsewhere(options.fault_before), before.skip = 1;
+    std::memcpy(found_at, &before, sizeof before);
+  }
 
   Bytes own(device.arena.bytes == 0 ? image.bytes().size() + kStartsBytes : 0);
   const Arena arena = device.arena.bytes == 0 ? Arena{{own.data()}, own.size()} : device.arena;
@@ -179,7 +184,7 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
   StepScalars found;
   std::memcpy(&found, image.at(found_offset(plan)), sizeof found);
   result.data_fault = found.fault;
-  if (found.fault.code != DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
+  if (found.fault.code != DataFault::kNone && options.fault_before == DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
   if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(count);
   for (uint32_t i = 0; i < count; ++i) {

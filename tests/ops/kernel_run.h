@@ -22,6 +22,9 @@ struct CaseDevice {
   CaseDevice(const Backend& backend_of_cases, Arena arena_of_cases = {}) : backend(backend_of_cases), arena(arena_of_cases) {}
 };
 
+// Where the fault of fault_before lies: no case has so many rows.
+constexpr StepFault fault_elsewhere(DataFault code) { return {code, 7777, 123456789}; }
+
 enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars, kBlocks, kCodes };  // blocks: of weights, which no kernel writes; codes: of moments
 
 using Bytes = std::vector<unsigned char>;
@@ -30,6 +33,7 @@ struct CaseRunOptions {
   const Workers* workers = nullptr;
   uint32_t poison = 0xffffffffu;  // word that scratch and outputs hold before the call; the default is a NaN
   bool odd_page = false;
+  DataFault fault_before = DataFault::kNone;  // that the step has had already, in a row and at a position of its own
   bool in_place = false;  // the output shares the input's memory, as kOps allows
 };
 
