@@ -9,6 +9,9 @@ BUDGET   ?=
 SCHEDULE ?=
 PREFIX   ?= /usr/local
 SANITIZE ?=
+TARGET   ?= jetson
+# What plans: this build's own command line. A build for a board has that of the machine which it is made on.
+REPRISE  ?= $(BUILD)/reprise
 
 # A path may hold spaces, quotes and dollars: RECIPE is taken as it was typed, and every command line gets it as one quoted word.
 quoted = '$(subst ','\'',$(1))'
@@ -82,7 +85,7 @@ ONNX_PACKAGES  := libonnx-testdata
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda clean help force
+.PHONY: all run build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -145,18 +148,20 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 # What each PTX instruction computes: nothing is fused but by fmaf.
 $(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
 
-# CUDA's kernels for the cards in CUDA_ARCHITECTURES: the one that is here, else those that Reprise ships for. Its libraries stand beside
-# nvcc; the driver is found when the program runs.
+# CUDA's kernels for the cards in CUDA_ARCHITECTURES: the one that is here, else those that Reprise ships for; and as PTX, of which the driver
+# makes code for others, sm_80 and later. Its libraries stand beside nvcc; the driver is found when the program runs.
 NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 HAS_NVCC := $(if $(NVCC),$(shell command -v "$(NVCC)" >/dev/null 2>&1 && echo yes))
 CUDA_ARCHITECTURES ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .),80 87 90)
-CUDA_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti
+CUDA_CROSS ?=
+CUDA_FLAGS := -std=c++20 -O3 -fmad=false -I. --expt-relaxed-constexpr -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-rtti $(CUDA_CROSS)
 CUDA_TOOLKIT = $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v $(NVCC))))
-CUDA_LINK = -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linux/lib -lcudart_static -lrt -ldl
+CUDA_LIBRARIES ?= -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linux/lib
+CUDA_LINK = $(CUDA_LIBRARIES) -lcudart_static -lrt -ldl
 need_nvcc = test -n "$(HAS_NVCC)" || { \
   echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
 CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
-CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%)))]'
+CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%) compute_80))]'
 # nvcc takes minutes: objects are made afresh where their source or this command has changed.
 $(BUILD)/device/command: force
 	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" $(renew)
@@ -197,9 +202,9 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
-TAKEN := arm64 arm64.log asan cuda data device fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
+TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
          lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic
-find_folder = folder=$$($(BUILD)/reprise name $(RECIPE_WORD)) || exit $$?; backend=$$($(BUILD)/reprise name --backend $(RECIPE_WORD)) || exit $$?; \
+find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
 find_program = $(find_folder); test $$backend != cuda || $(need_nvcc)
@@ -210,9 +215,9 @@ PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDUL
 # What the plan was made from. The recipe's sum stands here, because make cannot name a file with spaces as what a target needs.
 $(PLAN_FOLDER)/options: force
 	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } $(renew)
-$(PLAN_FOLDER)/plan.h: $(BUILD)/reprise $(PLAN_FOLDER)/options
+$(PLAN_FOLDER)/plan.h: $(REPRISE) $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
-	$(Q)$(BUILD)/reprise plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
+	$(Q)$(REPRISE) plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
 # A plan for a card is compiled with CUDA's kernels. One of "auto" has a plan for each; without nvcc it is compiled for the CPU alone.
 PLAN_MAIN_cpu  := tools/train.cpp
 PLAN_MAIN_cuda := tools/train_cuda.cpp
@@ -261,12 +266,58 @@ recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
               $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
 
-run: $(BUILD)/reprise $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
+run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
 	@$(find_folder); exec $$folder/train $(ARGS)
 
-build: $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
+build: $(REPRISE) $(recipe_data)  ## plan and compile RECIPE, without training
 	+@$(find_program) && $(make_in_folder) $$folder/train
+
+# ---- a program for a board: planned and compiled here, copied there -----------------------------------------------------------
+
+# A board needs its C library and nothing else: all other libraries are linked in. Its programs are compiled in build/arm64, with libraries that
+# tools/board_root.sh puts beside them; there is no BLIS among these, because the library's own tiles serve. Sections that nobody calls are left
+# out: libstdc++ has some that ask for a later C library than JetPack 6 has. NVIDIA's libraries for AArch64 come from the toolkit where it has
+# them, else from PyPI.
+BOARD := $(BUILD)/board
+BOARD_COMPILER := aarch64-linux-gnu-g++
+BOARD_LIBRARIES := -L$(BOARD)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
+CUDA_ARCHITECTURES_jetson := 87
+CUDA_ARCHITECTURES_aarch64 := none
+is_for_card = $(REPRISE) name --backend $(RECIPE_WORD) | grep -qv cpu && test '$(CUDA_ARCHITECTURES_$(TARGET))' != none
+BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD)/cuda/nvidia/cu13/lib)
+$(BOARD)/root/made: tools/board_root.sh | $(BUILD)/packages/other-cpu
+	@echo "  fetch $(BOARD)/root"
+	$(Q)tools/board_root.sh $(@D)
+$(BOARD)/cuda/nvidia/cu13/lib:
+	@echo "  fetch $(BOARD)/cuda"
+	$(Q)mkdir -p $(BOARD)/cuda && cd $(BOARD)/cuda && version=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') \
+	  && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --only-binary=:all: --platform manylinux2014_aarch64 nvidia-cuda-runtime==$$version.* >log 2>&1 \
+	  && python3 -m zipfile -e *.whl . && rm *.whl log || { cat log >&2; exit 1; }
+
+board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
+	@case $(TARGET) in jetson | aarch64) ;; *) echo 'make: TARGET must be jetson or aarch64, not "$(TARGET)"' >&2; exit 2 ;; esac
+	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
+	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
+	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
+	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD)/root/usr/include' CUDA_ARCHITECTURES='$(CUDA_ARCHITECTURES_$(TARGET))' \
+	  $(if $(filter jetson,$(TARGET)),CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
+	@$(find_folder); to=$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD)/$(TARGET) \
+	  && cp $(BUILD)/arm64/$${folder#$(BUILD)/}/train "$$to" && cp $$(find $(BUILD)/arm64/$${folder#$(BUILD)/} -maxdepth 1 -name manifest.json) "$$to" \
+	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train"
+
+# What `board` made, as a package of Debian's and as a plain tar, of which bin/ and share/ may lie anywhere.
+DIST := $(BUILD)/dist
+VERSION := $(shell sed -n 's/^Version: //p' lib/reprise.pc.in)
+dist: board  ## a Debian package and a tar of what `make board` makes, in build/dist
+	@$(find_folder); name=$${folder##*/}; made=$(DIST)/reprise-$(VERSION)-$(TARGET); rm -rf $$made && mkdir -p $$made/bin $$made/share/reprise/boards $$made/share/doc/reprise \
+	  && cp $(BOARD)/$(TARGET)/reprise $$made/bin && cp $(BOARD)/$(TARGET)/$${folder#$(BUILD)/}/train $$made/bin/$$name && cp tools/boards/*.json $$made/share/reprise/boards \
+	  && cp LICENSE $$made/share/doc/reprise/copyright && cp README.md tools/FORMATS.md $$made/share/doc/reprise && tar -czf $$made-arm64.tar.gz -C $(DIST) $${made##*/} \
+	  && rm -rf $$made.deb && mkdir -p $$made.deb/DEBIAN && cp -r $$made $$made.deb/usr && printf '%s\n' 'Package: reprise' 'Version: $(VERSION)' 'Architecture: arm64' \
+	    'Maintainer: the engineers of Reprise <reprise@localhost>' 'Depends: libc6 (>= 2.35)' 'Section: science' 'Priority: optional' \
+	    'Description: training inside a memory plan that is proved before it runs' " The command line, and the program that trains $$name." >$$made.deb/DEBIAN/control \
+	  && dpkg-deb --root-owner-group --build $$made.deb $(DIST)/reprise_$(VERSION)_arm64.deb >/dev/null && rm -r $$made $$made.deb \
+	  && echo "$$made-arm64.tar.gz and $(DIST)/reprise_$(VERSION)_arm64.deb"
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
 	+@$(make_in_folder) -s $$folder/plan.h

@@ -39,6 +39,7 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
     soak) built=tests/faces/soak.h ;;  # its tests are the suite's
     asan) make_well -n asan ;;  # the whole suite once more: too long for every day
     gpu) built=$build/tests/bench/checked ;;  # the programs that need no header of CUDA's; the rest needs a card and nvcc
+    board | dist) built=tests/ports/board_test.sh ;;
     install-cuda | parity | bench-lm | bench-nets | bench-peers) ;;  # nvcc; PyTorch
     *) fail "does not know how $target of make help is built: say it here" ;;
   esac

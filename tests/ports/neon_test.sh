@@ -22,7 +22,7 @@ proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo 
 # 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
 judges=$(ls tests/ops/*.cpp | grep -v '_test\.cpp$')
 objects=$(for judge in $judges tests/ports/other_cpu/judge_kernels.cpp tools/formats/ggml_blocks.cpp; do echo "$out/${judge%.cpp}.o"; done)
-env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 \
+env MAKEFLAGS= flock "$build/arm64.lock" make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 \
   || { cat "$build/arm64.log" >&2; exit 1; }
 ! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"
 

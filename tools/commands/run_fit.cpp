@@ -34,7 +34,7 @@ std::string board_file(const std::string& word) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (word.find('/') != std::string::npos || fs::exists(word, ignored)) return word;
-  const std::string folder = find_tree().value_or(Tree()).boards, file = folder + "/" + word + ".json";
+  const std::string folder = find_boards(), file = folder + "/" + word + ".json";
   if (fs::exists(file, ignored)) return file;
   std::vector<std::string> names;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) names.push_back(entry.path().stem());

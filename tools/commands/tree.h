@@ -9,11 +9,13 @@ namespace reprise {
 
 struct Tree {
   std::string include, tools_library, library, cuda_library;  // the sources and headers of training programs; what they are linked with
-  std::string boards;                                         // a folder of files as tools/boards has them
   std::string main_source(const char* name = "train") const { return include + "/tools/" + name + ".cpp"; }
 };
 
-// None: the program stands alone.
+// None: the program stands alone, or with its boards.
 std::optional<Tree> find_tree();
+
+// A folder of files as tools/boards has them; "" where there is none.
+std::string find_boards();
 
 }  // namespace reprise

@@ -1,0 +1,67 @@
+#!/bin/sh
+# `make board` and `make dist`: one program for an AArch64 board that needs nothing but its C library, and the same of reprise. Both run here under qemu: they
+# plan to the same bytes as on this machine, train with equal bits under every plan, compiled in or filed, and measure what was planned.
+# Here because a board has neither a compiler nor the packages of a development machine, and nobody looks at one in every test.
+# BUILD names the output folder. Without the cross compiler, the emulator, or Debian's packages for arm64 it says so and passes.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+fail() { echo "board: $1" >&2; exit 1; }
+for tool in aarch64-linux-gnu-g++ aarch64-linux-gnu-readelf qemu-aarch64 apt-get; do
+  command -v $tool >/dev/null 2>&1 || { echo "skipped: no $tool here (packages g++-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user)"; exit 0; }
+done
+if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: the sanitizers do not reach the emulator"; exit 0; fi
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+cat >"$scratch/net.json" <<'TEXT'
+{"name": "board-net", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 10, "image": [16, 16, 3]},
+ "data": {"kind": "synthetic"}, "batch": 4, "steps": 3, "seed": 1, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+TEXT
+env MAKEFLAGS= MAKELEVEL=0 make BUILD="$build" CXX="${CXX:-g++}" dist RECIPE="$scratch/net.json" TARGET=aarch64 >"$scratch/words" 2>&1 \
+  || { cat "$scratch/words" >&2; fail "make dist fails"; }
+board=$build/board/aarch64
+program=$board/board-net/train
+
+# 1. What they ask of the board: its C library, of a version that JetPack 6 (Ubuntu 22.04, glibc 2.35) has.
+for each in "$board/reprise" "$program"; do
+  needed=$(aarch64-linux-gnu-readelf -d "$each" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vxE 'libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|ld-linux-aarch64\.so\.1' || true)
+  [ -z "$needed" ] || fail "$each needs" $needed
+  newest=$(aarch64-linux-gnu-readelf -V "$each" | grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n -u | tail -n 1)
+  [ "${newest#GLIBC_2.}" -le 35 ] || fail "$each needs $newest, and JetPack 6 has GLIBC_2.35"
+done
+
+# 2. They run where nothing else is.
+emulate() { qemu-aarch64 -cpu cortex-a76 -L /usr/aarch64-linux-gnu "$@"; }
+run() { emulate "$@" >"$scratch/out" 2>&1 || { cat "$scratch/out" >&2; fail "$* fails"; }; }
+losses() { sed -E 's/, "(seconds|planned_bytes|measured_bytes)": [0-9.]*//g' "$1"; }
+cp "$board/reprise" "$program" "$scratch"
+run "$scratch/train" --quiet --log "$scratch/compiled.jsonl" --save "$scratch/compiled"
+"$build/reprise" plan "$scratch/net.json" --schedule none --binary -o "$scratch/here" 2>/dev/null
+run "$scratch/reprise" plan "$scratch/net.json" --schedule none --binary -o "$scratch/there"
+cmp "$scratch/here/plan.bin" "$scratch/there/plan.bin" || fail "a board plans otherwise than this machine"
+run "$scratch/train" --quiet --plan "$scratch/here/plan.bin" --log "$scratch/filed.jsonl" --save "$scratch/filed"
+run "$scratch/reprise" train "$scratch/there/plan.bin" --quiet --log "$scratch/alone.jsonl" --save "$scratch/alone"
+for how in filed alone; do
+  [ "$(losses "$scratch/$how.jsonl")" = "$(losses "$scratch/compiled.jsonl")" ] || fail "$how: other losses than the plan that is compiled in"
+  cmp "$scratch/$how/model.safetensors" "$scratch/compiled/model.safetensors" || fail "$how: other weights than the plan that is compiled in"
+done
+for log in compiled filed alone; do
+  grep -q '"planned_bytes": \([0-9]*\), "measured_bytes": \1}' "$scratch/$log.jsonl" || fail "$log: planned bytes are not the measured ones"
+done
+# 3. The package and the tar, each in a root of its own: what is in them runs from there, and finds its boards.
+mkdir -p "$scratch/tar" "$scratch/root/var/lib/dpkg/info" "$scratch/root/var/lib/dpkg/updates" && : >"$scratch/root/var/lib/dpkg/status"
+tar -xzf "$build"/dist/reprise-*-aarch64-arm64.tar.gz -C "$scratch/tar" --strip-components=1
+package=$(ls "$build"/dist/reprise_*_arm64.deb)
+if [ "$(id -u)" = 0 ]; then
+  dpkg --root="$scratch/root" --force-architecture,depends --install "$package" >"$scratch/words" 2>&1 || { cat "$scratch/words" >&2; fail "the package cannot be installed"; }
+else
+  dpkg-deb -x "$package" "$scratch/root"
+fi
+for where in "$scratch/tar" "$scratch/root/usr"; do
+  run "$where/bin/board-net" --quiet --steps 1
+  run "$where/bin/reprise" fit "$scratch/net.json" --board orin-nano-8gb
+done
+dpkg-deb -f "$package" Depends | grep -q '^libc6 (>= 2\.' || fail "the package does not say what it needs"
+
+printf '%s\n' "$(du -h "$scratch/reprise" | cut -f1) reprise, $(du -h "$scratch/train" | cut -f1) train: on a board as here"
