@@ -334,21 +334,27 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 # Its front end runs once: the kernels ask for nothing beyond sm_80, and PTX for a later architecture differs in one line, its name.
 # The assembler makes machine code from it for every architecture that Reprise ships for. cuda_warp_kernels.cu uses all of cuda/warp.h.
 SHIPPED_ARCHITECTURES := 80 87 90
-NVCC_FLAGS := $(CUDA_FLAGS) --Werror all-warnings
+# The same run gives an object whose host code is not optimised, which launches kernels as a card's program does: tests link it with a run
+# time of their own (tests/ports/dry_card.h).
+NVCC_FLAGS := $(CUDA_FLAGS:-O3=-O0) --Werror all-warnings
 CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu) tests/ports/cuda_warp_kernels.cu))
 # What `test` and `cuda` need: nothing where there is no nvcc.
 machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
+
+# What the tests of launches link in front of the fibres, which have the same functions; nothing where there is no nvcc.
+HOST_CODE := $(if $(HAS_NVCC),$(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/cuda/%.o,$(notdir $(wildcard cuda/*.cu)) cuda_launch_mutants.cu)))
 
 # Which compiler and flags. The Makefile itself is no prerequisite, because any edit of it would cost minutes.
 $(BUILD)/cuda/compiler: force
 	@mkdir -p $(@D); { $(NVCC) --version | sed -n 's/.*release.*, V/nvcc /p' && echo '$(NVCC_FLAGS)'; } $(renew)
 define make_ptx
-	@echo "  compile $< to PTX"
-	$(Q)$(NVCC) $(NVCC_FLAGS) -ptx -arch=compute_80 -MMD -MP -MT $@ -MF $(@:.ptx=.d) $< -o $@
+	@echo "  compile $< to PTX, and its host code"
+	$(Q)mkdir -p $(@D)/$*.parts && $(NVCC) $(NVCC_FLAGS) -gencode arch=compute_80,code=compute_80 --keep --keep-dir $(@D)/$*.parts -c $< -o $(@D)/$*.o \
+	  -MMD -MP -MT '$(@D)/$*.ptx $(@D)/$*.o' -MF $(@D)/$*.d && mv $(@D)/$*.parts/$*.ptx $(@D)/$*.ptx && rm -r $(@D)/$*.parts
 endef
-$(BUILD)/cuda/%.ptx: cuda/%.cu $(BUILD)/cuda/compiler
+$(BUILD)/cuda/%.ptx $(BUILD)/cuda/%.o: cuda/%.cu $(BUILD)/cuda/compiler
 	$(make_ptx)
-$(BUILD)/cuda/%.ptx: tests/ports/%.cu $(BUILD)/cuda/compiler
+$(BUILD)/cuda/%.ptx $(BUILD)/cuda/%.o: tests/ports/%.cu $(BUILD)/cuda/compiler
 	$(make_ptx)
 define make_machine_code
 $(BUILD)/cuda/%.sm_$(1).cubin: $(BUILD)/cuda/%.ptx
@@ -357,7 +363,7 @@ $(BUILD)/cuda/%.sm_$(1).cubin: $(BUILD)/cuda/%.ptx
 	  || { cat $$(@:.cubin=.ptxas) >&2; exit 1; }
 endef
 $(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))))
--include $(CUDA_KERNELS:%=$(BUILD)/cuda/%.d)
+-include $(patsubst %,$(BUILD)/cuda/%.d,$(CUDA_KERNELS) cuda_launch_mutants)
 
 # What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
 $(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
@@ -370,7 +376,9 @@ $(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNT
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a | $(BUILD)/packages/test
 	@echo "  link $@"
-	$(Q)$(CXX) $< -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
+	$(Q)$(CXX) $(filter %.o,$^) -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
+
+$(addprefix $(BUILD)/tests/ports/cuda_,launch_test rehearsal_test): $(HOST_CODE)
 
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"

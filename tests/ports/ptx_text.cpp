@@ -132,6 +132,14 @@ void take_registers(Scanner& scanner, KernelText& kernel) {
   scanner.expect(";");
 }
 
+// Behind .maxntid: 256, 1, 1
+uint32_t take_threads(Scanner& scanner) {
+  uint32_t threads = 1;
+  do threads *= scanner.take_count();
+  while (scanner.take_if(","));
+  return threads;
+}
+
 Operand take_operand(Scanner& scanner, bool braced) {
   Operand operand{.braced = braced};
   if (scanner.take_if("[")) {
@@ -260,7 +268,9 @@ KernelText ModuleText::take_apart(const KernelPlace& place) const {
       scanner.take_if(",");
     }
   }
-  while (!scanner.at_end() && scanner.peek() != "{") scanner.take();  // .maxntid 256, 1, 1
+  while (!scanner.at_end() && scanner.peek() != "{") {
+    if (scanner.take() == ".maxntid") kernel.most_threads = take_threads(scanner);
+  }
   kernel.shared = shared_;
   take_body(scanner, kernel);
   return kernel;

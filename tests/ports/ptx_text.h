@@ -50,6 +50,7 @@ struct Registers {
 struct KernelText {
   std::string name;  // as it is mangled
   uint32_t line = 0;
+  uint32_t most_threads = 0;  // of a block, by .maxntid; 0: as many as a card takes
   std::vector<Variable> parameters = {}, shared = {}, local = {};
   std::vector<Registers> registers = {};
   std::map<std::string_view, uint32_t> labels = {};  // the statement that follows

@@ -1,0 +1,135 @@
+// How the code that nvcc makes of cuda/ starts its work: every kernel of the table and every access to a card's memory, on a card that
+// computes nothing (dry_card.h). All of it goes to the queue, is recorded as it is called, and is what every card takes.
+// Here because fibres and PTX leave launches out. Without nvcc there are no such objects, and the tests are skipped.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "cuda/cuda_backend.h"
+#include "lib/trainer.h"
+#include "tests/ops/case_plan.h"
+#include "tests/ops/families.h"
+#include "tests/ports/cuda_launch_mutants.h"
+#include "tests/ports/dry_card.h"
+#include "tests/ports/test_workers.h"
+
+namespace reprise::test {
+namespace {
+
+class CudaLaunch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!DryCard::has_kernels()) GTEST_SKIP() << "no host code of nvcc's in this program: how kernels are launched is not judged";
+    queue_ = DryCard::make_queue();
+    (void)DryCard::take_report();
+  }
+  void TearDown() override { EXPECT_EQ(DryCard::take_report().fault, ""); }
+
+  void* queue_ = nullptr;
+};
+
+// ---- the judge itself ----
+
+TEST_F(CudaLaunch, WhatIsRightIsTaken) {
+  for (const LaunchMutant right : {LaunchMutant::kRight, LaunchMutant::kRightShared, LaunchMutant::kRightMostShared}) {
+    EXPECT_TRUE(launch_mutant(right, queue_, nullptr));
+    const DryReport report = DryCard::take_report();
+    EXPECT_EQ(report.fault, "");
+    EXPECT_EQ(report.launches, 1u);
+  }
+}
+
+TEST_F(CudaLaunch, EveryPlantedFaultIsRefused) {
+  void* const other = queue_;
+  queue_ = DryCard::make_queue();
+  struct Planted {
+    LaunchMutant mutant;
+    const char* words;
+  };
+  constexpr Planted kPlanted[] = {
+      {LaunchMutant::kStreamIgnored, "on the default stream"},
+      {LaunchMutant::kStreamOfAnother, "not the queue"},
+      {LaunchMutant::kSharedOnDefault, "on the default stream"},
+      {LaunchMutant::kCopyOnDefault, "a copy is asked for on the default stream"},
+      {LaunchMutant::kCopyWithout, "a copy is asked for on the default stream"},
+      {LaunchMutant::kFillOnDefault, "a fill is asked for on the default stream"},
+      {LaunchMutant::kTooMuchShared, "takes 131072 bytes of shared memory, and a block of sm_86 has 101376"},
+      {LaunchMutant::kSharedBesideStatic, "50176 bytes of shared memory, 1024 of them static, and 0 are opted in"},
+      {LaunchMutant::kGridTooHigh, "a grid of 1 x 65536 x 1"},
+      {LaunchMutant::kGridTooDeep, "a grid of 1 x 1 x 65536"},
+      {LaunchMutant::kGridOfNone, "a grid of 1 x 0 x 1"},
+      {LaunchMutant::kBlockTooLarge, "a block of 1025 x 1 x 1"},
+      {LaunchMutant::kMoreThreadsThanBounds, "compiled for 256 threads and launched with 512"},
+      {LaunchMutant::kParametersTooLarge, "has 4104 bytes of parameters"},
+      {LaunchMutant::kNeverOptedIn, "and 0 are opted in"},
+      {LaunchMutant::kOptedInForLess, "and 61440 are opted in"},
+  };
+  static_assert(std::size(kPlanted) + 3 == static_cast<size_t>(LaunchMutant::kCount));
+  for (const Planted& each : kPlanted) {
+    EXPECT_TRUE(launch_mutant(each.mutant, queue_, other));
+    const DryReport report = DryCard::take_report();
+    EXPECT_NE(report.fault.find(each.words), std::string::npos) << each.words << " in: " << report.fault;
+    EXPECT_EQ(report.launches + report.copies + report.fills, 0u) << each.words;
+  }
+}
+
+// ---- the table ----
+
+// The backend of a card, with a queue of its own.
+struct DryBackend {
+  CudaMachine machine;
+  Backend backend;
+  DryBackend(CardSize size, void* queue) {
+    choose_cuda_machine(machine, size);
+    machine.queue = queue;
+    backend = cuda_backend(machine);
+  }
+};
+
+std::vector<KernelCase> all_cases() {
+  std::vector<KernelCase> cases;
+  for (const CaseUse use : {CaseUse::kTest, CaseUse::kBench}) {
+    for (const KernelCase& c : kernel_cases(use)) {
+      cases.push_back(c);
+      if (const std::optional<KernelCase> stored = stored_as_bf16(c)) cases.push_back(*stored);
+      for (const DType type : {DType::kBf16, DType::kF16, DType::kQ4_0}) {
+        if (const std::optional<KernelCase> stored = weights_as(c, type)) cases.push_back(*stored);
+      }
+    }
+  }
+  return cases;
+}
+
+Status dispatch_dry(const Backend& backend, const CasePlan& plan) {
+  static const TestWorkers one(1);
+  Trainer trainer;
+  trainer.plan = &plan.plan();
+  trainer.backend = &backend;
+  trainer.context.workers = &one.workers();
+  trainer.context.machine = backend.machine;
+  trainer.context.queue = backend.queue;
+  trainer.arena = DryCard::addresses(plan.plan().arena_bytes + kAlignment);
+  trainer.context.scalars = reinterpret_cast<StepScalars*>((trainer.arena.base + plan.plan().arena_bytes).for_kernels);
+  return dispatch(trainer, plan.program(), plan.row(), false);
+}
+
+TEST_F(CudaLaunch, EveryKernelOfTheTableIsLaunchedAsEveryCardTakesIt) {
+  const std::vector<KernelCase> cases = all_cases();
+  uint64_t called = 0;
+  for (const CardSize size : {CardSize::kSmall, CardSize::kLarge}) {
+    const DryBackend card(size, queue_);
+    for (const KernelCase& c : cases) {
+      if (card.backend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] == nullptr) continue;
+      const Status status = dispatch_dry(card.backend, CasePlan(card.backend, c));
+      const DryReport report = DryCard::take_report();
+      EXPECT_TRUE(status.ok()) << c.id << ": " << status.message;
+      EXPECT_EQ(report.fault, "") << c.id;
+      EXPECT_GT(report.launches + report.copies + report.fills, 0u) << c.id;
+      ++called;
+    }
+  }
+  RecordProperty("cases", std::to_string(called));
+}
+
+}  // namespace
+}  // namespace reprise::test

@@ -1,0 +1,372 @@
+// See dry_card.h. CUDA's functions and types are those of cuda_runtime_api.h and crt/host_runtime.h of CUDA 13, spelled without it: a cudaError_t
+// is an int, handles are void*. cuda_driver_test.sh compares them.
+#include "tests/ports/dry_card.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "tests/ports/ptx_launches.h"
+#include "tests/runtime/process.h"
+
+namespace reprise::test {
+namespace {
+
+constexpr int kSuccess = 0, kInvalidValue = 1, kInvalidConfiguration = 9, kInvalidFunction = 98, kInvalidHandle = 400, kOutOfResources = 701,
+              kCaptureUnsupported = 900;
+constexpr uint64_t kAlwaysShared = 48 * 1024, kMostParameterBytes = 4096;
+constexpr uint32_t kMostThreads = 1024, kMostThreadsInZ = 64, kMostBlocksInX = 0x7fffffff, kMostBlocksInYAndZ = 65535;
+
+}  // namespace
+
+// As CUDA's dim3 is passed.
+struct Extent {
+  uint32_t x, y, z;
+  uint64_t count() const { return uint64_t{x} * y * z; }
+  std::string text() const { return std::to_string(x) + " x " + std::to_string(y) + " x " + std::to_string(z); }
+};
+
+namespace {
+
+// A kernel as its file has registered it.
+struct DryKernel {
+  std::string mangled;
+  uint64_t opted_in_bytes = 0;
+  bool known = false;  // whether what follows has been read from the PTX
+  std::string name;
+  uint64_t parameter_bytes = 0, static_bytes = 0;
+  uint32_t most_threads = 0;
+};
+
+struct Graph {
+  uint64_t nodes = 0;
+};
+
+struct Configuration {
+  Extent grid, block;
+  size_t shared_bytes;
+  void* stream;
+};
+
+// All that the process has of it.
+struct Card {
+  std::map<const void*, DryKernel> kernels;  // by the function that a launch names
+  std::vector<Configuration> configurations;  // pushed by launches that have not begun
+  std::set<void*> events;
+  std::map<void*, std::unique_ptr<Graph>> graphs;
+  void* queue = nullptr;
+  bool captures = false, capture_broke = false;
+  uint64_t captured = 0;
+  int last_error = kSuccess;
+  DryReport report;
+};
+Card& card() {
+  static Card the_card;
+  return the_card;
+}
+
+int refuse(int error, const std::string& why) {
+  if (card().report.fault.empty()) card().report.fault = why;
+  return card().last_error = error;
+}
+
+// ---- kernels, by their PTX ----
+
+uint64_t rounded_up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
+
+struct PtxModules {
+  std::vector<std::unique_ptr<ptx::ModuleText>> modules;
+  std::map<std::string, std::pair<const ptx::ModuleText*, const ptx::KernelPlace*>> places;  // by the mangled name
+  PtxModules() {
+    for (ptx::PtxFile& file : ptx::read_ptx_files(build_folder() + "/cuda")) {
+      modules.push_back(std::make_unique<ptx::ModuleText>(std::move(file.name), std::move(file.text)));
+      for (const ptx::KernelPlace& place : modules.back()->kernels()) places[place.name] = {modules.back().get(), &place};
+    }
+  }
+};
+
+bool read_ptx(DryKernel& kernel) {
+  static const PtxModules kModules;
+  const auto found = kModules.places.find(kernel.mangled);
+  if (found == kModules.places.end()) return false;
+  const auto& [module, place] = found->second;
+  const ptx::KernelText text = module->take_apart(*place);
+  const auto add = [](uint64_t& end, const ptx::Variable& each) { end = rounded_up(end, each.alignment) + each.bytes; };
+  for (const ptx::Variable& each : text.parameters) add(kernel.parameter_bytes, each);
+  for (const ptx::Variable& each : text.shared) add(kernel.static_bytes, each);
+  kernel.most_threads = text.most_threads;
+  kernel.name = ptx::demangle(kernel.mangled);
+  return kernel.known = true;
+}
+
+// Null where nobody has registered it, or its PTX is another run's.
+DryKernel* find_kernel(const void* function) {
+  const auto found = card().kernels.find(function);
+  if (found == card().kernels.end()) return nullptr;
+  return found->second.known || read_ptx(found->second) ? &found->second : nullptr;
+}
+
+// ---- streams ----
+
+// 0 where it is the queue.
+int require_queue(const void* stream, const std::string& what) {
+  if (stream != nullptr && stream == card().queue) return kSuccess;
+  return refuse(kInvalidHandle, what + " is asked for on " + (stream == nullptr ? "the default stream" : "a stream that is not the queue"));
+}
+
+int require_event(void* event, const std::string& what) {
+  return card().events.count(event) != 0 ? kSuccess : refuse(kInvalidHandle, what + " names an event that does not exist");
+}
+
+int wait(const std::string& what) {
+  if (!card().captures) return kSuccess;
+  card().capture_broke = true;
+  return refuse(kCaptureUnsupported, what + " waits while work is captured");
+}
+
+int take_work(uint64_t& count) {
+  ++count;
+  if (card().captures) ++card().captured;
+  return kSuccess;
+}
+
+// ---- launches ----
+
+bool is_extent(const Extent& extent, uint32_t x, uint32_t y, uint32_t z) {
+  return extent.count() != 0 && extent.x <= x && extent.y <= y && extent.z <= z;
+}
+
+int require_shape(const DryKernel& kernel, const Extent& grid, const Extent& block) {
+  if (!is_extent(grid, kMostBlocksInX, kMostBlocksInYAndZ, kMostBlocksInYAndZ)) {
+    return refuse(kInvalidConfiguration, kernel.name + " is launched with a grid of " + grid.text() + " blocks");
+  }
+  if (!is_extent(block, kMostThreads, kMostThreads, kMostThreadsInZ) || block.count() > kMostThreads) {
+    return refuse(kInvalidConfiguration, kernel.name + " is launched with a block of " + block.text() + " threads");
+  }
+  if (kernel.most_threads != 0 && block.count() > kernel.most_threads) {
+    return refuse(kOutOfResources, kernel.name + " is compiled for " + std::to_string(kernel.most_threads) + " threads and launched with " + block.text());
+  }
+  return kSuccess;
+}
+
+int require_shared(DryKernel& kernel, uint64_t dynamic_bytes) {
+  const uint64_t bytes = kernel.static_bytes + dynamic_bytes, opted_in = std::exchange(kernel.opted_in_bytes, 0);
+  if (bytes > kAlwaysShared && dynamic_bytes > opted_in) {
+    return refuse(kInvalidValue, kernel.name + " is launched with " + std::to_string(bytes) + " bytes of shared memory, " +
+                                     std::to_string(kernel.static_bytes) + " of them static, and " + std::to_string(opted_in) + " are opted in");
+  }
+  for (const CardLimits& each : kCardLimits) {
+    if (bytes > each.shared_bytes) {
+      return refuse(kInvalidValue, kernel.name + " takes " + std::to_string(bytes) + " bytes of shared memory, and a block of sm_" +
+                                       std::to_string(each.architecture) + " has " + std::to_string(each.shared_bytes));
+    }
+  }
+  return kSuccess;
+}
+
+int launch(const void* function, const Extent& grid, const Extent& block, uint64_t shared_bytes, const void* stream) {
+  DryKernel* const kernel = find_kernel(function);
+  if (kernel == nullptr) return refuse(kInvalidFunction, "a function is launched that is no kernel of the PTX in " + build_folder() + "/cuda");
+  if (const int error = require_shared(*kernel, shared_bytes)) return error;
+  if (const int error = require_queue(stream, kernel->name)) return error;
+  if (const int error = require_shape(*kernel, grid, block)) return error;
+  if (kernel->parameter_bytes > kMostParameterBytes) {
+    return refuse(kInvalidValue, kernel->name + " has " + std::to_string(kernel->parameter_bytes) + " bytes of parameters");
+  }
+  DryReport& report = card().report;
+  report.most_shared_bytes = std::max(report.most_shared_bytes, kernel->static_bytes + shared_bytes);
+  report.most_parameter_bytes = std::max(report.most_parameter_bytes, kernel->parameter_bytes);
+  report.most_grid_y = std::max(report.most_grid_y, uint64_t{grid.y});
+  return take_work(report.launches);
+}
+
+Graph* find_graph(void* graph, const std::string& what) {
+  const auto found = card().graphs.find(graph);
+  if (found != card().graphs.end()) return found->second.get();
+  (void)refuse(kInvalidHandle, what + " names a graph that does not exist");
+  return nullptr;
+}
+
+void* keep_graph(uint64_t nodes) {
+  auto graph = std::make_unique<Graph>(Graph{nodes});
+  void* const handle = graph.get();
+  card().graphs[handle] = std::move(graph);
+  return handle;
+}
+
+int destroy_graph(void* graph, const std::string& what) {
+  return card().graphs.erase(graph) != 0 ? kSuccess : refuse(kInvalidHandle, what + " names a graph that does not exist");
+}
+
+}  // namespace
+
+bool DryCard::has_kernels() { return !card().kernels.empty(); }
+
+void* DryCard::make_queue() {
+  static std::vector<std::unique_ptr<char>> streams;
+  streams.push_back(std::make_unique<char>());
+  return card().queue = streams.back().get();
+}
+
+void* DryCard::make_event() {
+  static std::vector<std::unique_ptr<char>> events;
+  events.push_back(std::make_unique<char>());
+  card().events.insert(events.back().get());
+  return events.back().get();
+}
+
+Arena DryCard::addresses(uint64_t bytes) {
+  constexpr uint64_t kBytes = uint64_t{1} << 42;
+  static void* const kBase = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (kBase == MAP_FAILED || bytes > kBytes) throw std::runtime_error("no addresses for an arena of " + std::to_string(bytes) + " bytes");
+  return {{static_cast<unsigned char*>(kBase)}, bytes};
+}
+
+DryReport DryCard::take_report() {
+  if (!card().configurations.empty()) (void)refuse(kInvalidConfiguration, "a launch is begun and not made");
+  if (card().captures) (void)refuse(kCaptureUnsupported, "work is still captured");
+  card().configurations.clear();
+  card().captures = false;
+  card().last_error = kSuccess;
+  return std::exchange(card().report, {});
+}
+
+}  // namespace reprise::test
+
+// ---- what the objects call ----
+
+using namespace reprise::test;
+
+extern "C" {
+
+// Of a file's code: its kernels, before main().
+void** __cudaRegisterFatBinary(void*) {
+  static void* handle = nullptr;
+  return &handle;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+char __cudaInitModule(void**) { return 0; }  // of managed variables, which there are none of
+void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, void*, void*, void*, void*, int*) {
+  card().kernels[function].mangled = name;
+}
+int __cudaGetKernel(void** kernel, const void* function) {
+  *kernel = const_cast<void*>(function);
+  return kSuccess;
+}
+
+// kernel<<<grid, block, shared_bytes, stream>>>(...)
+unsigned __cudaPushCallConfiguration(Extent grid, Extent block, size_t shared_bytes, void* stream) {
+  card().configurations.push_back({grid, block, shared_bytes, stream});
+  return 0;
+}
+int __cudaPopCallConfiguration(Extent* grid, Extent* block, size_t* shared_bytes, void* stream) {
+  if (card().configurations.empty()) return refuse(kInvalidConfiguration, "a kernel is called like a function");
+  const Configuration top = card().configurations.back();
+  card().configurations.pop_back();
+  *grid = top.grid, *block = top.block, *shared_bytes = top.shared_bytes, *static_cast<void**>(stream) = top.stream;
+  return kSuccess;
+}
+int __cudaLaunchKernel(void* kernel, Extent grid, Extent block, void**, size_t shared_bytes, void* stream) {
+  return launch(kernel, grid, block, shared_bytes, stream);
+}
+// CUDA 12's.
+int cudaLaunchKernel(const void* function, Extent grid, Extent block, void**, size_t shared_bytes, void* stream) {
+  return launch(function, grid, block, shared_bytes, stream);
+}
+
+int cudaFuncSetAttribute(const void* function, int attribute, int value) {
+  constexpr int kMaxDynamicSharedBytes = 8;
+  DryKernel* const kernel = find_kernel(function);
+  if (kernel == nullptr) return refuse(kInvalidFunction, "an attribute is set of what is no kernel");
+  if (attribute != kMaxDynamicSharedBytes || value < 0) return refuse(kInvalidValue, kernel->name + " is given an attribute that nobody knows here");
+  kernel->opted_in_bytes = static_cast<uint64_t>(value);
+  return kSuccess;
+}
+struct DryFunctionAttributes {
+  size_t shared_bytes, constant_bytes, local_bytes;
+  int most_threads, registers, ptx_version, architecture, others[25];
+};
+int cudaFuncGetAttributes(DryFunctionAttributes* attributes, const void* function) {
+  if (find_kernel(function) == nullptr) return refuse(kInvalidFunction, "the attributes are asked for of what is no kernel");
+  attributes->architecture = kCardLimits[0].architecture;
+  return kSuccess;
+}
+
+int cudaMemcpyAsync(void*, const void*, size_t, int, void* stream) {
+  const int error = require_queue(stream, "a copy");
+  return error != kSuccess ? error : take_work(card().report.copies);
+}
+int cudaMemsetAsync(void*, int, size_t, void* stream) {
+  const int error = require_queue(stream, "a fill");
+  return error != kSuccess ? error : take_work(card().report.fills);
+}
+int cudaStreamSynchronize(void* stream) {
+  const int error = require_queue(stream, "a wait");
+  return error != kSuccess ? error : wait("a stream");
+}
+int cudaEventRecord(void* event, void* stream) {
+  const int error = require_queue(stream, "an event");
+  return error != kSuccess ? error : require_event(event, "a record");
+}
+int cudaEventSynchronize(void* event) {
+  const int error = require_event(event, "a wait");
+  return error != kSuccess ? error : wait("an event");
+}
+
+int cudaStreamBeginCapture(void* stream, int) {
+  if (const int error = require_queue(stream, "a capture")) return error;
+  if (card().captures) return refuse(kCaptureUnsupported, "a capture begins within another");
+  card().captures = true;
+  card().capture_broke = false;
+  card().captured = 0;
+  return kSuccess;
+}
+int cudaStreamEndCapture(void* stream, void** graph) {
+  *graph = nullptr;
+  if (const int error = require_queue(stream, "the end of a capture")) return error;
+  if (!std::exchange(card().captures, false) || card().capture_broke) return refuse(kCaptureUnsupported, "a capture ends that is none any more");
+  *graph = keep_graph(card().captured);
+  return kSuccess;
+}
+int cudaGraphInstantiate(void** executable, void* graph, unsigned long long) {
+  const Graph* const found = find_graph(graph, "an instantiation");
+  if (found == nullptr) return kInvalidHandle;
+  *executable = keep_graph(found->nodes);
+  return kSuccess;
+}
+int cudaGraphUpload(void* executable, void* stream) {
+  if (const int error = require_queue(stream, "an upload")) return error;
+  return find_graph(executable, "an upload") != nullptr ? kSuccess : kInvalidHandle;
+}
+int cudaGraphLaunch(void* executable, void* stream) {
+  if (const int error = require_queue(stream, "a replay")) return error;
+  const Graph* const found = find_graph(executable, "a replay");
+  if (found == nullptr) return kInvalidHandle;
+  card().report.replayed += found->nodes;
+  return kSuccess;
+}
+int cudaGraphDestroy(void* graph) { return destroy_graph(graph, "a destruction"); }
+int cudaGraphExecDestroy(void* executable) { return destroy_graph(executable, "a destruction"); }
+
+int cudaGetLastError() { return std::exchange(card().last_error, kSuccess); }
+const char* cudaGetErrorString(int error) {
+  switch (error) {
+    case kSuccess: return "no error";
+    case kInvalidValue: return "invalid argument";
+    case kInvalidConfiguration: return "invalid configuration argument";
+    case kInvalidFunction: return "invalid device function";
+    case kInvalidHandle: return "invalid resource handle";
+    case kOutOfResources: return "too many resources requested for launch";
+    default: return "an error that the dry card does not name";
+  }
+}
+
+}  // extern "C"
