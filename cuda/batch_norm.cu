@@ -15,7 +15,7 @@ namespace {
 constexpr uint32_t kWarps = kBlockThreads / kWarpLanes;
 constexpr uint32_t kTileColumns = kCudaTileColumns;
 
-// How block (x, y) shares out tile x of the channels: neighbouring threads take neighbouring packs of a row, as many rows at once as there
+// How a block shares out a tile of the channels: neighbouring threads take neighbouring packs of a row, as many rows at once as there
 // are threads for, and each thread the same pack of every row that is its own.
 template <uint32_t kWidth>
 struct ColumnTile {
@@ -23,7 +23,7 @@ struct ColumnTile {
   uint32_t pack, lane;    // the thread's
   uint32_t first;         // channel of the tile
 
-  __device__ explicit ColumnTile(uint32_t C) : first(blockIdx.x * kTileColumns) {
+  __device__ ColumnTile(uint32_t C, uint32_t tile) : first(tile * kTileColumns) {
     packs = (C - first < kTileColumns ? C - first : kTileColumns) / kWidth;
     lanes = kBlockThreads / packs;
     pack = threadIdx.x % packs;
@@ -91,9 +91,10 @@ __device__ Pack<kWidth> shift_of(const Stored* x, uint64_t C, uint64_t rows) {
 // (Chan, Golub & LeVeque, "Algorithms for computing the sample variance", 1983, section 3: shifted data). `shared` is as sum_lanes wants it,
 // `shifts` holds kTileColumns floats.
 template <uint32_t kWidth, typename Stored, typename Shared, typename Shifts>
-__device__ void store_moments(Shared& shared, Shifts& shifts, const Stored* rows, uint32_t columns, uint64_t begin, uint64_t end, double* partials) {
+__device__ void store_moments(Shared& shared, Shifts& shifts, const Stored* rows, uint32_t columns, uint32_t column_tile, uint64_t begin, uint64_t end,
+                              double* partials) {
   const uint64_t C = columns;
-  const ColumnTile<kWidth> tile(columns);
+  const ColumnTile<kWidth> tile(columns, column_tile);
   Sums<kWidth> sums;
   if (tile.works()) {
     const Stored* x = rows + tile.channel();
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     chunk_moments(const BatchNormStatisticsArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
   REPRISE_SHARED(float, shifts, kTileColumns);
-  store_moments<kWidth>(shared, shifts, args.x, args.C, chunks.begin(blockIdx.y), chunks.end(blockIdx.y),
+  store_moments<kWidth>(shared, shifts, args.x, args.C, blockIdx.x, chunks.begin(blockIdx.y), chunks.end(blockIdx.y),
                         partials + uint64_t{blockIdx.y} * 2 * args.C);
 }
 
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     chunk_gradient_sums(const BatchNormBackwardArgsOf<Stored> args, double* partials, CudaRowChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
   const uint64_t C = args.C, begin = chunks.begin(blockIdx.y), end = chunks.end(blockIdx.y);
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.x);
   Sums<kWidth> sums;
   if (tile.works()) {
     const uint64_t c = tile.channel();
@@ -227,7 +228,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <uint32_t kWidth, bool kMasked, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads)
     input_gradient(const BatchNormBackwardArgsOf<Stored> args, const Coefficients of, CudaRowChunks chunks) {
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.x);
   if (!tile.works()) return;
   const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
   const ChannelNorm<kWidth> norm(args.mean, args.rstd, args.gamma, kMasked ? args.beta : args.mean, c);
@@ -258,7 +259,7 @@ struct Normalise {
 
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) normalise(const Normalise<Stored> args, CudaRowChunks chunks) {
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.x);
   if (!tile.works()) return;
   const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
   ChannelNorm<kWidth> norm(args.mean, args.rstd != nullptr ? args.rstd : args.gamma, args.gamma, args.beta, c);
@@ -283,7 +284,7 @@ __global__ void __launch_bounds__(kBlockThreads) normalise(const Normalise<Store
 // dx = dy gamma / sqrt(running_var + epsilon).
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) scale_gradient(const BatchNormBackwardDataArgsOf<Stored> args, CudaRowChunks chunks) {
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.x);
   if (!tile.works()) return;
   const uint64_t C = args.C, c = tile.channel(), end = chunks.end(blockIdx.y);
   const Pack<kWidth> variance = load_pack<kWidth>(args.running_var + c), gamma = load_pack<kWidth>(args.gamma + c);
@@ -298,7 +299,7 @@ __global__ void __launch_bounds__(kBlockThreads) scale_gradient(const BatchNormB
   }
 }
 
-// ---- group-norm: block (x, y) takes tile x of the channels of one chunk of one sample ----
+// ---- group-norm: block (x, y) takes tile y of the channels of chunk x, counted through all samples ----
 
 // Chunks of the pixels of N samples, the first sample's first; its channels are G groups of D.
 struct SampleChunks {
@@ -306,9 +307,9 @@ struct SampleChunks {
   uint32_t count;    // of a sample
   uint32_t C, G, D;
 
-  constexpr uint64_t sample(uint32_t y) const { return y / count; }
-  constexpr uint64_t begin(uint32_t y) const { return sample(y) * of.M + of.begin(y % count); }
-  constexpr uint64_t end(uint32_t y) const { return sample(y) * of.M + of.end(y % count); }
+  constexpr uint64_t sample(uint32_t x) const { return x / count; }
+  constexpr uint64_t begin(uint32_t x) const { return sample(x) * of.M + of.begin(x % count); }
+  constexpr uint64_t end(uint32_t x) const { return sample(x) * of.M + of.end(x % count); }
   constexpr double elements() const { return static_cast<double>(of.M * D); }  // of a group
 };
 
@@ -325,8 +326,8 @@ template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) group_chunk_moments(const Stored* x, double* partials, SampleChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
   REPRISE_SHARED(float, shifts, kTileColumns);
-  store_moments<kWidth>(shared, shifts, x, chunks.C, chunks.begin(blockIdx.y), chunks.end(blockIdx.y),
-                        partials + uint64_t{blockIdx.y} * 2 * chunks.C);
+  store_moments<kWidth>(shared, shifts, x, chunks.C, blockIdx.y, chunks.begin(blockIdx.x), chunks.end(blockIdx.x),
+                        partials + uint64_t{blockIdx.x} * 2 * chunks.C);
 }
 
 // A warp takes a group of a sample. Calls f(k, c, at) for each of its channels c in each chunk k of the sample: partials[at] is their first
@@ -364,16 +365,16 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) group_normalise(const GroupNormForwardArgsOf<Stored> args, SampleChunks chunks) {
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.y);
   if (!tile.works()) return;
-  const uint64_t C = args.C, n = chunks.sample(blockIdx.y), end = chunks.end(blockIdx.y);
+  const uint64_t C = args.C, n = chunks.sample(blockIdx.x), end = chunks.end(blockIdx.x);
   const auto c = static_cast<uint32_t>(tile.channel());
   const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, n, c), gamma = load_pack<kWidth>(args.gamma + c),
                      beta = load_pack<kWidth>(args.beta + c);
   Pack<kWidth> scale = load_groups<kWidth>(args.rstd, chunks, n, c);
   REPRISE_UNROLL
   for (uint32_t k = 0; k < kWidth; ++k) scale.at[k] *= gamma.at[k];
-  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+  for (uint64_t r = chunks.begin(blockIdx.x) + tile.lane; r < end; r += tile.lanes) {
     Pack<kWidth> y = load_pack<kWidth>(args.x + r * C + c);
     REPRISE_UNROLL
     for (uint32_t k = 0; k < kWidth; ++k) y.at[k] = fmaf(y.at[k] - mean.at[k], scale.at[k], beta.at[k]);
@@ -386,13 +387,13 @@ template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads)
     group_gradient_sums(const GroupNormBackwardArgsOf<Stored> args, double* partials, SampleChunks chunks) {
   REPRISE_SHARED(float, shared, 2 * kWidth * kBlockThreads);
-  const uint64_t C = args.C, end = chunks.end(blockIdx.y);
-  const ColumnTile<kWidth> tile(args.C);
+  const uint64_t C = args.C, end = chunks.end(blockIdx.x);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.y);
   Sums<kWidth> sums;
   if (tile.works()) {
     const auto c = static_cast<uint32_t>(tile.channel());
-    const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, chunks.sample(blockIdx.y), c);
-    for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+    const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, chunks.sample(blockIdx.x), c);
+    for (uint64_t r = chunks.begin(blockIdx.x) + tile.lane; r < end; r += tile.lanes) {
       const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
       REPRISE_UNROLL
       for (uint32_t k = 0; k < kWidth; ++k) {
@@ -401,7 +402,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
     }
   }
-  store_sums(shared, tile, sums, C, partials + blockIdx.y * 2 * C);
+  store_sums(shared, tile, sums, C, partials + blockIdx.x * 2 * C);
 }
 
 // dx = dy rstd gamma - mean_dy - (x - mean) slope.
@@ -453,16 +454,16 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <uint32_t kWidth, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads)
     group_input_gradient(const GroupNormBackwardArgsOf<Stored> args, const GroupCoefficients of, SampleChunks chunks) {
-  const ColumnTile<kWidth> tile(args.C);
+  const ColumnTile<kWidth> tile(args.C, blockIdx.y);
   if (!tile.works()) return;
-  const uint64_t C = args.C, n = chunks.sample(blockIdx.y), end = chunks.end(blockIdx.y);
+  const uint64_t C = args.C, n = chunks.sample(blockIdx.x), end = chunks.end(blockIdx.x);
   const auto c = static_cast<uint32_t>(tile.channel());
   const Pack<kWidth> mean = load_groups<kWidth>(args.mean, chunks, n, c), mean_dy = load_groups<kWidth>(of.mean_dy, chunks, n, c),
                      slope = load_groups<kWidth>(of.slope, chunks, n, c), gamma = load_pack<kWidth>(args.gamma + c);
   Pack<kWidth> scale = load_groups<kWidth>(args.rstd, chunks, n, c);
   REPRISE_UNROLL
   for (uint32_t k = 0; k < kWidth; ++k) scale.at[k] *= gamma.at[k];
-  for (uint64_t r = chunks.begin(blockIdx.y) + tile.lane; r < end; r += tile.lanes) {
+  for (uint64_t r = chunks.begin(blockIdx.x) + tile.lane; r < end; r += tile.lanes) {
     const Pack<kWidth> x = load_pack<kWidth>(args.x + r * C + c), dy = load_pack<kWidth>(args.dy + r * C + c);
     Pack<kWidth> dx;
     REPRISE_UNROLL
@@ -525,7 +526,8 @@ SampleChunks sample_chunks(const Args& args) {
   const CudaRowChunks of = cuda_group_norm_chunks(args.N, args.HW, args.C);
   return {of, of.count(), args.C, args.G, args.C / args.G};
 }
-dim3 tile_grid(uint32_t N, const SampleChunks& chunks) { return dim3(static_cast<uint32_t>(cuda_column_tiles(chunks.C)), N * chunks.count); }
+// Tiles lie in y, which has room for 65,535 blocks alone: samples may be more.
+dim3 tile_grid(uint32_t N, const SampleChunks& chunks) { return dim3(N * chunks.count, static_cast<uint32_t>(cuda_column_tiles(chunks.C))); }
 template <typename Args>
 uint32_t group_blocks(const Args& args) {
   return static_cast<uint32_t>(parts(uint64_t{args.N} * args.G, kWarps));

@@ -18,7 +18,9 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
 
-// The same with so many bytes of dynamic shared memory for each block: at most 163 KiB, what sm_80 and sm_87 have.
+// The same with so many bytes of dynamic shared memory for each block: with the static ones at most 99 KiB, what sm_86, sm_89 and sm_120 have
+// (CUDA C++ Programming Guide, "Compute Capabilities"). Code for sm_80, which has 163, runs on sm_86 and sm_89 too. A grid has at most 65,535
+// blocks in y and in z, and a kernel 4 KiB of parameters. tests/ports/cuda_launch_test.cpp demands it all of every launch.
 #define REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, shared_bytes, queue, ...) \
   (::reprise::allow_dynamic_shared((kernel), (shared_bytes)),                 \
    (kernel)<<<(grid), (block), (shared_bytes), static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__))
