@@ -118,8 +118,10 @@ Ref CasePlan::add_slot(Tensor tensor, SlotUse use) {
   return make_ref(Region::kProgram, index);
 }
 
+// In two dimensions, as a plan's: one holds at most 2^32 - 1.
 Ref CasePlan::add_scratch(uint64_t bytes) {
-  return bytes == 0 ? kNoRef : add_slot(*shaped({static_cast<uint32_t>(bytes)}, DType::kU8), SlotUse::kScratch);
+  if (bytes == 0) return kNoRef;
+  return add_slot(*shaped({static_cast<uint32_t>(align_up(bytes) / kAlignment), uint32_t{kAlignment}}, DType::kU8), SlotUse::kScratch);
 }
 
 void CasePlan::add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs) {

@@ -4,7 +4,7 @@
 // Time is a clock that ticks at every barrier of the block or of one of its warps. Two accesses are in order if they are
 // of one thread, if a barrier of the block ticked between them, or if they are of one warp whose barrier did.
 //
-//   0            dynamic bytes          static arrays, as they are first touched          163 KiB
+//   0            dynamic bytes          static arrays, as they are first touched           99 KiB
 //   | REPRISE_DYNAMIC_SHARED | REPRISE_SHARED ... | REPRISE_SHARED ... |
 //
 // Bytes that an asynchronous copy will write are in flight until the thread that issued it has waited. Then they count
@@ -33,7 +33,7 @@ enum class Fault : uint8_t {
 
 constexpr uint32_t kWarpLanes = 32;
 constexpr uint32_t kMaxThreads = 1024;                // of a block
-constexpr uint32_t kMaxSharedBytes = 163 * 1024;      // of a block on sm_80 and sm_87; sm_90 has more
+constexpr uint32_t kMaxSharedBytes = 99 * 1024;       // of a block on sm_86, sm_89 and sm_120; others have more
 constexpr uint32_t kMaxStaticSharedBytes = 48 * 1024;  // that nvcc allows
 
 // Who accesses shared memory, and the ticks since when he sees what others did.

@@ -3,6 +3,7 @@
 // Here because fibres and PTX leave launches out. Without nvcc there are no such objects, and the tests are skipped.
 #include <gtest/gtest.h>
 
+#include <set>
 #include <vector>
 
 #include "cuda/cuda_backend.h"
@@ -100,6 +101,8 @@ std::vector<KernelCase> all_cases() {
   return cases;
 }
 
+constexpr uint64_t kMostBytes = uint64_t{1} << 36;  // of a case: more than any card has
+
 Status dispatch_dry(const Backend& backend, const CasePlan& plan) {
   static const TestWorkers one(1);
   Trainer trainer;
@@ -126,6 +129,108 @@ TEST_F(CudaLaunch, EveryKernelOfTheTableIsLaunchedAsEveryCardTakesIt) {
       EXPECT_EQ(report.fault, "") << c.id;
       EXPECT_GT(report.launches + report.copies + report.fills, 0u) << c.id;
       ++called;
+    }
+  }
+  RecordProperty("cases", std::to_string(called));
+}
+
+// ---- the way to a card's memory, and a program's recording ----
+
+TEST_F(CudaLaunch, EveryAccessGoesToTheQueue) {
+  DryBackend card(CardSize::kSmall, queue_);
+  std::vector<unsigned char> pinned(CudaStaging::kBytes), host(3 * CudaStaging::kHalfBytes + 5);
+  CudaStaging staging{.base = pinned.data(), .copied = {DryCard::make_event(), DryCard::make_event()}};
+  for (CudaStaging* const each : {static_cast<CudaStaging*>(nullptr), &staging}) {
+    card.machine.staging = each;
+    KernelContext context;
+    context.machine = &card.machine;
+    context.queue = queue_;
+    const HostAccess& access = card.backend.host;
+    const ArenaAddress to = DryCard::addresses(kMostBytes).base, from = to + kMostBytes / 2;
+    EXPECT_TRUE(access.copy_in(context, to, host.data(), host.size()).ok());
+    EXPECT_TRUE(access.copy_out(context, host.data(), from, host.size()).ok());
+    EXPECT_TRUE(access.fill(context, to, ~0u, kMostBytes / 2).ok());
+    EXPECT_TRUE(access.copy(context, to, from, 1000).ok());
+    EXPECT_TRUE(access.synchronise(context).ok());
+    const DryReport report = DryCard::take_report();
+    EXPECT_EQ(report.fault, "");
+    EXPECT_EQ(report.copies, each == nullptr ? 3u : 2u + 4u) << "a source of three halves and a bit goes in four pieces";
+    EXPECT_EQ(report.launches, 1u);
+  }
+}
+
+TEST_F(CudaLaunch, ARecordingThatWaitsOrIsMadeElsewhereIsRefused) {
+  const DryBackend card(CardSize::kSmall, queue_);
+  const Recorder& recorder = card.backend.recorder;
+  KernelContext context, elsewhere;
+  context.machine = &card.machine;
+  context.queue = queue_;
+  void* recording = nullptr;
+  EXPECT_FALSE(recorder.begin(elsewhere).ok());
+  EXPECT_NE(DryCard::take_report().fault.find("a capture is asked for on the default stream"), std::string::npos);
+  EXPECT_TRUE(recorder.begin(context).ok());
+  EXPECT_FALSE(card.backend.host.synchronise(context).ok());
+  EXPECT_FALSE(recorder.end(context, &recording).ok());
+  EXPECT_NE(DryCard::take_report().fault.find("waits while work is captured"), std::string::npos);
+  EXPECT_FALSE(recorder.replay(context, &recording).ok());
+  EXPECT_NE(DryCard::take_report().fault.find("a graph that does not exist"), std::string::npos);
+}
+
+// ---- shapes that nobody has thought of ----
+
+// Whether the kernel's contract takes the case, and addresses have room for it.
+bool is_possible(const KernelCase& c) {
+  const Tensor* tensors[kMaxArguments] = {};
+  uint32_t present = 0;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
+    if (!c.has(i)) continue;
+    tensors[i] = &*c.arguments[i];
+    present |= 1u << i;
+    if (c.tensor(i).elements() == 0 || !are_whole_blocks(c.tensor(i).dtype, c.tensor(i).last_dimension())) return false;
+    bytes += c.tensor(i).bytes;
+  }
+  const AttributePools pools = pools_of(c.attribute);
+  return bytes < kMostBytes && c.info().shape_fault({c.op, c.pass, tensors, present, &pools, 0}) == Fault::kNone;
+}
+
+// The case with one of its dimensions, wherever it stands, as large as `to`.
+KernelCase grown(KernelCase c, uint32_t dimension, uint32_t to) {
+  for (std::optional<Tensor>& tensor : c.arguments) {
+    if (!tensor) continue;
+    for (uint32_t d = 0; d < tensor->rank; ++d) {
+      if (tensor->shape[d] == dimension) tensor->shape[d] = to;
+    }
+    tensor->bytes = align_up(tensor->used_bytes());
+  }
+  c.id += "_" + std::to_string(dimension) + "_is_" + std::to_string(to);
+  return c;
+}
+
+std::set<uint32_t> dimensions_of(const KernelCase& c) {
+  std::set<uint32_t> dimensions;
+  for (const std::optional<Tensor>& tensor : c.arguments) {
+    for (uint32_t d = 0; tensor && d < tensor->rank; ++d) dimensions.insert(tensor->shape[d]);
+  }
+  return dimensions;
+}
+
+TEST_F(CudaLaunch, EveryKernelTakesEveryDimensionThatItsContractTakes) {
+  const DryBackend small(CardSize::kSmall, queue_), large(CardSize::kLarge, queue_);
+  uint64_t called = 0;
+  for (const KernelCase& c : kernel_cases()) {
+    for (const uint32_t dimension : dimensions_of(c)) {
+      for (const uint32_t to : {65'536u, 1'000'003u}) {
+        const KernelCase large_case = grown(c, dimension, to);
+        if (!is_possible(large_case)) continue;
+        for (const DryBackend* card : {&small, &large}) {
+          const Status status = dispatch_dry(card->backend, CasePlan(card->backend, large_case));
+          const DryReport report = DryCard::take_report();
+          EXPECT_TRUE(status.ok() || report.launches == 0) << large_case.id << ": " << status.message;
+          EXPECT_EQ(report.fault, "") << large_case.id;
+          ++called;
+        }
+      }
     }
   }
   RecordProperty("cases", std::to_string(called));

@@ -282,9 +282,9 @@ TEST(DynamicShared, LivesBesideStaticArraysAndHasALimit) {
   REPRISE_LAUNCH_DYNAMIC(touch_two_arrays, 1, 32, 128, nullptr, out.data());
   EXPECT_EQ(report_of_run().text, "");
   EXPECT_EQ(out[31], 162u);
-  REPRISE_LAUNCH_DYNAMIC(touch_two_arrays, 1, 32, 163 * 1024, nullptr, out.data());
+  REPRISE_LAUNCH_DYNAMIC(touch_two_arrays, 1, 32, 99 * 1024, nullptr, out.data());
   EXPECT_EQ(report_of_run().fault, Fault::kLaunch);
-  REPRISE_LAUNCH_DYNAMIC(touch_two_arrays, 1, 32, 163 * 1024 + 1, nullptr, out.data());
+  REPRISE_LAUNCH_DYNAMIC(touch_two_arrays, 1, 32, 99 * 1024 + 1, nullptr, out.data());
   EXPECT_EQ(launch_status().detail, 9u);
   EXPECT_EQ(fibre::take_report().fault, Fault::kLaunch);
 }

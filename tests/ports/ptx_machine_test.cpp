@@ -250,7 +250,7 @@ TEST(PtxShared, AccessesLieWithinAnArrayAndAreAligned) {
   EXPECT_EQ(results(kernel(replaced(kReverse, "mov.u32 %r3, array", "mov.u32 %r3, dynamic") + kStore, kArray),
                     {.threads = 64, .dynamic_bytes = 256})[0],
             126u);
-  EXPECT_EQ(fault_of(kernel(""), {.dynamic_bytes = 163 * 1024 + 1}), Fault::kLaunch);
+  EXPECT_EQ(fault_of(kernel(""), {.dynamic_bytes = 99 * 1024 + 1}), Fault::kLaunch);
 }
 
 TEST(PtxShared, AVoteAtABarrierIsTheBlocks) {
