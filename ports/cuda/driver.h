@@ -71,6 +71,9 @@ struct CudaDriver {
 // kUnsupported where there is no driver, or one that lacks a function.
 Status load_cuda_driver(CudaDriver& driver);
 
+// All of them from a library, where `symbol` (dlsym) finds them by name. kUnsupported where one is missing.
+Status find_cuda_functions(CudaDriver& driver, void* library, void* (*symbol)(void* library, const char* name));
+
 // In the driver's own words; detail is the CUresult.
 inline Status driver_status(const CudaDriver& driver, int error) {
   if (error == 0) return ok_status();

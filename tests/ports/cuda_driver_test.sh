@@ -1,5 +1,6 @@
 #!/bin/sh
-# What ports/cuda/driver.h spells by itself is what cuda.h says, and every function that driver.cpp looks for is in the driver's library.
+# What ports/cuda/driver.h spells by itself is what cuda.h says, and so is the table of the driver's functions (cuda_driver_abi.h): their names with
+# their versions, and how arguments are passed. Every one of them is in the driver's library.
 # Here because the port includes nothing of CUDA, and a wrong layout would show on a card alone. Without the toolkit it says so and passes.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -36,7 +37,24 @@ for each in \
   same "$each" || { echo "not as cuda.h has it: $each" >&2; cat "$scratch/words" >&2; exit 1; }
 done
 ! same 'sizeof(CUmemAllocationProp) == 1' || { echo "cuda_driver: sees no difference" >&2; exit 1; }
+# The table, a line a function: what cuda.h makes of its name, and the type of the function that this declares.
+functions=$(sed -nE 's/^ *\{"(cu[A-Za-z0-9]*)", "([a-zA-Z0-9_]*)", "([p48]*)"\},$/\1 \2 \3/p' tests/ports/cuda_driver_abi.h)
+table_program() {
+  printf '#include <cuda.h>\n#include <cstdio>\n#include <string>\n#include "tests/ports/cuda_driver_abi.h"\n'
+  printf '#define TEXT_OF(x) #x\n#define TEXT(x) TEXT_OF(x)\nint main() {\n'
+  echo "$functions" | while read -r written name arguments; do
+    echo "  std::puts((std::string(\"$written \") + TEXT($written) + ' ' + reprise::test::arguments_of(decltype(&$written){})).c_str());"
+  done
+  echo '}'
+}
+table_program >"$scratch/table.cpp"
+${CXX:-g++} -std=c++20 -I. -I"$toolkit/include" "$scratch/table.cpp" -o "$scratch/table"
+# cuda.h has names in parentheses where they may be those of a stream for each thread.
+"$scratch/table" | tr -d '()' >"$scratch/of_cuda"
+echo "$functions" | diff - "$scratch/of_cuda" >&2 || { echo "tests/ports/cuda_driver_abi.h is not as cuda.h has it" >&2; exit 1; }
+! echo "$functions" | sed 's/cuMemAlloc_v2/cuMemAlloc/' | diff -q - "$scratch/of_cuda" >/dev/null || { echo "cuda_driver: sees no difference of names" >&2; exit 1; }
 nm -D --defined-only "$stub" | awk '{ print $3 }' | sort >"$scratch/exported"
-names=$(grep -o '"cu[A-Z][A-Za-z0-9_]*"' ports/cuda/driver.cpp | tr -d '"')
-for name in $names; do grep -qx "$name" "$scratch/exported" || { echo "ports/cuda/driver.cpp: the driver has no $name" >&2; exit 1; }; done
+names=$(grep -o '"cu[A-Z][A-Za-z0-9_]*"' ports/cuda/driver_functions.cpp | tr -d '"')
+[ "$(echo "$names" | sort)" = "$(echo "$functions" | cut -d' ' -f2 | sort)" ] || { echo "ports/cuda/driver_functions.cpp asks for others than cuda_driver_abi.h has" >&2; exit 1; }
+for name in $names; do grep -qx "$name" "$scratch/exported" || { echo "ports/cuda/driver_functions.cpp: the driver has no $name" >&2; exit 1; }; done
 echo "$(echo "$names" | wc -l) functions of the driver, and its types, are as CUDA has them"

@@ -19,6 +19,7 @@
 //   misaligned     An address is no multiple of the bytes that are loaded, stored or copied there at once.
 //   divergence     Threads wait for others that have exited, that wait elsewhere, or that wait with another mask.
 //   shuffle        The mask leaves out its caller or names lanes that do not exist, or the source is not in the mask.
+//   queue          Work is asked for on another stream than the one that a test has named with expect_queue().
 //   forgotten      Work still waits when the report is taken. It is dropped.
 // The first shows in cudaGetLastError() at the launch, as on a card. Those of a running kernel show when the host
 // synchronises: the kernel stops there, the work behind it is dropped, and cudaGetLastError() tells of it too.
@@ -63,7 +64,7 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, 0, queue, __VA_ARGS__)
 #define REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, shared_bytes, queue, ...) \
-  (static_cast<void>(queue), ::reprise::fibre::launch((kernel), (grid), (block), (shared_bytes), __VA_ARGS__))
+  ::reprise::fibre::launch((queue), (kernel), (grid), (block), (shared_bytes), __VA_ARGS__)
 
 inline uint32_t __float_as_uint(float value) { return std::bit_cast<uint32_t>(value); }
 inline float __uint_as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
@@ -76,6 +77,12 @@ namespace reprise::fibre {
 inline void set_order(uint64_t seed) { Device::instance().set_order(seed); }
 // How products of matrices are summed from now on.
 inline void set_tensor_core(TensorCore model) { Device::instance().set_tensor_core(model); }
+// A stream for a test's backend, and that work may be asked for on it alone from now on; null: on any.
+inline cudaStream_t queue_of_tests() {
+  static char stream;
+  return &stream;
+}
+inline void expect_queue(cudaStream_t queue) { Device::instance().expect_queue(queue); }
 // Of the kernels that run from now on, the so-manieth fails, as by an address that is not there; 0: none.
 inline void fail_launch(uint64_t launches) { Device::instance().fail_launch(launches); }
 // The first fault since the last call, if any.
@@ -84,13 +91,13 @@ inline Report take_report() { return Device::instance().take_report(); }
 inline BankCounts take_bank_counts() { return Device::instance().take_bank_counts(); }
 
 template <typename... Parameters, typename... Arguments>
-void launch(void (*kernel)(Parameters...), const dim3& grid, const dim3& block, uint64_t shared_bytes,
+void launch(const void* queue, void (*kernel)(Parameters...), const dim3& grid, const dim3& block, uint64_t shared_bytes,
             const Arguments&... arguments) {
   static_assert((std::is_trivially_copyable_v<Parameters> && ...), "a card gets the bytes of an argument");
   const std::tuple<Parameters...> held(static_cast<Parameters>(arguments)...);
   std::vector<std::string> bytes;
   std::apply([&](const auto&... each) { (bytes.emplace_back(reinterpret_cast<const char*>(&each), sizeof each), ...); }, held);
-  Device::instance().launch({grid, block, shared_bytes, [kernel, held] { std::apply(kernel, held); },
+  Device::instance().launch({grid, block, shared_bytes, queue, [kernel, held] { std::apply(kernel, held); },
                              reinterpret_cast<const void*>(kernel), std::move(bytes)});
 }
 

@@ -32,19 +32,30 @@ constexpr uint32_t kAllLanes = 0xffffffffu;
 void Device::launch(Launch launch) {
   const dim3 &grid = launch.grid, &block = launch.block;
   const uint64_t threads = uint64_t{block.x} * block.y * block.z, blocks = uint64_t{grid.x} * grid.y * grid.z;
+  uint64_t parameter_bytes = 0;
+  for (const std::string& each : launch.arguments) parameter_bytes += each.size();
   if (threads == 0 || threads > kMaxThreads || blocks == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
-      grid.z > 65535 || launch.shared_bytes > kMaxSharedBytes) {
+      grid.z > 65535 || launch.shared_bytes > kMaxSharedBytes || parameter_bytes > kMaxParameterBytes) {
     error_ = cudaErrorInvalidConfiguration;
     return note(Fault::kLaunch, std::to_string(blocks) + " blocks of " + std::to_string(threads) + " threads with " +
-                                    std::to_string(launch.shared_bytes) + " bytes of shared memory");
+                                    std::to_string(launch.shared_bytes) + " bytes of shared memory and " + std::to_string(parameter_bytes) +
+                                    " of parameters");
   }
-  enqueue([this, held = std::move(launch)] {
+  const void* const stream = launch.stream;
+  const auto work = [this, held = std::move(launch)] {
     if (launches_until_failure_ > 0 && --launches_until_failure_ == 0) return report(Fault::kLaunch, "a test wants this one to fail");
     run(held);
-  });
+  };
+  enqueue(work, stream);
 }
 
-void Device::enqueue(std::function<void()> work) {
+void Device::require_queue(const void* stream) {
+  if (queue_expected_ == nullptr || stream == queue_expected_) return;
+  note(Fault::kQueue, std::string("work is asked for on ") + (stream == nullptr ? "the default stream" : "a stream that is not the context's queue"));
+}
+
+void Device::enqueue(std::function<void()> work, const void* stream) {
+  require_queue(stream);
   if (captures_) return captured_.push_back(std::move(work));
   queue_.push_back(std::move(work));
   ++queued_;

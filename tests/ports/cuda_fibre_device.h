@@ -115,6 +115,7 @@ class WarpAccesses {
 struct Launch {
   dim3 grid, block;
   uint64_t shared_bytes = 0;           // dynamic
+  const void* stream = nullptr;
   std::function<void()> kernel;        // holds the arguments
   const void* function = nullptr;      // the kernel itself
   std::vector<std::string> arguments;  // the bytes of each
@@ -134,6 +135,7 @@ class Device {
   void set_order(uint64_t seed) { random_.seed(seed); }
   void set_tensor_core(TensorCore model) { tensor_core_ = model; }
   void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
+  void expect_queue(const void* queue) { queue_expected_ = queue; }  // null: any
   void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
   Report take_report();
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
@@ -141,7 +143,7 @@ class Device {
 
   // What the host calls. Each piece of work has a number: how many were queued before it, and itself.
   void launch(Launch launch);
-  void enqueue(std::function<void()> work);
+  void enqueue(std::function<void()> work, const void* stream);
   // Work that is queued from now on is kept instead; answers false where that is so already.
   bool begin_capture();
   // What was kept. False where nothing was, or where the host waited for work meanwhile, which a card refuses too.
@@ -181,6 +183,7 @@ class Device {
 
  private:
   void note(Fault fault, const std::string& text);
+  void require_queue(const void* stream);
   void stop(Fault fault, const std::string& text);
   void run(const Launch& launch);
   void run_block();
@@ -212,6 +215,7 @@ class Device {
 
   RandomDraws random_;
   TensorCore tensor_core_ = TensorCore::kAmpere;
+  const void* queue_expected_ = nullptr;
   Runner runner_;
   Report report_;
   BankCounts bank_counts_;

@@ -42,9 +42,9 @@ cudaError_t cudaFree(void* memory) {
 cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaMalloc(memory, bytes); }
 cudaError_t cudaFreeHost(void* memory) { return cudaFree(memory); }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind == cudaMemcpyDeviceToHost) std::memset(to, kPoison, bytes);
-  Device::instance().enqueue([=] { std::memcpy(to, from, bytes); });
+  Device::instance().enqueue([=] { std::memcpy(to, from, bytes); }, stream);
   return cudaSuccess;
 }
 
@@ -53,8 +53,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   return cudaDeviceSynchronize();
 }
 
-cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) {
-  Device::instance().enqueue([=] { std::memset(to, byte, bytes); });
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream) {
+  Device::instance().enqueue([=] { std::memset(to, byte, bytes); }, stream);
   return cudaSuccess;
 }
 
@@ -121,8 +121,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
-  for (const auto& work : executable->work) Device::instance().enqueue(work);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& work : executable->work) Device::instance().enqueue(work, stream);
   return cudaSuccess;
 }
 

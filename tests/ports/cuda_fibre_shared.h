@@ -28,12 +28,14 @@ enum class Fault : uint8_t {
   kDivergence,
   kShuffle,
   kLaunch,
+  kQueue,
   kForgotten,
 };
 
 constexpr uint32_t kWarpLanes = 32;
 constexpr uint32_t kMaxThreads = 1024;                // of a block
 constexpr uint32_t kMaxSharedBytes = 99 * 1024;       // of a block on sm_86, sm_89 and sm_120; others have more
+constexpr uint32_t kMaxParameterBytes = 4096;
 constexpr uint32_t kMaxStaticSharedBytes = 48 * 1024;  // that nvcc allows
 
 // Who accesses shared memory, and the ticks since when he sees what others did.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cuda/launch.h"
+#include "tests/ports/cuda_launch_mutants.h"
 #include "tests/ports/cuda_same_names.h"
 
 namespace reprise::test {
@@ -253,6 +254,30 @@ TEST(FibreQueue, AFaultOfAKernelShowsAtTheSynchroniseAndStopsWhatComesBehind) {
   EXPECT_EQ(fibre::take_report().fault, Fault::kDivergence);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   EXPECT_EQ(behind, Floats(64, kPoison));
+}
+
+// What a card would refuse of a launch, and all that does not go to the queue. Kernels do not run here.
+TEST(FibreQueue, PlantedFaultsOfLaunchesAreFound) {
+  cudaStream_t const queue = fibre::queue_of_tests();
+  char other = 0;
+  fibre::expect_queue(queue);
+  fibre::Device::instance().set_runner([](const fibre::Launch&) { return fibre::Report{}; });
+  const auto fault_of = [&](LaunchMutant mutant) {
+    EXPECT_TRUE(launch_mutant(mutant, queue, &other));
+    (void)cudaDeviceSynchronize();
+    (void)cudaGetLastError();
+    return fibre::take_report().fault;
+  };
+  using M = LaunchMutant;
+  for (const M right : {M::kRight, M::kRightShared, M::kRightMostShared}) EXPECT_EQ(fault_of(right), Fault::kNone);
+  for (const M elsewhere : {M::kStreamIgnored, M::kStreamOfAnother, M::kSharedOnDefault, M::kCopyOnDefault, M::kCopyWithout, M::kFillOnDefault}) {
+    EXPECT_EQ(fault_of(elsewhere), Fault::kQueue) << static_cast<int>(elsewhere);
+  }
+  for (const M refused : {M::kTooMuchShared, M::kGridTooHigh, M::kGridTooDeep, M::kGridOfNone, M::kBlockTooLarge, M::kParametersTooLarge}) {
+    EXPECT_EQ(fault_of(refused), Fault::kLaunch) << static_cast<int>(refused);
+  }
+  fibre::Device::instance().set_runner(nullptr);
+  fibre::expect_queue(nullptr);
 }
 
 // ---- objects ----

@@ -28,6 +28,7 @@ namespace {
 const CudaMachine kMachine = [] {
   CudaMachine machine;
   choose_cuda_machine(machine);
+  machine.queue = fibre::queue_of_tests();
   return machine;
 }();
 const Backend kBackend = cuda_backend(kMachine);
@@ -54,8 +55,14 @@ bool accumulates_f32(const KernelCase& c) { return accumulates(c) && !stores_bf1
 
 class CudaKernel : public ::testing::TestWithParam<Judged> {
  protected:
-  CudaKernel() { fibre::set_order(1); }
-  ~CudaKernel() override { EXPECT_EQ(fibre::take_report().text, ""); }
+  CudaKernel() {
+    fibre::set_order(1);
+    fibre::expect_queue(fibre::queue_of_tests());
+  }
+  ~CudaKernel() override {
+    fibre::expect_queue(nullptr);
+    EXPECT_EQ(fibre::take_report().text, "");
+  }
 };
 class CudaBits : public CudaKernel {};
 class CudaInPlace : public CudaKernel {};

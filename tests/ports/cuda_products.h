@@ -23,12 +23,14 @@ namespace reprise::test {
 // ---- the two tables, with nothing but products ----
 
 inline Backend backend_of_products(const CudaMachine& machine) {
-  Backend table = {.rules = &cuda_rules_of(machine.size), .kernel_set = "cuda/fibres", .machine = &machine, .host = kCudaHostAccess};
+  Backend table = {.rules = &cuda_rules_of(machine.size), .kernel_set = "cuda/fibres", .machine = &machine, .host = kCudaHostAccess,
+                   .queue = machine.queue};
   add_cuda_products<float>(table);
   add_cuda_products<Bf16>(table);
   return table;
 }
-inline const CudaMachine kSmallMachine = {.size = CardSize::kSmall}, kLargeMachine = {.size = CardSize::kLarge};
+inline const CudaMachine kSmallMachine = {.size = CardSize::kSmall, .queue = fibre::queue_of_tests()},
+                         kLargeMachine = {.size = CardSize::kLarge, .queue = fibre::queue_of_tests()};
 inline const Backend kBackend = backend_of_products(kSmallMachine), kLargeBackend = backend_of_products(kLargeMachine);
 
 // ---- which cases ----
@@ -92,8 +94,12 @@ class CudaProduct : public ::testing::TestWithParam<Judged> {
   CudaProduct() {
     fibre::set_order(1);
     fibre::set_tensor_core(chosen_tensor_core());
+    fibre::expect_queue(fibre::queue_of_tests());
   }
-  ~CudaProduct() override { EXPECT_EQ(fibre::take_report().text, ""); }
+  ~CudaProduct() override {
+    fibre::expect_queue(nullptr);
+    EXPECT_EQ(fibre::take_report().text, "");
+  }
 };
 class CudaProductRepeated : public CudaProduct {};
 class CudaProductAccumulating : public CudaProduct {};

@@ -41,9 +41,14 @@ const Backend& fibre_backend() {
   static const CudaMachine machine = [] {
     CudaMachine chosen;
     choose_cuda_machine(chosen);
+    chosen.queue = fibre::queue_of_tests();
     return chosen;
   }();
-  static const Backend backend = cuda_backend(machine);
+  static const Backend backend = [] {
+    Backend row_by_row = cuda_backend(machine);
+    row_by_row.recorder = {};
+    return row_by_row;
+  }();
   return backend;
 }
 
@@ -53,6 +58,7 @@ class CudaTraining : public ::testing::TestWithParam<int> {};
 
 TEST_P(CudaTraining, TheSameBitsForEveryBudgetAndLossesAsTheCpu) {
   const Case& c = kCases[GetParam()];
+  fibre::expect_queue(fibre::queue_of_tests());
   const Recipe on_cpu = recipe_for(c, "cpu"), on_card = recipe_for(c, "cuda");
   const RunResult cpu = train_plan(plan_run(on_cpu, "none").planned.plan, on_cpu, {.steps = 3});
   RunOptions options = {.steps = 3, .backend = &fibre_backend()};
@@ -67,6 +73,7 @@ TEST_P(CudaTraining, TheSameBitsForEveryBudgetAndLossesAsTheCpu) {
     const PlannedRun run = plan_run(on_card, "optimal", share);
     expect_same(expected, train_plan(run.planned.plan, on_card, options), std::string(c.name) + " at share " + std::to_string(share));
   }
+  fibre::expect_queue(nullptr);
   EXPECT_EQ(fibre::take_report().text, "");
 }
 

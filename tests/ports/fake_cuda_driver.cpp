@@ -3,11 +3,14 @@
 
 #include "tests/ports/fake_cuda_driver.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <map>
 #include <new>
+
+#include "tests/ports/cuda_driver_abi.h"
 
 namespace reprise::test {
 namespace {
@@ -97,7 +100,25 @@ int free_addresses(uint64_t address, size_t bytes) {
   destroy_memory(address);
   return 0;
 }
-int create(unsigned long long* handle, size_t bytes, const CudaMemoryKind*, unsigned long long) {
+// Pinned memory of the one device, and nothing else: every byte is read as the driver's struct has it.
+bool is_device_memory(const void* kind) {
+  DriverAllocation as;
+  std::memcpy(&as, kind, sizeof as);
+  const bool has_extras = as.requested_handle_types != 0 || as.win32_handle_data != nullptr || as.compression_type != 0 ||
+                          as.gpu_direct_capable != 0 || as.usage != 0 || std::any_of(std::begin(as.reserved), std::end(as.reserved), [](int b) { return b != 0; });
+  return as.type == 1 && as.location.type == 1 && as.location.id == 0 && !has_extras;
+}
+int granularity(size_t* bytes, const void* kind, int) {
+  *bytes = card.granularity;
+  return is_device_memory(kind) ? answer("granularity") : kInvalidValue;
+}
+int set_access(uint64_t, size_t, const void* access, size_t count) {
+  DriverAccess as;
+  std::memcpy(&as, access, sizeof as);
+  return count == 1 && as.location.type == 1 && as.location.id == 0 && as.flags == 3 ? answer("set_access") : kInvalidValue;
+}
+int create(unsigned long long* handle, size_t bytes, const void* kind, unsigned long long) {
+  if (!is_device_memory(kind)) return kInvalidValue;
   if (const int error = take("create", bytes); error != 0) return error;
   *handle = ++last_handle;
   created[*handle] = bytes;
@@ -144,13 +165,19 @@ int free_pinned(void* memory) {
   return 0;
 }
 
+// The first is the kernels' queue: a file's copies go by the driver alone.
+void* queue = nullptr;
+
 int create_stream(void** stream, unsigned flags) {
   if (answer("create_stream") != 0) return kOutOfMemory;
   ++card.held_things;
-  return cudaStreamCreateWithFlags(stream, flags);
+  const int error = cudaStreamCreateWithFlags(stream, flags);
+  if (queue == nullptr) fibre::expect_queue(queue = *stream);
+  return error;
 }
 int destroy_stream(void* stream) {
   --card.held_things;
+  if (stream == queue) fibre::expect_queue(queue = nullptr);
   return cudaStreamDestroy(stream);
 }
 int create_event(void** event, unsigned flags) {
@@ -173,48 +200,82 @@ int copy_to_card(uint64_t to, const void* from, size_t bytes, void*) {
   return answer("copy_to_card");
 }
 
+int init(unsigned) { return card.has_card ? answer("init") : kNoDevice; }
+int version(int* version) { return *version = card.driver_version, answer("version"); }
+int device_count(int* count) { return *count = card.has_card, answer("device_count"); }
+int device(int* device, int) { return *device = 0, answer("device"); }
+int device_name(char* name, int bytes, int) { return std::snprintf(name, static_cast<size_t>(bytes), "Fake Orin"), answer("device_name"); }
+int retain_context(void** context, int) { return *context = &card, ++card.held_things, 0; }
+int release_context(int) { return --card.held_things, 0; }
+int set_context(void*) { return answer("set_context"); }
+int synchronise_stream(void*) { return answer("synchronise_stream"); }
+
+// What a driver has under a name without its version where there is a newer one.
+int refuse_old() {
+  ++card.old_calls;
+  return kInvalidValue;
+}
+
+template <typename Function>
+void* address_of(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+const std::map<std::string, void*>& symbols() {
+  static const std::map<std::string, void*> kSymbols = [] {
+    std::map<std::string, void*> all = {{"cuInit", address_of(init)},
+                                        {"cuGetErrorString", address_of(error_text)},
+                                        {"cuDriverGetVersion", address_of(version)},
+                                        {"cuDeviceGetCount", address_of(device_count)},
+                                        {"cuDeviceGet", address_of(device)},
+                                        {"cuDeviceGetName", address_of(device_name)},
+                                        {"cuDeviceGetAttribute", address_of(device_fact)},
+                                        {"cuDevicePrimaryCtxRetain", address_of(retain_context)},
+                                        {"cuDevicePrimaryCtxRelease_v2", address_of(release_context)},
+                                        {"cuCtxSetCurrent", address_of(set_context)},
+                                        {"cuMemGetInfo_v2", address_of(memory)},
+                                        {"cuMemAlloc_v2", address_of(allocate)},
+                                        {"cuMemFree_v2", address_of(free_plain)},
+                                        {"cuMemGetAllocationGranularity", address_of(granularity)},
+                                        {"cuMemAddressReserve", address_of(reserve_addresses)},
+                                        {"cuMemAddressFree", address_of(free_addresses)},
+                                        {"cuMemCreate", address_of(create)},
+                                        {"cuMemRelease", address_of(release)},
+                                        {"cuMemMap", address_of(map)},
+                                        {"cuMemUnmap", address_of(unmap)},
+                                        {"cuMemSetAccess", address_of(set_access)},
+                                        {"cuMemAllocHost_v2", address_of(allocate_pinned)},
+                                        {"cuMemFreeHost", address_of(free_pinned)},
+                                        {"cuStreamCreate", address_of(create_stream)},
+                                        {"cuStreamDestroy_v2", address_of(destroy_stream)},
+                                        {"cuStreamSynchronize", address_of(synchronise_stream)},
+                                        {"cuEventCreate", address_of(create_event)},
+                                        {"cuEventDestroy_v2", address_of(destroy_event)},
+                                        {"cuMemcpyDtoHAsync_v2", address_of(copy_to_host)},
+                                        {"cuMemcpyHtoDAsync_v2", address_of(copy_to_card)}};
+    for (const DriverFunction& each : kDriverFunctions) {
+      if (std::strcmp(each.headers, each.name) != 0) all[each.headers] = address_of(refuse_old);
+    }
+    return all;
+  }();
+  return kSymbols;
+}
+
 }  // namespace
 
 FakeCudaCard& fake_cuda_card() { return card; }
+
+void* fake_driver_symbol(void*, const char* name) {
+  const auto found = symbols().find(name);
+  return found == symbols().end() || card.lacks.count(name) != 0 ? nullptr : found->second;
+}
 
 }  // namespace reprise::test
 
 namespace reprise {
 
 Status load_cuda_driver(CudaDriver& driver) {
-  using namespace test;
-  if (!card.has_driver) return {Code::kUnsupported, "no NVIDIA driver here: this one is a test's", 0};
-  driver = {.init = [](unsigned) { return card.has_card ? answer("init") : kNoDevice; },
-            .error_text = error_text,
-            .version = [](int* version) { return *version = card.driver_version, answer("version"); },
-            .device_count = [](int* count) { return *count = card.has_card, answer("device_count"); },
-            .device = [](int* device, int) { return *device = 0, answer("device"); },
-            .device_name = [](char* name, int bytes, int) { return std::snprintf(name, static_cast<size_t>(bytes), "Fake Orin"), answer("device_name"); },
-            .device_fact = device_fact,
-            .retain_context = [](void** context, int) { return *context = &card, ++card.held_things, 0; },
-            .release_context = [](int) { return --card.held_things, 0; },
-            .set_context = [](void*) { return answer("set_context"); },
-            .memory = memory,
-            .allocate = allocate,
-            .free = free_plain,
-            .granularity = [](size_t* bytes, const CudaMemoryKind*, int) { return *bytes = card.granularity, answer("granularity"); },
-            .reserve_addresses = reserve_addresses,
-            .free_addresses = free_addresses,
-            .create = create,
-            .release = release,
-            .map = map,
-            .unmap = unmap,
-            .set_access = [](uint64_t, size_t, const CudaMemoryAccess*, size_t) { return answer("set_access"); },
-            .allocate_pinned = allocate_pinned,
-            .free_pinned = free_pinned,
-            .create_stream = create_stream,
-            .destroy_stream = destroy_stream,
-            .synchronise_stream = [](void*) { return answer("synchronise_stream"); },
-            .create_event = create_event,
-            .destroy_event = destroy_event,
-            .copy_to_host = copy_to_host,
-            .copy_to_card = copy_to_card};
-  return ok_status();
+  if (!test::card.has_driver) return {Code::kUnsupported, "no NVIDIA driver here: this one is a test's", 0};
+  return find_cuda_functions(driver, nullptr, test::fake_driver_symbol);
 }
 
 }  // namespace reprise

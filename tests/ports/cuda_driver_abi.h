@@ -1,0 +1,85 @@
+// The functions of NVIDIA's driver that the port calls, as the driver has them: their names with their versions, and how their arguments are
+// passed.
+// Here because a function under a name without its version is another one, with addresses of 32 bits, and shows on a card alone.
+//
+// Source: cuda.h of CUDA 12.2.140, 12.4.127, 12.6.77, 12.8.90 and 12.9.79 (PyPI's nvidia-cuda-runtime-cu12) and of 13.0.88. They are alike in
+// all that stands here; cuda_driver_test.sh compares the toolkit's own. "Headers" is the name that a program writes: where cuda.h defines it as
+// another, a driver still has it, and it is the old function.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+namespace reprise::test {
+
+// p a pointer or handle, 4 and 8 a number of so many bytes.
+struct DriverFunction {
+  const char* headers;
+  const char* name;
+  const char* arguments;
+};
+constexpr DriverFunction kDriverFunctions[] = {
+    {"cuInit", "cuInit", "4"},
+    {"cuGetErrorString", "cuGetErrorString", "4p"},
+    {"cuDriverGetVersion", "cuDriverGetVersion", "p"},
+    {"cuDeviceGetCount", "cuDeviceGetCount", "p"},
+    {"cuDeviceGet", "cuDeviceGet", "p4"},
+    {"cuDeviceGetName", "cuDeviceGetName", "p44"},
+    {"cuDeviceGetAttribute", "cuDeviceGetAttribute", "p44"},
+    {"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", "p4"},
+    {"cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRelease_v2", "4"},
+    {"cuCtxSetCurrent", "cuCtxSetCurrent", "p"},
+    {"cuMemGetInfo", "cuMemGetInfo_v2", "pp"},
+    {"cuMemAlloc", "cuMemAlloc_v2", "p8"},
+    {"cuMemFree", "cuMemFree_v2", "8"},
+    {"cuMemGetAllocationGranularity", "cuMemGetAllocationGranularity", "pp4"},
+    {"cuMemAddressReserve", "cuMemAddressReserve", "p8888"},
+    {"cuMemAddressFree", "cuMemAddressFree", "88"},
+    {"cuMemCreate", "cuMemCreate", "p8p8"},
+    {"cuMemRelease", "cuMemRelease", "8"},
+    {"cuMemMap", "cuMemMap", "88888"},
+    {"cuMemUnmap", "cuMemUnmap", "88"},
+    {"cuMemSetAccess", "cuMemSetAccess", "88p8"},
+    {"cuMemAllocHost", "cuMemAllocHost_v2", "p8"},
+    {"cuMemFreeHost", "cuMemFreeHost", "p"},
+    {"cuStreamCreate", "cuStreamCreate", "p4"},
+    {"cuStreamDestroy", "cuStreamDestroy_v2", "p"},
+    {"cuStreamSynchronize", "cuStreamSynchronize", "p"},
+    {"cuEventCreate", "cuEventCreate", "p4"},
+    {"cuEventDestroy", "cuEventDestroy_v2", "p"},
+    {"cuMemcpyDtoHAsync", "cuMemcpyDtoHAsync_v2", "p88p"},
+    {"cuMemcpyHtoDAsync", "cuMemcpyHtoDAsync_v2", "8p8p"},
+};
+
+// How a function's type passes its arguments.
+template <typename Argument>
+constexpr char way_of() {
+  return std::is_pointer_v<Argument> ? 'p' : sizeof(Argument) == 4 ? '4' : sizeof(Argument) == 8 ? '8' : '?';
+}
+template <typename Answer, typename... Arguments>
+std::string arguments_of(Answer (*)(Arguments...)) {
+  static_assert(sizeof(Answer) == 4, "every function answers a CUresult");
+  return {way_of<Arguments>()...};
+}
+
+// CUmemLocation, CUmemAllocationProp and CUmemAccessDesc as a driver reads them.
+struct DriverLocation {
+  int type, id;
+};
+struct DriverAllocation {
+  int type, requested_handle_types;
+  DriverLocation location;
+  void* win32_handle_data;
+  unsigned char compression_type, gpu_direct_capable;
+  unsigned short usage;
+  unsigned char reserved[4];
+};
+struct DriverAccess {
+  DriverLocation location;
+  int flags;
+};
+static_assert(sizeof(DriverLocation) == 8 && sizeof(DriverAllocation) == 32 && sizeof(DriverAccess) == 12);
+
+}  // namespace reprise::test
