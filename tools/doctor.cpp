@@ -55,7 +55,7 @@ nlohmann::json json_of(const CardReport& card) {
   if (card.name.empty()) return json;
   json.update({{"name", card.name}, {"architecture", "sm_" + std::to_string(card.architecture)}, {"multiprocessors", card.multiprocessors},
                {"size", card.multiprocessors > kSmallCardMultiprocessors ? "large" : "small"}, {"driver_cuda", version_text(card.driver_version)},
-               {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes}, {"total_bytes", card.total_bytes}});
+               {"integrated", card.is_integrated}, {"free_bytes", card.free_bytes}, {"total_bytes", card.total_bytes}, {"room_bytes", card.room_bytes}});
   if (card.host.usable_bytes != 0) json["host_share"] = host_share_json(card.host);
   return json;
 }
@@ -67,11 +67,9 @@ std::string text_of(const CardReport& card) {
   if (!card.problem.empty()) return text + "; cannot be used: " + card.problem;
   if (card.multiprocessors > kSmallCardMultiprocessors) text += " (a recipe says \"card\": \"large\")";
   text += "; " + bytes_text(card.free_bytes) + " free of " + bytes_text(card.total_bytes);
-  if (card.is_integrated) {
-    text += ", shared with the processor: " + std::string(host_share_text(card.host).text) + ", an arena may take " +
-            bytes_text(card.host.room_bytes()) + "; where the driver refuses memory that is free, a reboot joins its pieces";
-  }
-  return text;
+  if (card.is_integrated) text += ", shared with the processor: " + std::string(host_share_text(card.host).text);
+  text += ", an arena may take " + bytes_text(card.room_bytes);
+  return card.is_integrated ? text + "; where the driver refuses memory that is free, a reboot joins its pieces" : text;
 }
 
 }  // namespace
@@ -101,7 +99,7 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
               << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
               << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
               << "CUDA card     " << text_of(card) << "\n"
-              << "A budget may be at most what is available, less what the data set takes in host memory; on a card, what is free there.\n";
+              << "A budget may be at most what is available, less what the data set takes in host memory; on a card, what an arena may take there.\n";
   }
   return kernels.ok() ? 0 : 1;
 }

@@ -20,6 +20,7 @@ struct CardReport {
   uint32_t architecture = 0, multiprocessors = 0, driver_version = 0;  // 87 is sm_87; 13000 is CUDA 13.0
   bool is_integrated = false;
   uint64_t free_bytes = 0, total_bytes = 0;
+  uint64_t room_bytes = 0;  // for an arena, of one that can be used
   HostShare host;  // of an integrated one that can be used
 };
 using LookAtCard = CardReport (*)();

@@ -96,13 +96,13 @@ Status refuse_share(const HostShare& host, uint64_t bytes) {
   return {Code::kOutOfMemory, refusal, bytes};
 }
 
-// Whether the card has so many bytes more for an arena of `bytes`.
+// Whether the card has so many bytes more for an arena of `bytes`, and what comes behind it.
 Status require_room(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t more, uint64_t bytes) {
   size_t free_bytes = 0, total_bytes = 0;
   REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.memory(&free_bytes, &total_bytes)));
-  if (more > free_bytes) {
+  if (more > card_room_bytes(free_bytes)) {
     return {Code::kOutOfMemory,
-            "the card has less memory free than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
+            "the card has less room than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
   }
   return card.is_integrated && more > host.room_bytes() ? refuse_share(host, bytes) : ok_status();
 }

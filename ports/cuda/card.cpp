@@ -71,6 +71,8 @@ void close_card(const CudaDriver& driver, Card& card) {
   card.context = nullptr;
 }
 
+uint64_t card_room_bytes(uint64_t free_bytes) { return free_bytes > kCudaRules.headroom_bytes ? free_bytes - kCudaRules.headroom_bytes : 0; }
+
 HostShare card_host_share(const LinuxMemory& memory, uint64_t pinned_bytes) {
   const uint64_t taken = memory.total_bytes > memory.available_bytes ? memory.total_bytes - memory.available_bytes : 0;
   return kCudaRules.host_share(memory.total_bytes, taken > pinned_bytes ? taken - pinned_bytes : 0);

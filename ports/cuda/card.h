@@ -27,6 +27,9 @@ struct Card {
 Status open_card(const CudaDriver& driver, Card& card);
 void close_card(const CudaDriver& driver, Card& card);
 
+// What an arena may take of a card that has so much free. Of an integrated one its host's share says less.
+uint64_t card_room_bytes(uint64_t free_bytes);
+
 // What the host of an integrated card keeps. `pinned_bytes` of what is taken are the process's own staging, which is counted as such.
 HostShare card_host_share(const LinuxMemory& memory, uint64_t pinned_bytes);
 

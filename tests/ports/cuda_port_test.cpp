@@ -103,10 +103,11 @@ TEST_F(CudaArena, IsRefusedWithItsBytes) {
   EXPECT_EQ(status.code, Code::kOutOfMemory);
   EXPECT_EQ(status.detail, 3 * kMiB);
   fake_cuda_card().fails.clear();
-  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - 2 * kMiB;
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - kCudaHeadroomBytes - 2 * kMiB;
   status = take(3 * kMiB);
   EXPECT_EQ(status.code, Code::kOutOfMemory);
-  EXPECT_NE(std::string(status.message).find("less memory free"), std::string::npos) << status.message;
+  EXPECT_NE(std::string(status.message).find("less room"), std::string::npos) << status.message;
+  EXPECT_EQ(take(2 * kMiB + 1).code, Code::kOutOfMemory) << "what comes behind the arena has its room on every card";
   EXPECT_TRUE(take(2 * kMiB).ok());
 }
 
@@ -182,7 +183,7 @@ TEST_F(CudaArena, ThreeFacesSayAlikeWhatTheHostKeeps) {
 
   const auto doctor = [this](bool json) {
     ::testing::internal::CaptureStdout();
-    EXPECT_EQ(print_doctor(linux_port(), {.problem = {}, .name = "Orin", .is_integrated = true, .host = host_}, json), 0);
+    EXPECT_EQ(print_doctor(linux_port(), {.problem = {}, .name = "Orin", .is_integrated = true, .room_bytes = host_.room_bytes(), .host = host_}, json), 0);
     return ::testing::internal::GetCapturedStdout();
   };
   EXPECT_NE(doctor(false).find(words), std::string::npos) << doctor(false);
@@ -381,7 +382,7 @@ TEST_F(CudaProgram, ChangesItsPlanWithTheSameBits) {
   EXPECT_EQ(budgets_of(grown.log), (std::vector<uint64_t>(2, plans[0].arena_bytes)));
   EXPECT_EQ(snapshot_tensors(first), snapshot_tensors(third));
 
-  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - plans[1].arena_bytes - (64 << 10) - 8192;  // the arena has 64 KiB behind its plan
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes - plans[1].arena_bytes - (64 << 10) - 8192 - kCudaHeadroomBytes;  // the arena has 64 KiB behind its plan
   const ProgramRun refused = train_on({"--control", control, "--start-budget", "1"});
   EXPECT_EQ(refused.status, 0) << refused.err;
   EXPECT_NE(refused.err.find("warning: budgets: "), std::string::npos) << refused.err;
@@ -460,7 +461,7 @@ TEST_F(CudaProgram, RefusesInOneLineWhatTheMachineLacks) {
   fake_cuda_card() = {.taken_by_others = uint64_t{8} << 30};
   result = run(gpt(), "none", -1, {});
   EXPECT_EQ(result.status, 1);
-  EXPECT_NE(result.err.find("less memory free"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("less room"), std::string::npos) << result.err;
   EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
 }
 
@@ -477,7 +478,7 @@ TEST_F(CudaProgram, AutoTakesTheCardWhereItCanAndSaysWhy) {
   fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes;
   result = run_choices({card, cpu}, {"--steps", "1"});
   EXPECT_EQ(result.status, 0) << result.err;
-  for (const char* words : {"backend auto: not on cuda: the card has less memory free", "backend auto: trains on cpu", "kernels cpu/"}) {
+  for (const char* words : {"backend auto: not on cuda: the card has less room", "backend auto: trains on cpu", "kernels cpu/"}) {
     EXPECT_NE(result.err.find(words), std::string::npos) << words << " in " << result.err;
   }
 }
