@@ -3,6 +3,7 @@
 // Here because fibres and PTX leave launches out. Without nvcc there are no such objects, and the tests are skipped.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -87,6 +88,14 @@ struct DryBackend {
   }
 };
 
+TEST_F(CudaLaunch, TheMachineIsNamedByTheCodeThatRuns) {
+  const DryBackend card(CardSize::kLarge, queue_);
+  EXPECT_EQ(card.machine.architecture, kCardLimits[0].architecture);
+  const std::string kernel_set = card.backend.kernel_set;
+  EXPECT_EQ(kernel_set.find("cuda-large/nvcc-"), 0u) << kernel_set;
+  EXPECT_NE(kernel_set.find("/sm_80"), std::string::npos) << kernel_set;
+}
+
 std::vector<KernelCase> all_cases() {
   std::vector<KernelCase> cases;
   for (const CaseUse use : {CaseUse::kTest, CaseUse::kBench}) {
@@ -118,7 +127,7 @@ Status dispatch_dry(const Backend& backend, const CasePlan& plan) {
 
 TEST_F(CudaLaunch, EveryKernelOfTheTableIsLaunchedAsEveryCardTakesIt) {
   const std::vector<KernelCase> cases = all_cases();
-  uint64_t called = 0;
+  uint64_t called = 0, most_shared_bytes = 0, most_parameter_bytes = 0;
   for (const CardSize size : {CardSize::kSmall, CardSize::kLarge}) {
     const DryBackend card(size, queue_);
     for (const KernelCase& c : cases) {
@@ -128,9 +137,13 @@ TEST_F(CudaLaunch, EveryKernelOfTheTableIsLaunchedAsEveryCardTakesIt) {
       EXPECT_TRUE(status.ok()) << c.id << ": " << status.message;
       EXPECT_EQ(report.fault, "") << c.id;
       EXPECT_GT(report.launches + report.copies + report.fills, 0u) << c.id;
+      most_shared_bytes = std::max(most_shared_bytes, report.most_shared_bytes);
+      most_parameter_bytes = std::max(most_parameter_bytes, report.most_parameter_bytes);
       ++called;
     }
   }
+  RecordProperty("most_shared_bytes", std::to_string(most_shared_bytes));
+  RecordProperty("most_parameter_bytes", std::to_string(most_parameter_bytes));
   RecordProperty("cases", std::to_string(called));
 }
 

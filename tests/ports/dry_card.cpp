@@ -1,5 +1,5 @@
-// See dry_card.h. CUDA's functions and types are those of cuda_runtime_api.h and crt/host_runtime.h of CUDA 13, spelled without it: a cudaError_t
-// is an int, handles are void*. cuda_driver_test.sh compares them.
+// See dry_card.h. CUDA's functions and types are those of cuda_runtime_api.h and crt/host_runtime.h of CUDA 13, spelled without it, so that this
+// compiles where no toolkit is: a cudaError_t is an int, handles are void*.
 #include "tests/ports/dry_card.h"
 
 #include <sys/mman.h>
@@ -183,7 +183,6 @@ int launch(const void* function, const Extent& grid, const Extent& block, uint64
   DryReport& report = card().report;
   report.most_shared_bytes = std::max(report.most_shared_bytes, kernel->static_bytes + shared_bytes);
   report.most_parameter_bytes = std::max(report.most_parameter_bytes, kernel->parameter_bytes);
-  report.most_grid_y = std::max(report.most_grid_y, uint64_t{grid.y});
   return take_work(report.launches);
 }
 

@@ -23,7 +23,8 @@
 
 namespace reprise::test {
 
-// What a block has of shared memory, static and dynamic, once it is opted in (CUDA C++ Programming Guide 13.0, "Compute Capabilities").
+// What a block has of shared memory, static and dynamic, once it is opted in: what a multiprocessor has by CUDA 13's cuda_occupancy.h,
+// less the KiB that the driver takes of each block (CUDA C++ Programming Guide, "Compute Capabilities").
 struct CardLimits {
   uint32_t architecture, shared_bytes;
 };
@@ -31,10 +32,10 @@ constexpr CardLimits kCardLimits[] = {{80, 163 * 1024}, {86, 99 * 1024},  {87, 1
                                       {90, 227 * 1024}, {100, 227 * 1024}, {120, 99 * 1024}};
 
 struct DryReport {
-  std::string fault;                                    // the first, or ""
-  uint64_t launches = 0, copies = 0, fills = 0, replayed = 0;  // asked for and taken; nodes of graphs that ran again
-  uint64_t most_shared_bytes = 0, most_parameter_bytes = 0, most_grid_y = 0;
-  bool operator==(const DryReport&) const = default;
+  std::string fault;                             // the first, or ""
+  uint64_t launches = 0, copies = 0, fills = 0;  // asked for and taken
+  uint64_t replayed = 0;                         // what graphs asked for again
+  uint64_t most_shared_bytes = 0, most_parameter_bytes = 0;  // of a launch
 };
 
 class DryCard {
