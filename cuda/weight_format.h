@@ -51,13 +51,14 @@ __device__ float weight_as(const Weight& w, uint64_t i) {
   return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
 }
 
-// n weights as they are where they are plain, else decoded once a call, as activations are stored: a product reads each many times.
+// n weights as they are where they are plain, else decoded once a call, as activations are stored: a product reads each many times. The kernel
+// and who launches it are each file's own, so that no file runs another's.
 template <typename Stored>
 static __global__ void __launch_bounds__(kBlockThreads) decode_matrix(Stored* to, const Weight w, uint64_t n) {
   for (uint64_t i = grid_thread(); i < n; i += grid_threads()) to[i] = decode_weight(w, i);
 }
 template <typename Stored>
-Weight plain_weights(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
+static Weight plain_weights(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
   if (w.data == nullptr || takes_weights(kPlainWeights, w.type)) return w;
   Stored* decoded = static_cast<Stored*>(scratch);
   REPRISE_LAUNCH(decode_matrix<Stored>, blocks_for(n), kBlockThreads, context.queue, decoded, w, n);
