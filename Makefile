@@ -304,7 +304,8 @@ board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a 
 	  $(if $(filter jetson,$(TARGET)),CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
 	@$(find_folder); to=$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD)/$(TARGET) \
 	  && cp $(BUILD)/arm64/$${folder#$(BUILD)/}/train "$$to" && cp $$(find $(BUILD)/arm64/$${folder#$(BUILD)/} -maxdepth 1 -name manifest.json) "$$to" \
-	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train"
+	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train" \
+	  && if $(is_for_card); then echo "its driver must be of CUDA $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') or later: JetPack 6 has 12.6, JetPack 7 has 13"; fi
 
 # What `board` made, as a package of Debian's and as a plain tar, of which bin/ and share/ may lie anywhere.
 DIST := $(BUILD)/dist

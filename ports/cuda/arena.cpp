@@ -91,20 +91,27 @@ Status take_plain(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
 
 char refusal[320];  // a Status has no room for the figures
 
-Status refuse_share(const HostShare& host, uint64_t bytes) {
-  (void)snprintf(refusal, sizeof refusal, "the board shares one memory, and %s: plan with a smaller budget", host_share_text(host).text);
+unsigned long long mebibytes_up(uint64_t bytes) { return (bytes >> 20) + ((bytes & 0xfffff) != 0); }
+
+// Of memory that the board shares with its system, which takes back for a program what files hold of it. What the driver calls free leaves these
+// pages out, and would refuse arenas that have room; so the system's figure decides alone.
+Status require_share(const HostShare& host, uint64_t more, uint64_t bytes) {
+  if (more <= host.room_bytes()) return ok_status();
+  (void)snprintf(refusal, sizeof refusal, "the arena takes %llu MiB of the one memory that the board shares, %llu are left: %s; plan with a smaller budget",
+                 mebibytes_up(more), static_cast<unsigned long long>(host.room_bytes() >> 20), host_share_text(host).text);
   return {Code::kOutOfMemory, refusal, bytes};
 }
 
 // Whether the card has so many bytes more for an arena of `bytes`, and what comes behind it.
 Status require_room(const CudaDriver& driver, const Card& card, const HostShare& host, uint64_t more, uint64_t bytes) {
+  if (card.is_integrated) return require_share(host, more, bytes);
   size_t free_bytes = 0, total_bytes = 0;
   REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.memory(&free_bytes, &total_bytes)));
-  if (more > card_room_bytes(free_bytes)) {
-    return {Code::kOutOfMemory,
-            "the card has less room than the arena needs, see `reprise doctor`: end what else uses it, or plan with a smaller budget", bytes};
-  }
-  return card.is_integrated && more > host.room_bytes() ? refuse_share(host, bytes) : ok_status();
+  if (more <= card_room_bytes(free_bytes)) return ok_status();
+  (void)snprintf(refusal, sizeof refusal,
+                 "the card has less room than the arena needs: %llu MiB of the %llu that it takes, see `reprise doctor`: end what else uses it, or plan with a smaller budget",
+                 static_cast<unsigned long long>(card_room_bytes(free_bytes) >> 20), mebibytes_up(more));
+  return {Code::kOutOfMemory, refusal, bytes};
 }
 
 Status driver_refused(const Card& card, uint64_t bytes) {

@@ -107,6 +107,7 @@ TEST_F(CudaArena, IsRefusedWithItsBytes) {
   status = take(3 * kMiB);
   EXPECT_EQ(status.code, Code::kOutOfMemory);
   EXPECT_NE(std::string(status.message).find("less room"), std::string::npos) << status.message;
+  EXPECT_NE(std::string(status.message).find("2 MiB of the 3 that it takes"), std::string::npos) << status.message;
   EXPECT_EQ(take(2 * kMiB + 1).code, Code::kOutOfMemory) << "what comes behind the arena has its room on every card";
   EXPECT_TRUE(take(2 * kMiB).ok());
 }
@@ -150,7 +151,7 @@ TEST_F(CudaArena, GrowsAndShrinksByPieces) {
   card_.is_integrated = true;
   host_ = kCudaRules.host_share(300 * kMiB, 40 * kMiB);
   fake_cuda_card().taken_by_others = 0;
-  EXPECT_NE(std::string(resize_card_arena(driver_, card_, host_, 9 * kMiB, arena_).message).find("shares one memory"), std::string::npos);
+  EXPECT_NE(std::string(resize_card_arena(driver_, card_, host_, 9 * kMiB, arena_).message).find("one memory that the board shares"), std::string::npos);
   card_.is_integrated = false;
   EXPECT_EQ(resize_card_arena(driver_, card_, host_, 11 * kMiB, arena_).code, Code::kUnsupported);
   give_card_arena(driver_, arena_);
@@ -174,6 +175,7 @@ TEST_F(CudaArena, ThreeFacesSayAlikeWhatTheHostKeeps) {
   EXPECT_EQ(host_share_text(host_).text, words);
 
   fake_cuda_card().total_bytes = uint64_t{1} << 50;
+  fake_cuda_card().taken_by_files = fake_cuda_card().total_bytes;
   card_.is_integrated = true;
   const Status refused = take(kRoom + 1);
   EXPECT_EQ(refused.code, Code::kOutOfMemory);

@@ -62,7 +62,7 @@ int device_fact(int* value, CudaDeviceFact fact, int) {
 }
 
 int memory(size_t* free_bytes, size_t* total_bytes) {
-  *free_bytes = card.total_bytes - card.taken_by_others - card.held_bytes;
+  *free_bytes = card.total_bytes - card.taken_by_others - card.taken_by_files - card.held_bytes;
   *total_bytes = card.total_bytes;
   return answer("memory");
 }

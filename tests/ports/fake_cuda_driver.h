@@ -15,6 +15,7 @@ struct FakeCudaCard {
   bool has_driver = true, has_card = true, is_integrated = false, has_virtual_memory = true;
   int major = 8, minor = 7, driver_version = 13000;
   uint64_t total_bytes = uint64_t{8} << 30, taken_by_others = 0, granularity = uint64_t{2} << 20;
+  uint64_t taken_by_files = 0;   // of an integrated card: counted as taken, and given to whoever asks
   std::set<std::string> fails = {};  // members of CudaDriver, by name: these answer CUDA_ERROR_OUT_OF_MEMORY
 
   std::set<std::string> lacks = {};  // functions of the driver's library, by their names there
