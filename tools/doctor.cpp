@@ -12,6 +12,7 @@
 #include "lib/reprise.h"
 #include "tools/formats/text.h"
 #include "tools/planning/board.h"
+#include "tools/session/board_state.h"
 #include "tools/tuning_report.h"
 
 namespace reprise {
@@ -80,6 +81,7 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
   const bool tunes = kernels.ok() && port.tune_backend != nullptr;
   const uint32_t workers = usable_processors();
   const nlohmann::json tuned = tunes ? tuning_json(port.tune_backend({.count = workers}, TuningMode::kLook), workers) : nlohmann::json();
+  const BoardState board = read_board_state();
   const nlohmann::json report = {{"processor", processor_name()},
                                  {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? backend.kernel_set : kernels.message},
@@ -87,6 +89,7 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
                                  {"memory_bytes", memory_field("MemTotal")},
                                  {"available_bytes", memory_field("MemAvailable")},
                                  {"swap_free_bytes", memory_field("SwapFree")},
+                                 {"board", json_of(board)},
                                  {"cuda_device", ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/nvhost-gpu", F_OK) == 0},
                                  {"card", json_of(card)}};
   if (json) {
@@ -97,7 +100,8 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
               << "tuning        " << (tunes ? tuning_text(tuned) : "none on this board")
               << (tunes && tuned["problem"].is_string() ? "; the file " + tuned["file"].get<std::string>() + " " + tuned["problem"].get<std::string>() : "") << "\n"
               << "memory        " << bytes_text(report["memory_bytes"].get<uint64_t>()) << ", available " << bytes_text(report["available_bytes"].get<uint64_t>())
-              << ", swap free " << bytes_text(report["swap_free_bytes"].get<uint64_t>()) << "\n"
+              << "\n"
+              << "board         " << text_of(board) << "\n"
               << "CUDA card     " << text_of(card) << "\n"
               << "A budget may be at most what is available, less what the data set takes in host memory; on a card, what an arena may take there.\n";
   }

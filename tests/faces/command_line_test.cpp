@@ -377,7 +377,8 @@ TEST_F(CommandLine, Pack) {
 
 TEST_F(CommandLine, Doctor) {
   const json answer = json_answer({"doctor", "--json"});
-  EXPECT_TRUE(has_keys(answer, {"processor", "processors", "kernel_set", "memory_bytes", "available_bytes", "cuda_device"}));
+  EXPECT_TRUE(has_keys(answer, {"processor", "processors", "kernel_set", "memory_bytes", "available_bytes", "swap_free_bytes", "board", "cuda_device"}));
+  EXPECT_TRUE(has_keys(answer["board"], {"swap_bytes", "oom_score_adj", "power_mode", "throttled_by"}));
   EXPECT_GE(answer["processors"], 1);
   const ProcessResult text = reprise_command({"doctor"});
   EXPECT_EQ(text.status, 0);

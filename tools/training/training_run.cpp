@@ -19,6 +19,7 @@
 #include "tools/inference/reference.h"
 #include "tools/inference/sample.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/session/board_state.h"
 #include "tools/session/session.h"
 #include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
@@ -84,6 +85,7 @@ class TrainingRun {
   }
 
   int run() {
+    board_looked_ = now();
     show_plan();
     if (first_step_ < last_step_) show_beginning();
     // A run that ended here has saved before it evaluated, where an uninterrupted one would have counted that.
@@ -162,6 +164,7 @@ class TrainingRun {
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
     const std::string file = session_->compiled().file;
     std::cerr << (file.empty() ? std::string("plan compiled in, proved by the compiler") : "plan of " + file + ", proved by this program") << "\n";
+    std::cerr << "board: " << text_of(board_) << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
     for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
   }
@@ -253,6 +256,18 @@ class TrainingRun {
     if (trace_->steps_done() == 0) std::cerr << "warning: " << options_.trace << ": --trace: not written: the run ended before the first step that it asks for\n";
   }
 
+  // A board that becomes hot, or gets another power mode, trains at another speed: the reason is said when it begins and ends.
+  void say_what_the_board_does(uint64_t step, Progress& progress) {
+    if (options_.quiet || now() < board_looked_ + kBoardSeconds) return;
+    board_looked_ = now();
+    const BoardState state = read_board_state();
+    const std::string change = change_of(board_, state);
+    board_ = state;
+    if (change.empty()) return;
+    progress.finish();
+    std::cerr << "step " << step << ": the board: " << change << "\n";
+  }
+
   bool has_plans() const { return session_->compiled().plans.count > 1; }
 
   // Where memory cannot be had, or given back, the training goes on as it is.
@@ -316,6 +331,7 @@ class TrainingRun {
       std::snprintf(words, sizeof words, "loss %.4f", report.loss);
     }
     progress.show(step, words, end);
+    say_what_the_board_does(step, progress);
     if (evaluates_after(step)) {
       progress.finish();
       evaluate_now();
@@ -449,6 +465,9 @@ class TrainingRun {
   std::optional<PlanRequests> requests_;  // of a program with several plans
   std::map<uint32_t, uint64_t> measured_bytes_;  // by plan, of those that have run steps
   uint64_t first_step_of_plan_ = 0;  // steps done when the plan took over
+  static constexpr double kBoardSeconds = 10;
+  BoardState board_ = read_board_state();
+  double board_looked_ = 0;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   uint64_t saved_step_ = 0;
   bool weights_are_whole_ = true;
