@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "lib/trainer.h"
 #include "tests/ops/case_plan.h"
@@ -16,6 +17,7 @@ namespace {
 struct Field {
   uint64_t offset, bytes;
   const char* name;
+  bool writable = true;
 };
 
 // The host's copy of an arena of guards, which are NaNs as f32 and must stay so, with fields among them.
@@ -24,6 +26,12 @@ class GuardedImage {
   explicit GuardedImage(uint64_t bytes) : bytes_(bytes, 0xff) {}
   Bytes& bytes() { return bytes_; }
   const unsigned char* at(uint64_t offset) const { return bytes_.data() + offset; }
+  // Where the fields lie in memory that begins there.
+  MemoryRanges ranges(uint64_t start) const {
+    std::vector<MemoryRange> ranges;
+    for (const Field& field : fields_) ranges.push_back({start + field.offset, start + field.offset + field.bytes, field.writable, field.name});
+    return MemoryRanges(std::move(ranges));
+  }
   unsigned char* add(const Field& field, uint32_t poison) {
     fields_.push_back(field);
     unsigned char* data = bytes_.data() + field.offset;
@@ -139,6 +147,11 @@ std::vector<double> read_values(Element element, const Bytes& bytes) {
   }
 }
 
+void write_argument(const KernelCase& c, const CaseData& data, uint32_t i, unsigned char* at) {
+  if (element_of(c, i) == Element::kScalars) std::memcpy(at, &data.scalars, sizeof data.scalars);
+  write_values(element_of(c, i), c.tensor(i).dtype, data.values[i], at);
+}
+
 uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c) { return image_bytes(CasePlan(backend, c)) + kStartsBytes; }
 
 CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data, const CaseRunOptions& options) {
@@ -151,10 +164,11 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
   const auto bytes_of = [&](uint32_t i) { return c.tensor(i).used_bytes(); };
   for (uint32_t i = 0; i < count; ++i) {
     if (!c.has(i) || (options.in_place && i == shared_output)) continue;
-    unsigned char* at = image.add({plan.offset(i), bytes_of(i), info.arguments[i].name}, options.poison);
-    if (element_of(c, i) == Element::kScalars) std::memcpy(at, &data.scalars, sizeof data.scalars);
-    write_values(element_of(c, i), c.tensor(i).dtype, data.values[i], at);
-    if (info.arguments[i].role == Role::kInput) before[i].assign(at, at + bytes_of(i));
+    const bool is_input = info.arguments[i].role == Role::kInput;
+    const bool writable = !is_input || (options.in_place && i == shared_input);
+    unsigned char* at = image.add({plan.offset(i), bytes_of(i), info.arguments[i].name, writable}, options.poison);
+    write_argument(c, data, i, at);
+    if (is_input) before[i].assign(at, at + bytes_of(i));
   }
   if (plan.scratch_bytes() != 0) image.add({plan.offset(count), plan.scratch_bytes(), "scratch"}, options.poison);
   unsigned char* found_at = image.add({found_offset(plan), sizeof(StepScalars), "the scalars of faults"}, 0);
@@ -179,7 +193,9 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
   trainer.context.queue = device.backend.queue;
   trainer.arena = {case_start(arena, options.odd_page), plan.plan().arena_bytes};
   trainer.context.scalars = reinterpret_cast<StepScalars*>((trainer.arena.base + found_offset(plan)).for_kernels);
+  if (device.allow != nullptr) device.allow(image.ranges(reinterpret_cast<uintptr_t>(trainer.arena.base.for_kernels)));
   result.status = run_between(trainer, plan, image.bytes());
+  if (device.allow != nullptr) device.allow({});
   result.fault = image.fault();
   StepScalars found;
   std::memcpy(&found, image.at(found_offset(plan)), sizeof found);

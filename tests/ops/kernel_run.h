@@ -9,17 +9,24 @@
 
 #include "lib/backend.h"
 #include "tests/ops/kernel_case.h"
+#include "tests/ops/memory_ranges.h"
 
 namespace reprise::test {
 
 struct CaseData;  // tests/ops/op_family.h
 
-// What cases run on: a backend, and memory that its kernels reach. Without such memory a case gets some of the process's own.
+// Told what a case's kernel may touch before it runs, and nothing again behind it.
+using AllowMemory = void (*)(MemoryRanges ranges);
+
+// What cases run on: a backend, and memory that its kernels reach. Without such memory a case gets some of the process's own. A device
+// that watches accesses gives its AllowMemory.
 struct CaseDevice {
   const Backend& backend;
   Arena arena = {};
+  AllowMemory allow = nullptr;
 
-  CaseDevice(const Backend& backend_of_cases, Arena arena_of_cases = {}) : backend(backend_of_cases), arena(arena_of_cases) {}
+  CaseDevice(const Backend& backend_of_cases, Arena arena_of_cases = {}, AllowMemory allow_of_device = nullptr)
+      : backend(backend_of_cases), arena(arena_of_cases), allow(allow_of_device) {}
 };
 
 // Where the fault of fault_before lies: no case has so many rows.
@@ -47,6 +54,8 @@ struct CaseRunResult {
 
 Element element_of(const KernelCase& c, uint32_t argument);
 std::vector<double> read_values(Element element, const Bytes& bytes);
+// Argument i before the call, as it lies in memory. Writes nothing where that is an output alone.
+void write_argument(const KernelCase& c, const CaseData& data, uint32_t i, unsigned char* at);
 
 // Of the arena that a case needs.
 uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c);

@@ -30,7 +30,7 @@ constexpr const char* kMmaCases[] = {"attention_forward__b1_t140_h2_kv1_d64_p10_
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
   for (const char* id : kMmaCases) {
     (void)fibre::take_bank_counts();
-    EXPECT_EQ(judge_reference(kBackend, attention_case(id)), "") << id;
+    EXPECT_EQ(judge_reference(watched(kBackend), attention_case(id)), "") << id;
     const fibre::BankCounts counts = fibre::take_bank_counts();
     EXPECT_GT(counts.matrices.accesses, 0u) << id;
     EXPECT_GT(counts.copies.accesses, 0u) << id;
@@ -43,7 +43,7 @@ TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
   for (const fibre::TensorCore model : fibre::kTensorCores) {
     if (model == fibre::kTensorCores[0]) continue;  // the test of every case has it
     fibre::set_tensor_core(model);
-    for (const char* id : kMmaCases) EXPECT_EQ(judge_reference(kBackend, attention_case(id)), "") << id;
+    for (const char* id : kMmaCases) EXPECT_EQ(judge_reference(watched(kBackend), attention_case(id)), "") << id;
   }
   fibre::set_tensor_core(fibre::kTensorCores[0]);
   EXPECT_EQ(fibre::take_report().text, "");
@@ -51,7 +51,7 @@ TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
 
 // A case runs so often that each of the kernels' shapes meets several orders of blocks, threads and copies.
 TEST(CudaTensorCores, GiveTheSameBitsInEveryOrder) {
-  for (const char* id : kMmaCases) EXPECT_EQ(judge_workers(kBackend, attention_case(id)), "") << id;
+  for (const char* id : kMmaCases) EXPECT_EQ(judge_workers(watched(kBackend), attention_case(id)), "") << id;
   EXPECT_EQ(fibre::take_report().text, "");
 }
 

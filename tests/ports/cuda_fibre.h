@@ -85,6 +85,8 @@ inline cudaStream_t queue_of_tests() {
 inline void expect_queue(cudaStream_t queue) { Device::instance().expect_queue(queue); }
 // Of the kernels that run from now on, the so-manieth fails, as by an address that is not there; 0: none.
 inline void fail_launch(uint64_t launches) { Device::instance().fail_launch(launches); }
+// What of global memory the launches that run from now on may touch; nothing: all that there is.
+inline void allow_memory(test::MemoryRanges ranges) { Device::instance().allow_memory(std::move(ranges)); }
 // The first fault since the last call, if any.
 inline Report take_report() { return Device::instance().take_report(); }
 // The warps' accesses to dynamic shared memory in all kernels that have run since the last call.

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/ops/memory_ranges.h"
 #include "tests/ports/cuda_fibre_shared.h"
 #include "tests/ports/cuda_fibre_switch.h"
 #include "tests/ports/random_draws.h"
@@ -137,6 +138,8 @@ class Device {
   void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
   void expect_queue(const void* queue) { queue_expected_ = queue; }  // null: any
   void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
+  void allow_memory(test::MemoryRanges ranges) { ranges_ = std::move(ranges); }
+  const test::MemoryRanges& ranges() const { return ranges_; }
   Report take_report();
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
   cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
@@ -217,6 +220,7 @@ class Device {
   TensorCore tensor_core_ = TensorCore::kAmpere;
   const void* queue_expected_ = nullptr;
   Runner runner_;
+  test::MemoryRanges ranges_;
   Report report_;
   BankCounts bank_counts_;
   cudaError_t error_ = cudaSuccess;  // of a launch or of a kernel, until it is taken

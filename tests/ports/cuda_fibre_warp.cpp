@@ -175,6 +175,9 @@ void issue_copy(const SharedBytes& shared, uint32_t offset, const void* source, 
   if (valid_bytes > bytes) fail(Fault::kOutOfBounds, " more bytes than it has room for");
   if (valid_bytes != 0 && reinterpret_cast<uintptr_t>(source) % bytes != 0)
     fail(Fault::kMisaligned, " from a source that is not aligned");
+  const auto from = reinterpret_cast<uintptr_t>(source);
+  if (valid_bytes != 0 && !device.ranges().allow(from, valid_bytes, false))
+    fail(Fault::kOutOfBounds, ": " + device.ranges().fault(from, valid_bytes, false));
   device.note_access(WarpAccesses::kCopies, line, at, bytes);
   const Finding finding = device.shared().begin_copy(at, bytes, device.now());
   if (finding.fault != Fault::kNone)

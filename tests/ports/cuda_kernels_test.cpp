@@ -19,6 +19,7 @@
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
 #include "tests/ops/kernel_run.h"
+#include "tests/ports/cuda_fibre_cases.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
 
@@ -68,11 +69,11 @@ class CudaBits : public CudaKernel {};
 class CudaInPlace : public CudaKernel {};
 class CudaAccumulating : public CudaKernel {};
 
-TEST_P(CudaKernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaKernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(watched(*GetParam().backend), GetParam().c), ""); }
 // The judge's runs meet other orders of blocks and threads, because the fibres draw on.
-TEST_P(CudaBits, DoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
-TEST_P(CudaInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(*GetParam().backend, GetParam().c), ""); }
-TEST_P(CudaAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaBits, DoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), ""); }
+TEST_P(CudaInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(watched(*GetParam().backend), GetParam().c), ""); }
+TEST_P(CudaAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), ""); }
 
 INSTANTIATE_TEST_SUITE_P(Fibres, CudaKernel, ::testing::ValuesIn(judged(any)), id_of);
 INSTANTIATE_TEST_SUITE_P(Fibres, CudaBits, ::testing::ValuesIn(judged(overwrites)), id_of);
@@ -106,7 +107,7 @@ TEST_P(CudaAsCpu, GivesTheSameBits) {
   const KernelCase& c = GetParam().c;
   const CaseData data = make_data(c);
   const TestWorkers one(1);
-  const CaseRunResult here = run_case(kBackend, c, data, {.workers = &one.workers()});
+  const CaseRunResult here = run_case(watched(kBackend), c, data, {.workers = &one.workers()});
   const CaseRunResult there = run_case(test_backend(), c, data, {.workers = &one.workers()});
   EXPECT_EQ(here.outputs, there.outputs);
 }

@@ -18,6 +18,7 @@
 #include "cuda/product_shape.h"
 #include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_judge.h"
+#include "tests/ports/cuda_fibre_cases.h"
 
 namespace reprise::test {
 // ---- the two tables, with nothing but products ----
@@ -63,7 +64,7 @@ inline KernelCase stored_case(const std::string& id) {
 // What tensor cores multiply: no access to shared memory waits for a bank, and every model of their sums is near enough.
 inline void expect_no_bank_conflicts(const std::string& id) {
   (void)fibre::take_bank_counts();
-  EXPECT_EQ(judge_reference(kBackend, stored_case(id)), "") << id;
+  EXPECT_EQ(judge_reference(watched(kBackend), stored_case(id)), "") << id;
   const fibre::BankCounts counts = fibre::take_bank_counts();
   EXPECT_GT(counts.matrices.accesses, 0u) << id;
   EXPECT_GT(counts.copies.accesses, 0u) << id;
@@ -77,7 +78,7 @@ inline void expect_no_bank_conflicts(const std::string& id) {
 inline void expect_right_in_every_model(const std::string& id) {
   for (const fibre::TensorCore model : fibre::kTensorCores) {
     fibre::set_tensor_core(model);
-    EXPECT_EQ(judge_reference(kBackend, stored_case(id)), "") << id;
+    EXPECT_EQ(judge_reference(watched(kBackend), stored_case(id)), "") << id;
   }
   fibre::set_tensor_core(fibre::kTensorCores[0]);
   EXPECT_EQ(fibre::take_report().text, "");
@@ -104,10 +105,10 @@ class CudaProduct : public ::testing::TestWithParam<Judged> {
 class CudaProductRepeated : public CudaProduct {};
 class CudaProductAccumulating : public CudaProduct {};
 
-TEST_P(CudaProduct, AgreesWithTheReference) { EXPECT_EQ(judge_reference(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaProduct, AgreesWithTheReference) { EXPECT_EQ(judge_reference(watched(*GetParam().backend), GetParam().c), ""); }
 // The judge's runs meet other orders of blocks and threads, because the fibres draw on.
-TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(*GetParam().backend, GetParam().c), ""); }
-TEST_P(CudaProductAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(*GetParam().backend, GetParam().c), ""); }
+TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), ""); }
+TEST_P(CudaProductAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), ""); }
 
 // What the table of a large card splits otherwise.
 inline bool is_split(const KernelCase& c) { return c.pass == Pass::kBackwardWeight || c.pass == Pass::kBackwardBias; }

@@ -150,7 +150,7 @@ void commit_copies(Machine& machine, const Instruction&, uint32_t lanes) {
   for_lanes(lanes, [&](uint32_t lane) { machine.commit_copies(lane); });
 }
 void wait_copies(Machine& machine, const Instruction& i, uint32_t lanes) {
-  for_lanes(lanes, [&](uint32_t lane) { machine.wait_copies(lane, i.at[0]); });
+  for_lanes(lanes, [&](uint32_t lane) { machine.wait_copies(i, lane, i.at[0]); });
 }
 
 std::vector<Collective> make_table() {

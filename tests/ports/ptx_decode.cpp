@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tests/ports/ptx_arithmetic.h"
+#include "tests/ports/ptx_atomics.h"
 #include "tests/ports/ptx_collectives.h"
 #include "tests/ports/ptx_memory.h"
 #include "tests/ports/ptx_program.h"
@@ -197,6 +198,8 @@ class Decoder {
     if (is_move_of_parts()) return decode_parts(i);
     if (const Arithmetic* arithmetic = find_arithmetic(opcode)) return decode_arithmetic(i, *arithmetic);
     if (const std::optional<MemoryAccess> access = find_access(opcode)) return decode_access(i, *access);
+    if (const std::optional<Atomic> atomic = find_atomic(opcode)) return decode_atomic(i, *atomic);
+    if (const Step fence = find_fence(opcode)) return need(0), static_cast<void>(i.step = fence);
     if (const Collective* collective = find_collective(opcode)) return decode_collective(i, *collective);
     fail_unknown();
   }
@@ -268,6 +271,16 @@ class Decoder {
       if (access.bytes == 8 && !i.wide) fail("8 bytes need registers of 64 bits");
       i.at[k + 1] = access.is_load ? result(element, width) : source(element, width);
     }
+  }
+
+  void decode_atomic(Instruction& i, const Atomic& atomic) {
+    const uint32_t first = atomic.has_result ? 1 : 0;
+    need(first + 1 + atomic.values);
+    i.step = atomic.step;
+    const Width width = atomic.wide ? Width::kDouble : Width::kWord;
+    address(operand(first), i, 0, 0);
+    i.at[1] = atomic.has_result ? result(operand(0), width) : no_result_;
+    for (uint32_t k = 0; k < 2; ++k) i.at[k + 2] = source(operand(first + 1 + std::min(k, atomic.values - 1)), width);
   }
 
   void decode_collective(Instruction& i, const Collective& collective) {

@@ -161,7 +161,8 @@ PtxLaunches::PtxLaunches(Kernels& kernels, Machine& machine) {
   fibre::Device::instance().set_runner([&kernels, &machine](const fibre::Launch& launch) -> fibre::Report {
     try {
       const Program& program = kernels.find(launch.function);
-      return machine.run(program, {launch.grid, launch.block, static_cast<uint32_t>(launch.shared_bytes), launch.arguments});
+      return machine.run(program, {launch.grid, launch.block, static_cast<uint32_t>(launch.shared_bytes), launch.arguments,
+                                   fibre::Device::instance().ranges()});
     } catch (const PtxError& error) {
       return {fibre::Fault::kLaunch, error.what()};
     }

@@ -40,8 +40,7 @@ Report Machine::run(const Program& program, const MachineLaunch& launch) {
   try {
     prepare(program, launch);
     const dim3& grid = launch.grid;
-    std::vector<uint64_t> order(uint64_t{grid.x} * grid.y * grid.z);
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<uint64_t> order = blocks_to_run();
     for (uint64_t left = order.size(); left > 0; --left) {
       std::swap(order[random_.below(left)], order[left - 1]);
       const uint64_t i = order[left - 1];
@@ -52,6 +51,14 @@ Report Machine::run(const Program& program, const MachineLaunch& launch) {
     return stopped.report;
   }
   return {};
+}
+
+std::vector<uint64_t> Machine::blocks_to_run() const {
+  const dim3& grid = launch_->grid;
+  if (choose_blocks_) return choose_blocks_(grid);
+  std::vector<uint64_t> all(uint64_t{grid.x} * grid.y * grid.z);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
 }
 
 void Machine::prepare(const Program& program, const MachineLaunch& launch) {
@@ -81,6 +88,7 @@ void Machine::prepare(const Program& program, const MachineLaunch& launch) {
   for (uint32_t w = 0; w < warps_.size(); ++w) prepare_registers(warps_[w], w * kLanes);
   copies_.assign(threads_, {});
   local_.assign(uint64_t{threads_} * program.local_bytes, 0xff);
+  order_.begin_launch();
   steps_left_ = most_steps_;
   mapped_ = {};
   all_mapped_.clear();
@@ -126,6 +134,7 @@ void Machine::prepare_registers(Warp& warp, uint32_t first_thread) {
 void Machine::run_block(const dim3& index) {
   block_index_ = index;
   clock_ = block_barrier_ = shared_.begin_block(clock_, shared_bytes_);
+  order_.begin_block(index, threads_);
   for (Warp& warp : warps_) {
     std::fill_n(warp.words.data() + kCtaidX * kLanes, kLanes, index.x);
     std::fill_n(warp.words.data() + kCtaidY * kLanes, kLanes, index.y);
@@ -167,6 +176,7 @@ void Machine::open_barrier() {
     }
   }
   tick();
+  order_.meet_block();
   block_barrier_ = clock_;
   for (Warp& warp : warps_) {
     warp.barrier = clock_;
@@ -287,6 +297,7 @@ void Machine::exit(const Instruction& i, uint32_t lanes) {
 void Machine::meet_warp(uint32_t lanes) {
   if (lanes != kAllLanes) return;  // as in the fibres, less than the whole warp orders nothing
   tick();
+  order_.meet_warp(warp_);
   warps_[warp_].barrier = clock_;
 }
 
@@ -334,9 +345,8 @@ void Machine::begin_copy(const Instruction& i, uint32_t lane, uint64_t address, 
                          uint32_t valid_bytes) {
   if (valid_bytes > bytes) fail(Fault::kOutOfBounds, i, lane, std::to_string(valid_bytes) + " bytes of " + std::to_string(bytes));
   check_shared(i, lane, address, bytes);
-  if (source % bytes != 0)
-    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(source) + " for " + std::to_string(bytes) + " bytes");
-  if (valid_bytes != 0) check_global(i, lane, source, valid_bytes);
+  check_alignment(i, lane, source, bytes);
+  if (valid_bytes != 0) check_global(i, lane, source, valid_bytes, GlobalOrder::Access::kRead);
   const auto at = static_cast<uint32_t>(address);
   check_finding(i, lane, shared_.begin_copy(at, bytes, moment(lane, false)));
   fibre::Copy copy{.offset = at, .bytes = bytes, .valid_bytes = valid_bytes, .source = reinterpret_cast<const void*>(source)};
@@ -352,13 +362,14 @@ void Machine::commit_copies(uint32_t lane) {
   copies.committed = issued;
 }
 
-void Machine::wait_copies(uint32_t lane, uint32_t groups_left) {
+void Machine::wait_copies(const Instruction& i, uint32_t lane, uint32_t groups_left) {
   fibre::Copies& copies = copies_[warp_ * kLanes + lane];
   while (copies.groups.size() > groups_left) {
     const auto count = static_cast<std::ptrdiff_t>(copies.groups.front());
     for (std::ptrdiff_t k = 0; k < count; ++k) {
       const fibre::Copy& copy = copies.waiting[static_cast<size_t>(k)];
       if (!copy.landed) shared_.land_copy(copy.offset, copy.bytes, copy.valid_bytes, copy.source);
+      check_order(i, lane, reinterpret_cast<uint64_t>(copy.source), copy.valid_bytes, GlobalOrder::Access::kRead);
       shared_.end_copy(copy.offset, copy.bytes, moment(lane, false));
     }
     copies.waiting.erase(copies.waiting.begin(), copies.waiting.begin() + count);
@@ -388,25 +399,50 @@ bool Machine::is_mapped(uint64_t address, uint32_t bytes) {
   return true;
 }
 
-void Machine::check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) {
-  if (address >= mapped_.begin && address + bytes <= mapped_.end) [[likely]]
-    return;
-  if (!is_mapped(address, bytes))
+void Machine::check_order(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access) {
+  if (order_.note(access, address, bytes, warp_ * kLanes + lane)) [[likely]] return;
+  const std::string place = launch_->ranges.place(order_.race_address());
+  fail(Fault::kRace, i, lane, (place.empty() ? "the global address " + hexadecimal(order_.race_address()) : place) + order_.race());
+}
+
+void Machine::check_alignment(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) const {
+  if (address % bytes == 0) [[likely]] return;
+  const std::string place = launch_->ranges.place(address);
+  fail(Fault::kMisaligned, i, lane, (place.empty() ? "" : place + ", ") + "the global address " + hexadecimal(address) + ", for " +
+                                        std::to_string(bytes) + " bytes");
+}
+
+void Machine::check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access) {
+  const bool writes = access != GlobalOrder::Access::kRead;
+  if (!launch_->ranges.allow(address, bytes, writes)) [[unlikely]] {
+    fail(Fault::kOutOfBounds, i, lane, launch_->ranges.fault(address, bytes, writes));
+  }
+  if (launch_->ranges.empty() && !(address >= mapped_.begin && address + bytes <= mapped_.end) && !is_mapped(address, bytes))
     fail(Fault::kOutOfBounds, i, lane, "there is no memory at the global address " + hexadecimal(address));
+  check_order(i, lane, address, bytes, access);
 }
 
 void Machine::load_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, void* value) {
-  if (address % bytes != 0)
-    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
-  check_global(i, lane, address, bytes);
+  check_alignment(i, lane, address, bytes);
+  check_global(i, lane, address, bytes, GlobalOrder::Access::kRead);
   std::memcpy(value, reinterpret_cast<const void*>(address), bytes);
 }
 
 void Machine::store_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, const void* value) {
-  if (address % bytes != 0)
-    fail(Fault::kMisaligned, i, lane, "global address " + hexadecimal(address) + " for " + std::to_string(bytes) + " bytes");
-  check_global(i, lane, address, bytes);
+  check_alignment(i, lane, address, bytes);
+  check_global(i, lane, address, bytes, GlobalOrder::Access::kWrite);
   std::memcpy(reinterpret_cast<void*>(address), value, bytes);
+}
+
+void* Machine::begin_atomic(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, bool reads) {
+  check_alignment(i, lane, address, bytes);
+  check_global(i, lane, address, bytes, GlobalOrder::Access::kAtomic);
+  order_.hand_over(address, warp_ * kLanes + lane, reads);
+  return reinterpret_cast<void*>(address);
+}
+
+void Machine::fence(uint32_t lanes) {
+  for (uint32_t left = lanes; left != 0; left &= left - 1) order_.fence(warp_ * kLanes + first_lane(left));
 }
 
 void Machine::load_parameter(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, void* value) {

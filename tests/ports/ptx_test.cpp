@@ -20,6 +20,7 @@
 #include "cuda/cuda_host_access.h"
 #include "tests/ops/families.h"
 #include "tests/ops/kernel_run.h"
+#include "tests/ports/cuda_fibre_cases.h"
 #include "tests/ports/cuda_warp_kernels.h"
 #include "tests/ports/ptx_launches.h"
 #include "tests/ports/test_workers.h"
@@ -119,7 +120,7 @@ std::vector<KernelCase> all_cases() {
 
 CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
   static const TestWorkers one(1);
-  return run_case(kBackend, c, data, {.workers = &one.workers()});
+  return run_case(watched(kBackend), c, data, {.workers = &one.workers()});
 }
 
 // What a case launches: the kernels, and the threads of all launches together.
