@@ -333,12 +333,13 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 # ---- CUDA's kernels by NVIDIA's own compiler, where it is ----------------------------------------------------------------------
 
 # Its front end runs once: the kernels ask for nothing beyond sm_80, and PTX for a later architecture differs in one line, its name.
-# The assembler makes machine code from it for every architecture that Reprise ships for. cuda_warp_kernels.cu uses all of cuda/warp.h.
+# The assembler makes machine code from it for every architecture that Reprise ships for. Of the tests' kernels cuda_warp_kernels.cu uses all
+# of cuda/warp.h, and cuda_global_kernels.cu has planted faults.
 SHIPPED_ARCHITECTURES := 80 87 90
 # The same run gives an object whose host code is not optimised, which launches kernels as a card's program does: tests link it with a run
 # time of their own (tests/ports/dry_card.h).
 NVCC_FLAGS := $(CUDA_FLAGS:-O3=-O0) --Werror all-warnings
-CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu) tests/ports/cuda_warp_kernels.cu))
+CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu tests/ports/cuda_*_kernels.cu)))
 # What `test` and `cuda` need: nothing where there is no nvcc.
 machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
 

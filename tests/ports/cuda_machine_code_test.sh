@@ -27,7 +27,7 @@ if grep -n -m 3 '\.ftz' "$built"/*.ptx >&2; then fail "these instructions take d
 
 for architecture in ${ARCHITECTURES:-87}; do
   code=sm_$architecture golden=tests/golden/cuda/sm_$architecture.txt
-  for source in cuda/*.cu tests/ports/cuda_warp_kernels.cu; do
+  for source in cuda/*.cu tests/ports/cuda_*_kernels.cu; do
     log=$built/$(basename "$source" .cu).$code.ptxas
     [ -e "$log" ] || fail "no $log: make it first (make cuda)"
     grep -q 'bytes gmem\|Compiling entry' "$log" || fail "$source: ptxas told nothing of its kernels; see $log"

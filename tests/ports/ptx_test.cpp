@@ -16,58 +16,20 @@
 #include <optional>
 #include <set>
 
-#include "cuda/cuda_backend.h"
 #include "cuda/cuda_host_access.h"
-#include "tests/ops/families.h"
-#include "tests/ops/kernel_run.h"
-#include "tests/ports/cuda_fibre_cases.h"
 #include "tests/ports/cuda_warp_kernels.h"
-#include "tests/ports/ptx_launches.h"
-#include "tests/ports/test_workers.h"
-#include "tests/runtime/process.h"
+#include "tests/ports/ptx_cases.h"
+#include "tests/ports/ptx_mutants.h"
 
 namespace reprise::test {
 namespace {
 
 using fibre::Fault;
 using fibre::Report;
-using ptx::PtxFile;
-
-// ---- the PTX ----
-
-const std::vector<PtxFile>& files() {
-  static const std::vector<PtxFile> kFiles = ptx::read_ptx_files(build_folder() + "/cuda");
-  return kFiles;
-}
-ptx::Kernels& kernels() {
-  static ptx::Kernels kernels(files());
-  return kernels;
-}
-
-class Ptx : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (files().empty())
-      GTEST_SKIP() << "no PTX in " << build_folder() << "/cuda: there is no nvcc here, and no kernel runs by PTX";
-    fibre::set_order(1);
-    machine_.set_order(1);
-    fibre::set_tensor_core(fibre::kTensorCores[0]);
-  }
-  ~Ptx() override { EXPECT_EQ(fibre::take_report().text, ""); }
-
-  ptx::Machine machine_;
-};
 
 TEST_F(Ptx, IsUnderstoodToTheLastInstruction) { EXPECT_EQ(kernels().check(), ""); }
 
 // ---- the cases ----
-
-const CudaMachine kMachine = [] {
-  CudaMachine machine;
-  choose_cuda_machine(machine);
-  return machine;
-}();
-const Backend kBackend = cuda_backend(kMachine);
 
 // The table is made for the CPU. These shapes reach the kernels that it does not: wide rows of norms, packs of pooled channels, large tiles.
 std::vector<KernelCase> wider_cases() {
@@ -116,11 +78,6 @@ std::vector<KernelCase> all_cases() {
     if (const std::optional<KernelCase> stored = stored_as_bf16(c)) add(*stored);
   }
   return cases;
-}
-
-CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
-  static const TestWorkers one(1);
-  return run_case(watched(kBackend), c, data, {.workers = &one.workers()});
 }
 
 // What a case launches: the kernels, and the threads of all launches together.
@@ -252,7 +209,7 @@ TEST_F(Ptx, EveryKernelHasTheBitsThatItHasUnderFibres) {
   RecordProperty("cases", std::to_string(chosen.size()) + " of " + std::to_string(of));
   for (const std::string& name : kernels().all()) {
     const auto is_of = [&](const char* words) { return name.find(words) != std::string::npos; };
-    const bool of_cuda = !is_of("cuda_warp_kernels.ptx") && !is_of("cuda_launch_mutants.ptx") && !is_of("architecture_probe");
+    const bool of_cuda = !is_of("_kernels.ptx") && !is_of("cuda_launch_mutants.ptx") && !is_of("architecture_probe");
     EXPECT_TRUE(!of_cuda || kernels().found().contains(name)) << "no case reaches " << name;
   }
 }
@@ -346,52 +303,6 @@ TEST_F(Ptx, MapsOfTf32AndOfTwoMatricesAreTheFibres) {
 
 constexpr uint64_t kMutantSteps = 1u << 22;
 
-// One line of a kernel is replaced by another, wherever `change` makes another of it.
-using Change = std::optional<std::string> (*)(const std::string& line);
-
-std::vector<std::string> operands_of(const std::string& line) {
-  std::vector<std::string> operands;
-  for (size_t at = line.find_first_of("%0123456789-", line.find_first_of(" \t", line.find_first_not_of(" \t")));
-       at != std::string::npos;) {
-    const size_t end = line.find_first_of(",;}|] ", at);
-    operands.push_back(line.substr(at, end - at));
-    at = line.find_first_of("%0123456789-", end);
-  }
-  return operands;
-}
-bool has(const std::string& line, const char* what) { return line.find(what) != std::string::npos; }
-std::optional<std::string> replaced(const std::string& line, const std::string& from, const std::string& to) {
-  const size_t at = line.find(from);
-  if (at == std::string::npos) return std::nullopt;
-  return line.substr(0, at) + to + line.substr(at + from.size());
-}
-std::optional<std::string> swapped(const std::string& line, const char* opcode, size_t first, size_t second) {
-  if (!has(line, opcode)) return std::nullopt;
-  std::vector<std::string> operands = operands_of(line);
-  const std::string a = operands.at(first), b = operands.at(second);
-  if (a == b) return std::nullopt;
-  const size_t begin = line.find(opcode);
-  std::string text = line;
-  // By place: the k-th operand in the text.
-  std::vector<size_t> places;
-  size_t at = text.find_first_of(" \t", begin);
-  for (const std::string& operand : operands) {
-    at = text.find(operand, at);
-    places.push_back(at);
-    at += operand.size();
-  }
-  const size_t low = std::min(first, second), high = std::max(first, second);
-  text.replace(places[high], operands[high].size(), operands[low]);
-  text.replace(places[low], operands[low].size(), operands[high]);
-  return text;
-}
-
-struct Mutation {
-  const char* name;
-  Change change;
-  bool each;  // one line at a time: every one must be caught; else all at once
-};
-
 // The file with the changes in the kernel whose mangled name has `kernel` in it; one text for each change, or one with all.
 std::vector<std::string> mutants(const std::string& text, const std::string& kernel, const Mutation& mutation) {
   const size_t begin = text.find('{', text.find(kernel, text.find(".entry"))), end = text.find("\n}\n", begin);
@@ -412,14 +323,6 @@ std::vector<std::string> mutants(const std::string& text, const std::string& ker
   if (!mutation.each && changes > 0) mutated.push_back(all + text.substr(end));
   EXPECT_FALSE(mutated.empty()) << mutation.name << " changes nothing in " << kernel;
   return mutated;
-}
-
-const std::string& text_of(const std::string& file) {
-  for (const PtxFile& each : files()) {
-    if (each.name == file) return each.text;
-  }
-  static const std::string kNone;
-  return kNone;
 }
 
 constexpr Mutation kProductMutations[] = {
@@ -533,25 +436,9 @@ constexpr FileMutation kFileMutations[] = {
 
 TEST_F(Ptx, MutantsOfKernelsAreFound) {
   machine_.set_most_steps(kMutantSteps);
-  const std::vector<KernelCase> cases = all_cases();
   for (const auto& [file, id, mutation] : kFileMutations) {
-    const std::string wanted = id;
-    const auto found = std::find_if(cases.begin(), cases.end(), [&](const KernelCase& c) { return c.id == wanted; });
-    ASSERT_NE(found, cases.end()) << id;
-    std::string text = text_of(file);
-    std::string changed;
-    size_t changes = 0;
-    for (size_t at = 0; at < text.size();) {
-      const size_t next = std::min(text.find('\n', at), text.size() - 1) + 1;
-      const std::string line = text.substr(at, next - at);
-      const std::optional<std::string> other = line[0] == '\t' ? mutation.change(line) : std::nullopt;
-      changes += other.has_value();
-      changed += other.value_or(line);
-      at = next;
-    }
-    EXPECT_GT(changes, 0u) << mutation.name;
-    ptx::Kernels wrong({{file, changed}});
-    EXPECT_NE(compare(wrong, machine_, *found), "") << mutation.name << " in " << file;
+    ptx::Kernels wrong({{file, mutated_file(file, mutation)}});
+    EXPECT_NE(compare(wrong, machine_, case_of(id)), "") << mutation.name << " in " << file;
   }
 }
 

@@ -70,7 +70,7 @@ count unsaid | grep -q '^fault: .*dynamic shared' || fail "does not see that dyn
 mkdir -p "$scratch/build/cuda"
 golden=tests/golden/cuda/sm_87.txt
 echo /usr/bin/nvdisasm >"$scratch/build/cuda/disassembler"
-for source in cuda/*.cu tests/ports/cuda_warp_kernels.cu; do
+for source in cuda/*.cu tests/ports/cuda_*_kernels.cu; do
   name=$(basename "$source" .cu)
   cp "$scratch/planted.sm_87.ptxas" "$scratch/build/cuda/$name.sm_87.ptxas"
   grep "^$name " "$golden" >"$scratch/build/cuda/$name.sm_87.counts" || true

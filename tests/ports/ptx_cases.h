@@ -1,0 +1,71 @@
+// What tests of CUDA's kernels by PTX have in common: the PTX that nvcc has made, and the machine that runs a case of the table by it.
+// Here so that each of them is a program of its own, and several run side by side. Where there is no PTX they are skipped.
+#pragma once
+
+#include "tests/ports/cuda_fibre.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "cuda/cuda_backend.h"
+#include "tests/ops/families.h"
+#include "tests/ports/cuda_fibre_cases.h"
+#include "tests/ports/ptx_launches.h"
+#include "tests/ports/test_workers.h"
+#include "tests/runtime/process.h"
+
+namespace reprise::test {
+
+// ---- the PTX ----
+
+inline const std::vector<ptx::PtxFile>& files() {
+  static const std::vector<ptx::PtxFile> kFiles = ptx::read_ptx_files(build_folder() + "/cuda");
+  return kFiles;
+}
+inline ptx::Kernels& kernels() {
+  static ptx::Kernels kernels(files());
+  return kernels;
+}
+
+class Ptx : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (files().empty())
+      GTEST_SKIP() << "no PTX in " << build_folder() << "/cuda: there is no nvcc here, and no kernel runs by PTX";
+    fibre::set_order(1);
+    machine_.set_order(1);
+    fibre::set_tensor_core(fibre::kTensorCores[0]);
+  }
+  ~Ptx() override { EXPECT_EQ(fibre::take_report().text, ""); }
+
+  ptx::Machine machine_;
+};
+
+// ---- cases ----
+
+inline const CudaMachine kMachine = [] {
+  CudaMachine machine;
+  choose_cuda_machine(machine);
+  return machine;
+}();
+inline const Backend kBackend = cuda_backend(kMachine);
+
+inline CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
+  static const TestWorkers one(1);
+  return run_case(watched(kBackend), c, data, {.workers = &one.workers()});
+}
+
+// The case of the table that has this name, stored as it says.
+inline KernelCase case_of(const std::string& id) {
+  for (const KernelCase& c : kernel_cases()) {
+    if (c.id == id) return c;
+    if (const std::optional<KernelCase> stored = stored_as_bf16(c); stored && stored->id == id) return *stored;
+  }
+  ADD_FAILURE() << "no case " << id;
+  return {};
+}
+
+}  // namespace reprise::test

@@ -1,0 +1,122 @@
+// What CUDA's kernels read and write in global memory, judged by the PTX that nvcc makes of them: planted faults must be found, each with
+// a text that names file, line, thread and tensor.
+// Here because under the fibres a plain load or store is C++: nobody sees where it goes, nor whether it was in order.
+//
+// The right kernels meet this judge in ptx_test.cpp, and in ptx_large_test.cpp where their tensors are large.
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "tests/ports/cuda_global_kernels.h"
+#include "tests/ports/ptx_cases.h"
+#include "tests/ports/ptx_mutants.h"
+
+namespace reprise::test {
+namespace {
+
+using fibre::Fault;
+using fibre::Report;
+
+bool matches(const std::string& text, const std::string& pattern) { return std::regex_search(text, std::regex(pattern)); }
+
+// ---- faults in a source ----
+
+constexpr uint64_t kSeeds = 8;
+constexpr uint32_t kColumns = 36;
+constexpr uint64_t kRows = 2 * 128 + 1;
+
+template <typename T>
+MemoryRange range_of(const std::vector<T>& values, uint64_t count, bool writable, const char* name) {
+  const auto begin = reinterpret_cast<uint64_t>(values.data());
+  return {begin, begin + count * sizeof(T), writable, name};
+}
+
+// Runs a launch whose memory is these ranges; all vectors are longer, so that a fault meets memory.
+template <typename F>
+Report report_of(std::vector<MemoryRange> ranges, F launch) {
+  fibre::allow_memory(MemoryRanges(std::move(ranges)));
+  EXPECT_TRUE(launch().ok());
+  (void)cudaDeviceSynchronize();
+  (void)cudaGetLastError();
+  fibre::allow_memory({});
+  return fibre::take_report();
+}
+
+std::vector<float> ramp(uint64_t count) {
+  std::vector<float> values(count);
+  for (uint64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i % 61) - 30.0f;
+  return values;
+}
+
+struct TileSums {
+  std::vector<float> x, sums = std::vector<float>(3 * 128);
+  Report report;
+
+  explicit TileSums(TileSumKind kind, uint32_t columns = kColumns) : x(ramp((kRows + 256) * columns)) {
+    report = report_of({range_of(x, kRows * columns, false, "x"), range_of(sums, 3 * columns, true, "sums")},
+                       [&] { return launch_tile_sums({sums.data(), x.data(), kRows, columns}, kind, nullptr); });
+  }
+};
+
+TEST_F(Ptx, RowsPastTheEdgeAreNamed) {
+  const TileSums by_fibres(TileSumKind::kRight);
+  const ptx::PtxLaunches switched(kernels(), machine_);
+  EXPECT_EQ(TileSums(TileSumKind::kRight).report.text, "");
+  EXPECT_EQ(TileSums(TileSumKind::kRight).sums, by_fibres.sums);
+  EXPECT_EQ(TileSums(TileSumKind::kNarrowIndex).report.text, "");  // which is right where a tensor is small
+  EXPECT_EQ(TileSums(TileSumKind::kMisaligned, 72).report.text, "");  // as are packs of whole ones
+  const std::string past = "thread \\d+: \\d+ bytes are read \\d+ bytes past the end of x, which has 37008$";
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    machine_.set_order(seed);
+    const auto expect = [&](TileSumKind kind, Fault fault, const std::string& opcode, const std::string& what, uint32_t columns = kColumns) {
+      const Report report = TileSums(kind, columns).report;
+      EXPECT_EQ(report.fault, fault);
+      EXPECT_TRUE(matches(report.text, "^cuda_global_kernels.ptx line \\d+: " + opcode + "[a-z0-9.]*: block [0-2],0 " + what)) << report.text;
+    };
+    expect(TileSumKind::kOneRowTooMany, Fault::kOutOfBounds, "ld.global", past);
+    expect(TileSumKind::kMaskedRow, Fault::kOutOfBounds, "ld.global", past);
+    expect(TileSumKind::kMaskedCopy, Fault::kOutOfBounds, "cp.async", past);
+    expect(TileSumKind::kInputWritten, Fault::kOutOfBounds, "st.global", "thread \\d+: 4 bytes are written at byte \\d+ of x, an input$");
+    expect(TileSumKind::kMisaligned, Fault::kMisaligned, "ld.global.v4", "thread \\d+: byte \\d+ of x, the global address 0x[0-9a-f]+, for 16 bytes$", 70);
+  }
+}
+
+struct Total {
+  std::vector<float> x = ramp((kRows + 256) * kColumns), total = std::vector<float>(64), partials = std::vector<float>(3 * 64);
+  std::vector<unsigned int> count = std::vector<unsigned int>(1);
+  Report report;
+
+  explicit Total(TotalKind kind) {
+    report = report_of({range_of(x, kRows * kColumns, false, "x"), range_of(total, kColumns, true, "total"),
+                        range_of(partials, 3 * kColumns, true, "partials"), range_of(count, 1, true, "count")},
+                       [&] { return launch_total({total.data(), partials.data(), count.data(), x.data(), kRows, kColumns}, kind, nullptr); });
+  }
+};
+
+TEST_F(Ptx, WhatBlocksDoNotHandOverIsARace) {
+  const Total by_fibres(TotalKind::kRight);
+  const ptx::PtxLaunches switched(kernels(), machine_);
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    machine_.set_order(seed);
+    const Total right(TotalKind::kRight);
+    EXPECT_EQ(right.report.text, "");
+    EXPECT_EQ(right.total, by_fibres.total);
+    EXPECT_EQ(right.count[0], 3u);
+    const auto expect = [&](TotalKind kind, const std::string& what) {
+      const Report report = Total(kind).report;
+      EXPECT_EQ(report.fault, Fault::kRace);
+      EXPECT_TRUE(matches(report.text, "^cuda_global_kernels.ptx line \\d+: ld.global.f32: block [0-2],0 thread \\d+: byte \\d+ of " + what)) << report.text;
+    };
+    const std::string of_another = "partials is read and was written by thread \\d+ of block [0-2],0,0, and nothing hands it over$";
+    expect(TotalKind::kNoFence, of_another);
+    expect(TotalKind::kFenceTooEarly, of_another);
+    expect(TotalKind::kNoBarrier, of_another);
+    expect(TotalKind::kNotAcquired, of_another);
+    expect(TotalKind::kLostUpdate, "total is read and was written by thread \\d+ of block [0-2],0,0, and nothing hands it over$");
+  }
+}
+
+}  // namespace
+}  // namespace reprise::test
