@@ -394,6 +394,8 @@ void add_cases(CaseTable& table) {
   add_attention(table, {1, 67, 1, 1, 128}, 0.0f, true, CaseValues::kPlain, "_documents");
   add_attention(table, {1, 100, 3, 1, 34}, 0.1f, true, CaseValues::kPlain, "_documents");   // more than a group of a matrix unit's depths
   add_attention(table, 2, 131, 1, 96, 0.0f);
+  add_attention(table, 1, 127, 1, 64, 0.0f);         // a query less than a card's tile of 128, and one more, of keys too
+  add_attention(table, 1, 129, 1, 64, 0.0f);
   const auto add_variant = [&table](const Shape& s, float dropout, bool documents, const Variant& variant, CaseValues data = CaseValues::kPlain) {
     add_attention(table, s, dropout, documents, data, documents ? "_documents" : data == CaseValues::kLarge ? "_large" : "", variant);
   };

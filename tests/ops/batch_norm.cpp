@@ -142,6 +142,8 @@ void add_cases(CaseTable& table) {
   add_batch_norm(table, 3, 9, 11, 17);
   add_batch_norm(table, 5, 16, 17, 33);
   add_batch_norm(table, 2, 33, 65, 4);
+  add_batch_norm(table, 1, 3, 43, 7);  // 129 rows
+  add_batch_norm(table, 1, 1, 127, 20);
   add_batch_norm(table, 1, 4, 3, 130);
   add_batch_norm(table, 2, 3, 2, 1027);
   add_batch_norm(table, 1, 1, 2, 600);

@@ -221,6 +221,8 @@ void add_cases(CaseTable& table) {
   add_conv(table, 1, 6, 11, 2, 3, {1, 4, 1, 0});
   add_conv(table, 1, 17, 19, 3, 10, {7, 7, 2, 3});
   add_conv(table, 1, 14, 11, 3, 36, {7, 7, 2, 3});   // an odd depth, and columns enough for pairs of bf16
+  add_conv(table, 1, 3, 43, 16, 72, {1, 1, 1, 0});   // 129 pixels, one more than CUDA's tile of 128,
+  add_conv(table, 1, 1, 127, 8, 136, {1, 1, 1, 0});  // and one less
   add_conv(table, 1, 4, 5, 131, 37, {3, 3, 1, 1});   // a long reduction: 1179 terms
   add_conv(table, 1, 3, 3, 70, 129, {1, 1, 1, 0});
   add_conv(table, 1, 5, 4, 600, 9, {1, 1, 1, 0});    // longer than a usual K panel

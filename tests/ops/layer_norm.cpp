@@ -106,7 +106,7 @@ void add_rms_norm(CaseTable& table, uint32_t M, uint32_t C, CaseValues data = Ca
 
 void add_cases(CaseTable& table) {
   if (table.is_bench()) return add_layer_norm(table, 1024, 768), add_rms_norm(table, 1024, 768);
-  const struct { uint32_t M, C; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {700, 12}, {3, 1030}, {130, 129}, {2, 15}, {3, 16}, {3, 17}};
+  const struct { uint32_t M, C; } shapes[] = {{1, 1}, {1, 7}, {5, 64}, {67, 33}, {700, 12}, {3, 1030}, {130, 129}, {129, 20}, {15, 24}, {2, 15}, {3, 16}, {3, 17}};
   for (const auto& [M, C] : shapes) add_rms_norm(table, M, C);
   add_rms_norm(table, 3, 7, CaseValues::kPlain, "", 2);
   add_rms_norm(table, 40, 64, CaseValues::kPlain, "", 9);
@@ -120,6 +120,8 @@ void add_cases(CaseTable& table) {
   add_layer_norm(table, 700, 12);
   add_layer_norm(table, 3, 1030);
   add_layer_norm(table, 130, 129);
+  add_layer_norm(table, 129, 20);  // a row more than whole blocks of CUDA's, and one less
+  add_layer_norm(table, 15, 24);
   add_layer_norm(table, 2, 15);
   add_layer_norm(table, 3, 16);
   add_layer_norm(table, 3, 17);

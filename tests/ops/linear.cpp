@@ -82,6 +82,12 @@ void add_cases(CaseTable& table) {
   add_linear(table, 40, 300, 530);
   add_linear(table, 520, 40, 260);                   // 10400 .. 135200 outputs
   add_linear(table, 1100, 33, 70);
+  add_linear(table, 129, 24, 127);                   // one row more than CUDA's tiles and one column less; and the other way about,
+  add_linear(table, 255, 16, 257);                   // in f32 and on tensor cores, whose operands are chunks of eight:
+  add_linear(table, 129, 16, 136);
+  add_linear(table, 257, 8, 56);
+  add_linear(table, 63, 24, 264);
+  add_linear(table, 127, 136, 120);                  // here the depth of a weight's gradient ends one row before its tile
   add_adapter(table, 1, 1, 1, 1);
   add_adapter(table, 7, 13, 5, 3, 0.75f);
   add_adapter(table, 33, 16, 40, 8);
