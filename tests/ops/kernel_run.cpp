@@ -29,7 +29,8 @@ class GuardedImage {
   // Where the fields lie in memory that begins there.
   MemoryRanges ranges(uint64_t start) const {
     std::vector<MemoryRange> ranges;
-    for (const Field& field : fields_) ranges.push_back({start + field.offset, start + field.offset + field.bytes, field.writable, field.name});
+    for (const Field& field : fields_)
+      ranges.push_back({start + field.offset, start + field.offset + field.bytes, field.writable, field.name});
     return MemoryRanges(std::move(ranges));
   }
   unsigned char* add(const Field& field, uint32_t poison) {

@@ -180,6 +180,7 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 2050, 8, 3, CaseValues::kPlain, "");                // two chunks of rows
   add_loss_head(table, 129, 16, 257, CaseValues::kPlain, "");  // a row and a class more than CUDA's tiles, and less
   add_loss_head(table, 127, 8, 255, CaseValues::kPlain, "");
+  add_loss_head(table, 2, 4096, 5, CaseValues::kAllLabelled, "", 0, 0, true);  // rows as wide as a large model's (ptx_large_test.cpp)
   add_loss_head(table, 129, 386, 129, CaseValues::kPlain, "", 0, 0, true);  // large tiles without tensor cores
   for (const char* tag : {"m33_c17_v10", "m67_c12_v131", "m19_c416_v45", "m5_c512_v21"}) table.again_with_weights(tag, kEveryWeight);
 }

@@ -15,7 +15,8 @@
 //   unwritten      Shared memory is read that no thread of this block has written: it is born poisoned in every block.
 //   in flight      Shared memory is touched that an asynchronous copy will write, before the thread that issued the copy
 //                  has waited for it; or a thread exits with such copies.
-//   out of bounds  An index lies past the end of a shared array.
+//   out of bounds  An index lies past the end of a shared array; or an asynchronous copy reads what is no tensor's of the case
+//                  that runs (allow_memory).
 //   misaligned     An address is no multiple of the bytes that are loaded, stored or copied there at once.
 //   divergence     Threads wait for others that have exited, that wait elsewhere, or that wait with another mask.
 //   shuffle        The mask leaves out its caller or names lanes that do not exist, or the source is not in the mask.
@@ -26,7 +27,8 @@
 //
 // Faults of shared memory are found in any order of the fibres, since every byte's accesses are compared with the
 // barriers so far. An asynchronous copy reads its source and writes its target at once or when it is waited for, as the
-// seed has it. Global memory is not watched: there a test compares the bits of several orders. take_bank_counts() tells
+// seed has it. Loads and stores of global memory are not watched: there a test compares the bits of several orders, and
+// the PTX machine, which meets each of them, judges where they lie and how they are ordered (ptx_machine.h). take_bank_counts() tells
 // how many wavefronts the accesses to dynamic shared memory took, and how many they would without conflicts. Two limits:
 // blocks run one after another, and a __syncwarp of less than the whole warp orders nothing here.
 #pragma once

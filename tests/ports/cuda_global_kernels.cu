@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kThreads) total_by_last_block(const TotalArgs 
   REPRISE_SHARED(unsigned int, turn, 1);
   const uint32_t c = threadIdx.x;
   const bool has_column = c < args.columns;
-  const float sum = has_column ? sum_column<TileSumKind::kRight>(args.x, args.rows, args.columns, uint64_t{blockIdx.x} * kTileRows, c) : 0.0f;
+  const float sum =
+      has_column ? sum_column<TileSumKind::kRight>(args.x, args.rows, args.columns, uint64_t{blockIdx.x} * kTileRows, c) : 0.0f;
   if constexpr (kKind == TotalKind::kLostUpdate) {
     if (has_column) args.total[c] += sum;
     return;

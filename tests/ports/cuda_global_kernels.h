@@ -37,11 +37,11 @@ struct TotalArgs {
 };
 enum class TotalKind : uint8_t {
   kRight,
-  kNoFence,       // a block counts itself before others must see its sums
-  kFenceTooEarly, // the fence stands before the sums
-  kNoBarrier,     // it counts itself before all its threads have written
-  kNotAcquired,   // the last block reads with no fence behind its count
-  kLostUpdate,    // every block adds to the total, by a load and a store
+  kNoFence,        // a block counts itself before others must see its sums
+  kFenceTooEarly,  // the fence stands before the sums
+  kNoBarrier,      // it counts itself before all its threads have written
+  kNotAcquired,    // the last block reads with no fence behind its count
+  kLostUpdate,     // every block adds to the total, by a load and a store
 };
 Status launch_total(const TotalArgs& args, TotalKind kind, void* queue);
 

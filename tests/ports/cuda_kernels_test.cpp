@@ -71,7 +71,9 @@ class CudaAccumulating : public CudaKernel {};
 
 TEST_P(CudaKernel, AgreesWithTheReference) { EXPECT_EQ(judge_reference(watched(*GetParam().backend), GetParam().c), ""); }
 // The judge's runs meet other orders of blocks and threads, because the fibres draw on.
-TEST_P(CudaBits, DoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), ""); }
+TEST_P(CudaBits, DoNotDependOnOrderNorOnWhatMemoryHeld) {
+  EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), "");
+}
 TEST_P(CudaInPlace, GivesTheSameBits) { EXPECT_EQ(judge_in_place(watched(*GetParam().backend), GetParam().c), ""); }
 TEST_P(CudaAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), ""); }
 

@@ -107,8 +107,12 @@ class CudaProductAccumulating : public CudaProduct {};
 
 TEST_P(CudaProduct, AgreesWithTheReference) { EXPECT_EQ(judge_reference(watched(*GetParam().backend), GetParam().c), ""); }
 // The judge's runs meet other orders of blocks and threads, because the fibres draw on.
-TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) { EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), ""); }
-TEST_P(CudaProductAccumulating, AddsToWhatIsThere) { EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), ""); }
+TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) {
+  EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), "");
+}
+TEST_P(CudaProductAccumulating, AddsToWhatIsThere) {
+  EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), "");
+}
 
 // What the table of a large card splits otherwise.
 inline bool is_split(const KernelCase& c) { return c.pass == Pass::kBackwardWeight || c.pass == Pass::kBackwardBias; }

@@ -12,6 +12,7 @@
 #include <random>
 
 #include "cuda/warp.h"
+#include "tests/ports/cuda_global_kernels.h"
 #include "tests/ports/cuda_warp_kernels.h"
 
 namespace reprise::test {
@@ -136,6 +137,24 @@ TEST(WarpProduct, PlantedFaultsAreCaughtInEveryOrder) {
     EXPECT_EQ(Product(p, ProductKind::kReusedTooEarly, seed).report.fault, Fault::kRace) << seed;
     EXPECT_EQ(Product(p, ProductKind::kReadBeforeWait, seed).report.fault, Fault::kInFlight) << seed;
     EXPECT_EQ(Product(p, ProductKind::kPastTheTile, seed).report.fault, Fault::kOutOfBounds) << seed;
+  }
+}
+
+// Memory goes on behind the tensor, but is none of it.
+TEST(CudaWarp, ACopyOfWhatIsNoTensorsIsNamed) {
+  const uint64_t rows = 3, columns = 8;
+  std::vector<float> x((rows + 128) * columns, 1.0f), sums(columns);
+  const auto begin = reinterpret_cast<uint64_t>(x.data());
+  for (const uint64_t has : {rows + 125, rows}) {  // 128 rows are copied
+    fibre::set_order(1);
+    fibre::allow_memory(MemoryRanges({{begin, begin + has * columns * sizeof(float), false, "x"}}));
+    EXPECT_TRUE(
+        launch_tile_sums({sums.data(), x.data(), rows, static_cast<uint32_t>(columns)}, TileSumKind::kMaskedCopy, nullptr).ok());
+    const fibre::Report report = report_of_run();
+    fibre::allow_memory({});
+    EXPECT_EQ(report.fault, has == rows ? Fault::kOutOfBounds : Fault::kNone);
+    EXPECT_EQ(report.text.find("16 bytes are read ") != std::string::npos, has == rows) << report.text;
+    EXPECT_EQ(report.text.find(" past the end of x, which has 96") != std::string::npos, has == rows) << report.text;
   }
 }
 

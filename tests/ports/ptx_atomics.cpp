@@ -108,7 +108,8 @@ std::optional<Atomic> find_atomic(std::string_view opcode) {
 }
 
 Step find_fence(std::string_view opcode) {
-  for (const std::string_view device : {"membar.gl", "membar.sys", "fence.acq_rel.gpu", "fence.acq_rel.sys", "fence.sc.gpu", "fence.sc.sys"}) {
+  for (const std::string_view device :
+       {"membar.gl", "membar.sys", "fence.acq_rel.gpu", "fence.acq_rel.sys", "fence.sc.gpu", "fence.sc.sys"}) {
     if (opcode == device) return fence_device;
   }
   for (const std::string_view block : {"membar.cta", "fence.acq_rel.cta", "fence.sc.cta"}) {

@@ -55,8 +55,9 @@ struct TileSums {
   Report report;
 
   explicit TileSums(TileSumKind kind, uint32_t columns = kColumns) : x(ramp((kRows + 256) * columns)) {
-    report = report_of({range_of(x, kRows * columns, false, "x"), range_of(sums, 3 * columns, true, "sums")},
-                       [&] { return launch_tile_sums({sums.data(), x.data(), kRows, columns}, kind, nullptr); });
+    report = report_of({range_of(x, kRows * columns, false, "x"), range_of(sums, 3 * columns, true, "sums")}, [&] {
+      return launch_tile_sums({sums.data(), x.data(), kRows, columns}, kind, nullptr);
+    });
   }
 };
 
@@ -65,21 +66,25 @@ TEST_F(Ptx, RowsPastTheEdgeAreNamed) {
   const ptx::PtxLaunches switched(kernels(), machine_);
   EXPECT_EQ(TileSums(TileSumKind::kRight).report.text, "");
   EXPECT_EQ(TileSums(TileSumKind::kRight).sums, by_fibres.sums);
-  EXPECT_EQ(TileSums(TileSumKind::kNarrowIndex).report.text, "");  // which is right where a tensor is small
+  EXPECT_EQ(TileSums(TileSumKind::kNarrowIndex).report.text, "");     // which is right where a tensor is small
   EXPECT_EQ(TileSums(TileSumKind::kMisaligned, 72).report.text, "");  // as are packs of whole ones
   const std::string past = "thread \\d+: \\d+ bytes are read \\d+ bytes past the end of x, which has 37008$";
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     machine_.set_order(seed);
-    const auto expect = [&](TileSumKind kind, Fault fault, const std::string& opcode, const std::string& what, uint32_t columns = kColumns) {
+    const auto expect = [&](TileSumKind kind, Fault fault, const std::string& opcode, const std::string& what,
+                            uint32_t columns = kColumns) {
       const Report report = TileSums(kind, columns).report;
       EXPECT_EQ(report.fault, fault);
-      EXPECT_TRUE(matches(report.text, "^cuda_global_kernels.ptx line \\d+: " + opcode + "[a-z0-9.]*: block [0-2],0 " + what)) << report.text;
+      EXPECT_TRUE(matches(report.text, "^cuda_global_kernels.ptx line \\d+: " + opcode + "[a-z0-9.]*: block [0-2],0 " + what))
+          << report.text;
     };
     expect(TileSumKind::kOneRowTooMany, Fault::kOutOfBounds, "ld.global", past);
     expect(TileSumKind::kMaskedRow, Fault::kOutOfBounds, "ld.global", past);
     expect(TileSumKind::kMaskedCopy, Fault::kOutOfBounds, "cp.async", past);
-    expect(TileSumKind::kInputWritten, Fault::kOutOfBounds, "st.global", "thread \\d+: 4 bytes are written at byte \\d+ of x, an input$");
-    expect(TileSumKind::kMisaligned, Fault::kMisaligned, "ld.global.v4", "thread \\d+: byte \\d+ of x, the global address 0x[0-9a-f]+, for 16 bytes$", 70);
+    expect(TileSumKind::kInputWritten, Fault::kOutOfBounds, "st.global",
+           "thread \\d+: 4 bytes are written at byte \\d+ of x, an input$");
+    expect(TileSumKind::kMisaligned, Fault::kMisaligned, "ld.global.v4",
+           "thread \\d+: byte \\d+ of x, the global address 0x[0-9a-f]+, for 16 bytes$", 70);
   }
 }
 
@@ -89,9 +94,12 @@ struct Total {
   Report report;
 
   explicit Total(TotalKind kind) {
-    report = report_of({range_of(x, kRows * kColumns, false, "x"), range_of(total, kColumns, true, "total"),
-                        range_of(partials, 3 * kColumns, true, "partials"), range_of(count, 1, true, "count")},
-                       [&] { return launch_total({total.data(), partials.data(), count.data(), x.data(), kRows, kColumns}, kind, nullptr); });
+    report =
+        report_of({range_of(x, kRows * kColumns, false, "x"), range_of(total, kColumns, true, "total"),
+                   range_of(partials, 3 * kColumns, true, "partials"), range_of(count, 1, true, "count")},
+                  [&] {
+                    return launch_total({total.data(), partials.data(), count.data(), x.data(), kRows, kColumns}, kind, nullptr);
+                  });
   }
 };
 
@@ -107,9 +115,12 @@ TEST_F(Ptx, WhatBlocksDoNotHandOverIsARace) {
     const auto expect = [&](TotalKind kind, const std::string& what) {
       const Report report = Total(kind).report;
       EXPECT_EQ(report.fault, Fault::kRace);
-      EXPECT_TRUE(matches(report.text, "^cuda_global_kernels.ptx line \\d+: ld.global.f32: block [0-2],0 thread \\d+: byte \\d+ of " + what)) << report.text;
+      EXPECT_TRUE(matches(report.text,
+                          "^cuda_global_kernels.ptx line \\d+: ld.global.f32: block [0-2],0 thread \\d+: byte \\d+ of " + what))
+          << report.text;
     };
-    const std::string of_another = "partials is read and was written by thread \\d+ of block [0-2],0,0, and nothing hands it over$";
+    const std::string of_another =
+        "partials is read and was written by thread \\d+ of block [0-2],0,0, and nothing hands it over$";
     expect(TotalKind::kNoFence, of_another);
     expect(TotalKind::kFenceTooEarly, of_another);
     expect(TotalKind::kNoBarrier, of_another);
@@ -128,23 +139,31 @@ struct EdgeMutant {
 // A limit is let in: a row or an element too many.
 constexpr const char *kAtLeast = "setp.ge.u64", *kMore = "setp.gt.u64", *kBelow = "setp.lt.u64", *kUpTo = "setp.le.u64";
 constexpr EdgeMutant kEdgeMutants[] = {
-    {"layer_norm.ptx", "layer_norm_backward__m67_c33", kAtLeast, kMore, "4 bytes are read 0 bytes past the end of mean.*, which has 268"},
+    {"layer_norm.ptx", "layer_norm_backward__m67_c33", kAtLeast, kMore,
+     "4 bytes are read 0 bytes past the end of mean.*, which has 268"},
     {"linear.ptx", "linear_forward__m65_c130_k67", kAtLeast, kMore, "4 bytes are read \\d+ bytes past the end of [xw]\\["},
-    {"linear.ptx", "linear_backward_weight__m65_c130_k67", kAtLeast, kMore, "4 bytes are read \\d+ bytes past the end of d?[xy]\\["},
+    {"linear.ptx", "linear_backward_weight__m65_c130_k67", kAtLeast, kMore,
+     "4 bytes are read \\d+ bytes past the end of d?[xy]\\["},
     {"linear.ptx", "linear_forward__m200_c16_k40_bf16", kBelow, kUpTo, "16 bytes are read \\d+ bytes past the end of x"},
     {"linear.ptx", "linear_forward__m200_c16_k40_bf16", kUpTo, kBelow, "16 bytes are read 0 bytes past the end of b"},
-    {"conv.ptx", "conv_forward__n2_5x7_c3_k5_r1s1_stride1_pad0", kAtLeast, kMore, "4 bytes are read \\d+ bytes past the end of [xw]\\["},
-    {"attention.ptx", "attention_forward__b1_t33_h3_d8_p0", "setp.ge.u32", "setp.gt.u32", "(4 bytes are read \\d+ bytes past the end of qkv|byte \\d+ of (y|lse).* is written and was written by thread \\d+ of block)"},
+    {"conv.ptx", "conv_forward__n2_5x7_c3_k5_r1s1_stride1_pad0", kAtLeast, kMore,
+     "4 bytes are read \\d+ bytes past the end of [xw]\\["},
+    {"attention.ptx", "attention_forward__b1_t33_h3_d8_p0", "setp.ge.u32", "setp.gt.u32",
+     "(4 bytes are read \\d+ bytes past the end of qkv|byte \\d+ of (y|lse).* is written and was written by thread \\d+ of "
+     "block)"},
     {"attention_forward_mma.ptx", "attention_forward__b2_t67_h2_d16_p0_bf16", "setp.ge.u32", "setp.gt.u32",
-     "(4 bytes are written \\d+ bytes past the end of y|byte \\d+ of (y|lse).* is written and was written by thread \\d+ of block)"},
+     "(4 bytes are written \\d+ bytes past the end of y|byte \\d+ of (y|lse).* is written and was written by thread \\d+ of "
+     "block)"},
     {"batch_norm.ptx", "batch_norm_backward__n3_9x11_c17", kAtLeast, kMore, "4 bytes are read \\d+ bytes past the end of dy"},
     {"batch_norm.ptx", "batch_norm_backward__n3_9x11_c17", kBelow, kUpTo,
-     "(byte \\d+ of dx.* is written and was written by thread \\d+ of block \\d,\\d,0, and nothing hands it over$|4 bytes are read \\d+ bytes past the end of d?[xy])"},
+     "(byte \\d+ of dx.* is written and was written by thread \\d+ of block \\d,\\d,0, and nothing hands it over$|4 bytes are "
+     "read \\d+ bytes past the end of d?[xy])"},
     {"batch_norm.ptx", "batch_norm_backward__n3_9x11_c17", "setp.ge.u32", "setp.gt.u32",
      "byte \\d+ of scratch is written and was written by thread \\d+"},
     {"embedding.ptx", "embedding_forward__b2_t5_c7_v11_l8", kAtLeast, kMore, "4 bytes are read 0 bytes past the end of tokens"},
     {"softmax.ptx", "softmax_forward__m3_c7", kAtLeast, kMore, "4 bytes are read 0 bytes past the end of x"},
-    {"optimizer.ptx", "adamw_update__n67_decay_bf16_with_f32", kAtLeast, kMore, "2 bytes are read 0 bytes past the end of parameters"},
+    {"optimizer.ptx", "adamw_update__n67_decay_bf16_with_f32", kAtLeast, kMore,
+     "2 bytes are read 0 bytes past the end of parameters"},
 };
 
 // What a case runs into by the PTX with one file changed.
@@ -179,12 +198,16 @@ TEST_F(Ptx, AnElementTooManyIsNamedWithItsTensor) {
 }
 
 TEST_F(Ptx, AMisalignedLoadIsNamedWithItsTensor) {
-  const Mutation mutation = {"packs begin in the middle", [](const std::string& line) {
+  const Mutation mutation = {"packs begin in the middle",
+                             [](const std::string& line) {
                                return has(line, "ld.global.v4.f32") ? replaced(line, "];", "+8];") : std::nullopt;
-                             }, false};
-  const Report report = report_of_case("elementwise.ptx", mutated_file("elementwise.ptx", mutation), "add_forward__n1025", machine_);
+                             },
+                             false};
+  const Report report =
+      report_of_case("elementwise.ptx", mutated_file("elementwise.ptx", mutation), "add_forward__n1025", machine_);
   EXPECT_EQ(report.fault, Fault::kMisaligned);
-  EXPECT_TRUE(says(report, "elementwise.ptx", "byte \\d+ of [ab]\\[.*, the global address 0x[0-9a-f]+, for 16 bytes$")) << report.text;
+  EXPECT_TRUE(says(report, "elementwise.ptx", "byte \\d+ of [ab]\\[.*, the global address 0x[0-9a-f]+, for 16 bytes$"))
+      << report.text;
 }
 
 }  // namespace

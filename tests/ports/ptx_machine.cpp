@@ -55,7 +55,7 @@ Report Machine::run(const Program& program, const MachineLaunch& launch) {
 
 std::vector<uint64_t> Machine::blocks_to_run() const {
   const dim3& grid = launch_->grid;
-  if (choose_blocks_) return choose_blocks_(grid);
+  if (choose_blocks_) return choose_blocks_(*launch_);
   std::vector<uint64_t> all(uint64_t{grid.x} * grid.y * grid.z);
   std::iota(all.begin(), all.end(), 0);
   return all;
@@ -400,16 +400,20 @@ bool Machine::is_mapped(uint64_t address, uint32_t bytes) {
 }
 
 void Machine::check_order(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access) {
-  if (order_.note(access, address, bytes, warp_ * kLanes + lane)) [[likely]] return;
+  if (!watches_order_ || order_.note(access, address, bytes, warp_ * kLanes + lane)) [[likely]]
+    return;
   const std::string place = launch_->ranges.place(order_.race_address());
-  fail(Fault::kRace, i, lane, (place.empty() ? "the global address " + hexadecimal(order_.race_address()) : place) + order_.race());
+  fail(Fault::kRace, i, lane,
+       (place.empty() ? "the global address " + hexadecimal(order_.race_address()) : place) + order_.race());
 }
 
 void Machine::check_alignment(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) const {
-  if (address % bytes == 0) [[likely]] return;
+  if (address % bytes == 0) [[likely]]
+    return;
   const std::string place = launch_->ranges.place(address);
-  fail(Fault::kMisaligned, i, lane, (place.empty() ? "" : place + ", ") + "the global address " + hexadecimal(address) + ", for " +
-                                        std::to_string(bytes) + " bytes");
+  fail(Fault::kMisaligned, i, lane,
+       (place.empty() ? "" : place + ", ") + "the global address " + hexadecimal(address) + ", for " + std::to_string(bytes) +
+           " bytes");
 }
 
 void Machine::check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access) {

@@ -31,8 +31,8 @@ struct MachineLaunch {
   test::MemoryRanges ranges = {};      // where its global accesses may lie; none: wherever memory is
 };
 
-// Which blocks of a grid run, x fastest.
-using BlockChoice = std::function<std::vector<uint64_t>(const dim3& grid)>;
+// Which blocks of a launch's grid run, x fastest.
+using BlockChoice = std::function<std::vector<uint64_t>(const MachineLaunch& launch)>;
 
 class Machine {
  public:
@@ -42,6 +42,8 @@ class Machine {
   void set_most_steps(uint64_t steps) { most_steps_ = steps; }
   // Of the launches that run from now on only the chosen blocks run; null: all.
   void set_blocks(BlockChoice choice) { choose_blocks_ = std::move(choice); }
+  // False: races in global memory go unseen, and what is known of its bytes takes no room.
+  void set_watches_order(bool watches) { watches_order_ = watches; }
 
   // What went wrong first, if anything. The text begins with the file, its line and the instruction.
   fibre::Report run(const Program& program, const MachineLaunch& launch);
@@ -105,6 +107,7 @@ class Machine {
   fibre::RandomDraws random_;
   uint64_t most_steps_ = ~uint64_t{0}, steps_left_ = 0;
   BlockChoice choose_blocks_;
+  bool watches_order_ = true;
   fibre::TensorCore tensor_core_ = fibre::TensorCore::kAmpere;
   const Program* program_ = nullptr;
   const MachineLaunch* launch_ = nullptr;

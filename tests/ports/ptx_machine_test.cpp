@@ -372,8 +372,10 @@ TEST(PtxMemory, AccessesLieInATensor) {
   };
   const auto load = [&](const std::string& to) { return text_of(replaced(kCopyWord, "[%rd2];", to)); };
   EXPECT_EQ(text_of(kCopyWord), "");
-  EXPECT_EQ(load("[%rd2+4];"), "hand.ptx line 20: ld.global.u32: block 0,0 thread 31: 4 bytes are read 0 bytes past the end of x, which has 128");
-  EXPECT_EQ(load("[%rd2+16];"), "hand.ptx line 20: ld.global.u32: block 0,0 thread 28: 4 bytes are read 0 bytes past the end of x, which has 128");
+  EXPECT_EQ(load("[%rd2+4];"),
+            "hand.ptx line 20: ld.global.u32: block 0,0 thread 31: 4 bytes are read 0 bytes past the end of x, which has 128");
+  EXPECT_EQ(load("[%rd2+16];"),
+            "hand.ptx line 20: ld.global.u32: block 0,0 thread 28: 4 bytes are read 0 bytes past the end of x, which has 128");
   EXPECT_EQ(load("[%rd2+-8];"), "hand.ptx line 20: ld.global.u32: block 0,0 thread 0: 4 bytes are read 8 bytes before x");
   EXPECT_EQ(load("[%rd2+192];"), "");  // an output may be read
   EXPECT_EQ(text_of(replaced(kCopyWord, "[%rd2+192]", "[%rd2+4]")),
@@ -381,8 +383,12 @@ TEST(PtxMemory, AccessesLieInATensor) {
   EXPECT_EQ(text_of(replaced(kCopyWord, "[%rd2+192]", "[%rd2+184]")),
             "hand.ptx line 21: st.global.u32: block 0,0 thread 0: 4 bytes are written 56 bytes past the end of x, which has 128");
   EXPECT_EQ(text_of("\tld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd0+112];\n"), "");
-  EXPECT_EQ(text_of("\tld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd0+120];\n").find("hand.ptx line 18: ld.global.v4.u32: block 0,0 thread 0: byte 120 of x, "), 0u);
-  EXPECT_EQ(text_of("\tld.global.u16 %rs1, [%rd0+127];\n").find("hand.ptx line 18: ld.global.u16: block 0,0 thread 0: byte 127 of x, "), 0u);
+  EXPECT_EQ(text_of("\tld.global.v4.u32 {%r2, %r3, %r4, %r5}, [%rd0+120];\n")
+                .find("hand.ptx line 18: ld.global.v4.u32: block 0,0 thread 0: byte 120 of x, "),
+            0u);
+  EXPECT_EQ(
+      text_of("\tld.global.u16 %rs1, [%rd0+127];\n").find("hand.ptx line 18: ld.global.u16: block 0,0 thread 0: byte 127 of x, "),
+      0u);
 }
 
 TEST(PtxMemory, ACopysValidBytesLieInATensor) {
@@ -418,18 +424,23 @@ TEST(PtxOrder, BarriersOrderThreadsOfABlock) {
     EXPECT_EQ(fault_of(kernel(later_write), how), Fault::kNone);
     EXPECT_EQ(changed(later_write, "\tbar.sync 0;\n", ""), Fault::kRace);
     // Other bytes of the word are another's.
-    const std::string bytes = replaced(replaced(kTwoWarps, "st.global.u32", "st.global.u8"), "ld.global.u32 %r1, [%rd0]", "ld.global.u8 %r1, [%rd0+1]");
+    const std::string bytes =
+        replaced(replaced(kTwoWarps, "st.global.u32", "st.global.u8"), "ld.global.u32 %r1, [%rd0]", "ld.global.u8 %r1, [%rd0+1]");
     EXPECT_EQ(changed(bytes, "\tbar.sync 0;\n", ""), Fault::kNone);
   }
   Words words(256);
-  EXPECT_EQ(run(kernel(replaced(kTwoWarps, "\tbar.sync 0;\n\t@%p2 ld.global.u32 %r1, [%rd0]", "\tbar.warp.sync -1;\n\t@%p3 st.global.u32 [%rd0+192], %r0;\n\t@%p1 ld.global.u32 %r1, [%rd0+192]")),
-                words, {.threads = 32, .allowed_words = 32}).text,
+  EXPECT_EQ(run(kernel(
+                    replaced(kTwoWarps, "\tbar.sync 0;\n\t@%p2 ld.global.u32 %r1, [%rd0]",
+                             "\tbar.warp.sync -1;\n\t@%p3 st.global.u32 [%rd0+192], %r0;\n\t@%p1 ld.global.u32 %r1, [%rd0+192]")),
+                words, {.threads = 32, .allowed_words = 32})
+                .text,
             "hand.ptx line 21: st.global.u32: block 0,0 thread 0: 4 bytes are written at byte 0 of x, an input");
 }
 
 // A source is read until the copy has been waited for: another thread writes to it before, behind a barrier or not.
 TEST(PtxOrder, ACopyReadsItsSourceUntilItIsWaitedFor) {
-  const std::string written = "\txor.b32 %r12, %r2, 16;\n\tcvt.u64.u32 %rd5, %r12;\n\tadd.s64 %rd6, %rd0, %rd5;\n\tst.global.u32 [%rd6], %r0;\n";
+  const std::string written =
+      "\txor.b32 %r12, %r2, 16;\n\tcvt.u64.u32 %rd5, %r12;\n\tadd.s64 %rd6, %rd0, %rd5;\n\tst.global.u32 [%rd6], %r0;\n";
   const auto fault = [&](const std::string& at, const std::string& barrier) {
     return fault_of(kernel(replaced(kCopy, at, barrier + written + at)), {.dynamic_bytes = 512});
   };
@@ -443,10 +454,12 @@ const std::string kLastBlock =
     "\tmov.u32 %r2, %ctaid.x;\n\tmov.u32 %r3, %nctaid.x;\n\tmul.wide.u32 %rd1, %r2, 4;\n\tadd.s64 %rd2, %rd0, %rd1;\n"
     "\tsetp.eq.s32 %p1, %r0, 0;\n\tsetp.eq.s32 %p2, %r0, 33;\n\tadd.s32 %r4, %r2, 1;\n"
     "\t@%p2 st.global.u32 [%rd2+256], %r4;\n\tbar.sync 0;\n\t@!%p1 bra $counted;\n\tmembar.gl;\n"
-    "\tatom.global.add.u32 %r5, [%rd0+128], 1;\n\tmembar.cta;\n\tmembar.gl;\n\tst.shared.u32 [dynamic], %r5;\n$counted:\n\tbar.sync 0;\n"
+    "\tatom.global.add.u32 %r5, [%rd0+128], 1;\n\tmembar.cta;\n\tmembar.gl;\n\tst.shared.u32 [dynamic], "
+    "%r5;\n$counted:\n\tbar.sync 0;\n"
     "\tld.shared.u32 %r6, [dynamic];\n\tadd.s32 %r7, %r6, 1;\n\tsetp.ne.s32 %p3, %r7, %r3;\n\t@%p3 ret;\n\t@!%p2 ret;\n"
     "\tmov.u32 %r8, 0;\n\tmov.u32 %r9, 0;\n\tadd.s64 %rd3, %rd0, 256;\n$next:\n\tld.global.u32 %r10, [%rd3];\n"
-    "\tadd.s32 %r9, %r9, %r10;\n\tadd.s64 %rd3, %rd3, 4;\n\tadd.s32 %r8, %r8, 1;\n\tsetp.lt.u32 %p4, %r8, %r3;\n\t@%p4 bra $next;\n"
+    "\tadd.s32 %r9, %r9, %r10;\n\tadd.s64 %rd3, %rd3, 4;\n\tadd.s32 %r8, %r8, 1;\n\tsetp.lt.u32 %p4, %r8, %r3;\n\t@%p4 bra "
+    "$next;\n"
     "\tst.global.u32 [%rd0], %r9;\n";
 
 TEST(PtxOrder, AFenceAnAtomicAndAFenceHandOverToTheLastBlock) {
@@ -456,20 +469,28 @@ TEST(PtxOrder, AFenceAnAtomicAndAFenceHandOverToTheLastBlock) {
     EXPECT_EQ(run(kernel(kLastBlock), words, how).text, "");
     EXPECT_EQ(words[0], 15u);
     EXPECT_EQ(words[32], 5u);
-    const auto without = [&](const std::string& from, const std::string& to) { return fault_of(kernel(replaced(kLastBlock, from, to)), how); };
-    EXPECT_EQ(without("bra $counted;\n\tmembar.gl;\n", "bra $counted;\n"), Fault::kRace);             // nothing is released
-    EXPECT_EQ(without("\tmembar.cta;\n\tmembar.gl;\n", "\tmembar.cta;\n"), Fault::kRace);            // nothing is acquired
-    EXPECT_EQ(without("\tbar.sync 0;\n\t@!%p1", "\t@!%p1"), Fault::kRace);                            // another thread's word is not behind the fence
+    const auto without = [&](const std::string& from, const std::string& to) {
+      return fault_of(kernel(replaced(kLastBlock, from, to)), how);
+    };
+    EXPECT_EQ(without("bra $counted;\n\tmembar.gl;\n", "bra $counted;\n"), Fault::kRace);  // nothing is released
+    EXPECT_EQ(without("\tmembar.cta;\n\tmembar.gl;\n", "\tmembar.cta;\n"), Fault::kRace);  // nothing is acquired
+    EXPECT_EQ(without("\tbar.sync 0;\n\t@!%p1", "\t@!%p1"), Fault::kRace);  // another thread's word is not behind the fence
     EXPECT_EQ(without("bra $counted;\n\tmembar.gl;\n", "bra $counted;\n\tmembar.cta;\n"), Fault::kRace);  // for the block alone
-    EXPECT_EQ(without("atom.global.add.u32 %r5, [%rd0+128], 1", "atom.global.add.u32 %r5, [%rd0+128], 1;\n\tatom.global.add.u32 %r11, [%rd0+132], 1"), Fault::kNone);
-    EXPECT_EQ(without("\tatom.global.add.u32 %r5, [%rd0+128], 1;\n", "\tred.global.add.u32 [%rd0+128], 1;\n\tld.global.u32 %r5, [%rd0+128];\n"), Fault::kRace);
+    EXPECT_EQ(without("atom.global.add.u32 %r5, [%rd0+128], 1",
+                      "atom.global.add.u32 %r5, [%rd0+128], 1;\n\tatom.global.add.u32 %r11, [%rd0+132], 1"),
+              Fault::kNone);
+    EXPECT_EQ(without("\tatom.global.add.u32 %r5, [%rd0+128], 1;\n",
+                      "\tred.global.add.u32 [%rd0+128], 1;\n\tld.global.u32 %r5, [%rd0+128];\n"),
+              Fault::kRace);
     // The fence comes before the write.
     EXPECT_EQ(without("\t@%p2 st.global.u32 [%rd2+256], %r4;\n\tbar.sync 0;\n\t@!%p1 bra $counted;\n\tmembar.gl;\n",
-                      "\tbar.sync 0;\n\t@!%p1 bra $counted;\n\tmembar.gl;\n\tst.global.u32 [%rd2+256], %r4;\n"), Fault::kRace);
+                      "\tbar.sync 0;\n\t@!%p1 bra $counted;\n\tmembar.gl;\n\tst.global.u32 [%rd2+256], %r4;\n"),
+              Fault::kRace);
   }
   Words words(256);
   const std::string text = run(kernel(replaced(kLastBlock, "bra $counted;\n\tmembar.gl;\n", "bra $counted;\n")), words,
-                               {.threads = 64, .dynamic_bytes = 4, .seed = 1, .blocks = 2}).text;
+                               {.threads = 64, .dynamic_bytes = 4, .seed = 1, .blocks = 2})
+                               .text;
   EXPECT_EQ(text.find("hand.ptx line 43: ld.global.u32: block "), 0u) << text;
   EXPECT_NE(text.find(" is read and was written by thread 33 of block "), std::string::npos) << text;
 }
@@ -477,8 +498,11 @@ TEST(PtxOrder, AFenceAnAtomicAndAFenceHandOverToTheLastBlock) {
 TEST(PtxOrder, BlocksThatHandNothingOverRace) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Launched how = {.seed = seed, .blocks = 3};
-    const auto fault = [&](const std::string& body) { return fault_of(kernel("\tsetp.eq.s32 %p1, %r0, 0;\n\t@!%p1 ret;\n" + body), how); };
-    EXPECT_EQ(fault("\tld.global.u32 %r1, [%rd0];\n\tadd.s32 %r1, %r1, 1;\n\tst.global.u32 [%rd0], %r1;\n"), Fault::kRace);  // an update is lost
+    const auto fault = [&](const std::string& body) {
+      return fault_of(kernel("\tsetp.eq.s32 %p1, %r0, 0;\n\t@!%p1 ret;\n" + body), how);
+    };
+    EXPECT_EQ(fault("\tld.global.u32 %r1, [%rd0];\n\tadd.s32 %r1, %r1, 1;\n\tst.global.u32 [%rd0], %r1;\n"),
+              Fault::kRace);  // an update is lost
     EXPECT_EQ(fault("\tst.global.u32 [%rd0], %r0;\n"), Fault::kRace);
     EXPECT_EQ(fault("\tld.global.u32 %r1, [%rd0];\n"), Fault::kNone);
     EXPECT_EQ(fault("\tred.global.add.u32 [%rd0], 1;\n"), Fault::kNone);
@@ -490,7 +514,9 @@ TEST(PtxAtomics, ChangeAWordAndGiveBackWhatItWas) {
   const auto changed = [](const std::string& atomic, uint32_t was) {
     Words words(256);
     words[1] = was;
-    EXPECT_EQ(run(kernel("\tsetp.eq.s32 %p1, %r0, 0;\n\t@!%p1 ret;\n\t" + atomic + ";\n\tst.global.u32 [%rd0+8], %r1;\n"), words).text, "");
+    EXPECT_EQ(
+        run(kernel("\tsetp.eq.s32 %p1, %r0, 0;\n\t@!%p1 ret;\n\t" + atomic + ";\n\tst.global.u32 [%rd0+8], %r1;\n"), words).text,
+        "");
     return std::pair(words[1], words[2]);
   };
   using Two = std::pair<uint32_t, uint32_t>;
@@ -503,10 +529,13 @@ TEST(PtxAtomics, ChangeAWordAndGiveBackWhatItWas) {
   EXPECT_EQ(changed("atom.global.exch.b32 %r1, [%rd0+4], 9", 7), Two(9, 7));
   EXPECT_EQ(changed("atom.global.cas.b32 %r1, [%rd0+4], 7, 8", 7), Two(8, 7));
   EXPECT_EQ(changed("atom.global.cas.b32 %r1, [%rd0+4], 6, 8", 7), Two(7, 7));
-  EXPECT_EQ(changed("atom.global.add.f32 %f1, [%rd0+4], 0f3F800000;\n\tmov.b32 %r1, %f1", bits(0.5f)), Two(bits(1.5f), bits(0.5f)));
+  EXPECT_EQ(changed("atom.global.add.f32 %f1, [%rd0+4], 0f3F800000;\n\tmov.b32 %r1, %f1", bits(0.5f)),
+            Two(bits(1.5f), bits(0.5f)));
   EXPECT_EQ(changed("red.global.or.b32 [%rd0+4], 8", 7).first, 15u);
-  EXPECT_EQ(changed("mov.u64 %rd1, 0x100000000;\n\tatom.global.add.u64 %rd2, [%rd0], %rd1;\n\tcvt.u32.u64 %r1, %rd2", 7), Two(8, 0));
-  EXPECT_EQ(error_of(kernel("\tatom.global.sub.u32 %r1, [%rd0], 1;\n")), "hand.ptx line 18: the instruction 'atom.global.sub.u32' is not known");
+  EXPECT_EQ(changed("mov.u64 %rd1, 0x100000000;\n\tatom.global.add.u64 %rd2, [%rd0], %rd1;\n\tcvt.u32.u64 %r1, %rd2", 7),
+            Two(8, 0));
+  EXPECT_EQ(error_of(kernel("\tatom.global.sub.u32 %r1, [%rd0], 1;\n")),
+            "hand.ptx line 18: the instruction 'atom.global.sub.u32' is not known");
   EXPECT_EQ(fault_of(kernel("\tred.global.add.u32 [%rd0+2], 1;\n")), Fault::kMisaligned);
   EXPECT_EQ(fault_of(kernel("\tred.global.add.u32 [%rd0], 1;\n"), {.allowed_words = 32}), Fault::kOutOfBounds);  // of an input
 }
@@ -514,7 +543,8 @@ TEST(PtxAtomics, ChangeAWordAndGiveBackWhatItWas) {
 TEST(PtxMemory, NarrowElementsExtendBySign) {
   Words words = {0x80ff7f01u};
   words.resize(256);
-  EXPECT_EQ(run(kernel("\tsetp.ne.s32 %p1, %r0, 0;\n\t@%p1 ret;\n\tld.global.s8 %r2, [%rd0+2];\n\tld.global.u16 %r3, [%rd0+2];\n\tadd.s32 %r1, %r2, %r3;\n\tst.global.u8 "
+  EXPECT_EQ(run(kernel("\tsetp.ne.s32 %p1, %r0, 0;\n\t@%p1 ret;\n\tld.global.s8 %r2, [%rd0+2];\n\tld.global.u16 %r3, "
+                       "[%rd0+2];\n\tadd.s32 %r1, %r2, %r3;\n\tst.global.u8 "
                        "[%rd0+8], %r1;\n"
                        "\tst.global.v2.u16 [%rd0+12], {%rs1, %rs1};\n\tmov.u32 %r4, 7;\n\tst.global.u32 [%rd0+4], %r1;\n"),
                 words)

@@ -48,7 +48,8 @@ bool GlobalOrder::in_order(uint64_t time, uint32_t thread, uint32_t now) const {
   return std::any_of(acquired_.begin(), acquired_.end(), [&](const Acquired& each) {
     const Release& r = each.release;
     return within_block(each.time, each.thread, now) && time >= r.began &&
-           (time < r.block_barrier || (time < r.warp_barrier && same_warp(thread, r.thread)) || (time < r.time && thread == r.thread));
+           (time < r.block_barrier || (time < r.warp_barrier && same_warp(thread, r.thread)) ||
+            (time < r.time && thread == r.thread));
   });
 }
 
@@ -120,7 +121,8 @@ bool GlobalOrder::note(Access access, uint64_t address, uint32_t bytes, uint32_t
     Cell& cell = page(at / kPageBytes).cells[at % kPageBytes];
     if (at == address || !(cell == before)) {
       before = after = cell;
-      const Race race = access == Access::kRead ? after_read(after, thread) : after_write(after, thread, access == Access::kAtomic);
+      const Race race =
+          access == Access::kRead ? after_read(after, thread) : after_write(after, thread, access == Access::kAtomic);
       if (race != Race::kNone) {
         race_address_ = at;
         race_ = text_of(race, before, access);
@@ -143,7 +145,9 @@ std::string GlobalOrder::thread_text(uint64_t time, uint64_t thread) const {
 }
 
 std::string GlobalOrder::text_of(Race race, const Cell& before, Access access) const {
-  const std::string here = access == Access::kRead ? " is read" : access == Access::kWrite ? " is written" : " is changed by an atomic";
+  const std::string here = access == Access::kRead    ? " is read"
+                           : access == Access::kWrite ? " is written"
+                                                      : " is changed by an atomic";
   switch (race) {
     case Race::kWritten: return here + " and was written by " + thread_text(before.written >> 11, before.written & kThread);
     case Race::kReadByBlocks: return here + " and was read by several blocks of the launch";

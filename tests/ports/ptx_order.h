@@ -88,7 +88,7 @@ class GlobalOrder {
     uint64_t began;
     dim3 index;
   };
-  std::vector<Block> blocks_;  // of this launch
+  std::vector<Block> blocks_;                     // of this launch
   std::map<uint64_t, std::set<Release>> handed_;  // by the address of an atomic
   std::vector<Acquired> acquired_;                // by the block that runs
   std::map<uint32_t, Exchange> exchanges_;        // of its threads
