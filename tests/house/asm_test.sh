@@ -9,12 +9,14 @@ cd "$(dirname "$0")/../.."
 # statements FILE: one a line, "line number: statement". A statement ends with a line that ends in ");".
 statements() {
   awk '/(^|[^[:alnum:]_])asm[ (]/ && !inside { inside = 1; text = ""; first = FNR }
-       inside { sub(/^[[:space:]]+/, ""); text = text " " $0; if (/\);[[:space:]]*}?[[:space:]]*(\/\/.*)?$/) { print first ":" text; inside = 0 } }
+       inside { sub(/^[[:space:]]+/, ""); text = text " " $0 }
+       inside && /\);[[:space:]]*}?[[:space:]]*(\/\/.*)?$/ { print first ":" text; inside = 0 }
        END { if (inside) print first ": a statement without an end" }' "$1"
 }
+memory='(cp\.async|ldmatrix|stmatrix|(ld|st|atom|red|bar|barrier|membar|fence)\.)'
 faults() {
   statements "$1" | grep -E 'without an end' || true
-  statements "$1" | grep -E '"[^"]*(cp\.async|ldmatrix|stmatrix|(ld|st|atom|red|bar|barrier|membar|fence)\.)[^"]*"' | grep -vE 'asm volatile\(.*: "memory"\)' \
+  statements "$1" | grep -E "\"[^\"]*$memory[^\"]*\"" | grep -vE 'asm volatile\(.*: "memory"\)' \
     | sed 's/$/   <- touches or orders memory: asm volatile, "memory"/' || true
   statements "$1" | grep -E '"[^"]*\.sync[^"]*"' | grep -vE 'asm volatile\(' | sed 's/$/   <- a warp executes it together: asm volatile/' || true
 }
