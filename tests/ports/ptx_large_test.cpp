@@ -55,16 +55,17 @@ class Reserved {
 
 struct LargeCase {
   const char* id;  // of the table
-  uint32_t places =
-      0;  // of the dimension that is made longer: of every argument that has so many; 0: a dimension before the only one
+  // Of the dimension that is made longer, in every argument that has so many; 0: a dimension before the only one.
+  uint32_t places = 0;
   bool names = false;       // integers are numbers of such places, and name the last ones
   bool ignored = false;     // integers of other places are labels that are ignored
   bool improbable = false;  // other places are classes that have no part in a softmax, nor have logits that no block computes
   uint32_t parts = 1;       // of a place, that blocks share out
   uint32_t tail = 0;        // the last blocks that run of a grid of more than kTiles
   bool strides = false;     // elements are walked over in strides of a grid that is cut for a card
-  const char* written =
-      "";  // an output that must only be written: its numbers depend on how many places there are, or on blocks that do not run
+  uint32_t last_mib = 128;  // at a long tensor's end, that launches in chunks run for
+  // An output that must only be written: its numbers depend on how many places there are, or on blocks that do not run.
+  const char* written = "";
 };
 
 struct Enlarged {
@@ -170,6 +171,7 @@ std::vector<uint64_t> blocks_of(const dim3& grid, const Enlarged& large) {
 // run; and of such as know of no long tensor the first and the last ones, or all where they are few.
 class LaunchChoice {
  public:
+  explicit LaunchChoice(uint64_t last_bytes) : last_bytes_(last_bytes) {}
   void add_long(uint64_t begin, uint64_t end) { long_.push_back({begin, end, false, ""}); }
   void count() { counts_ = true; }
   void run() { counts_ = false, met_ = 0; }
@@ -192,7 +194,6 @@ class LaunchChoice {
   enum class Reach : uint8_t { kNothing, kInside, kEnds };
 
   Reach reach_of(const ptx::MachineLaunch& launch) const {
-    constexpr uint64_t kLast = 128u << 20;  // bytes at a tensor's end that a chunk may have
     Reach reach = Reach::kNothing;
     for (const std::string& argument : launch.arguments) {
       for (size_t at = 0; at + 8 <= argument.size(); at += 8) {
@@ -200,13 +201,14 @@ class LaunchChoice {
         std::memcpy(&word, argument.data() + at, 8);
         for (const MemoryRange& each : long_) {
           if (word >= each.begin && word < each.end)
-            reach = std::max(reach, word == each.begin || each.end - word <= kLast ? Reach::kEnds : Reach::kInside);
+            reach = std::max(reach, word == each.begin || each.end - word <= last_bytes_ ? Reach::kEnds : Reach::kInside);
         }
       }
     }
     return reach;
   }
 
+  uint64_t last_bytes_;
   bool counts_ = true;
   uint64_t launches_ = 0, free_ = 0, met_ = 0;
   std::vector<MemoryRange> long_;
@@ -331,7 +333,7 @@ std::string judge_large(const LargeCase& wanted, ptx::Kernels& by, ptx::Machine&
   const CaseData data = make_data(small);
   const CaseRunResult by_fibres = run_here(small, data);
   const LargeRun run(wanted, small, data);
-  LaunchChoice choice;
+  LaunchChoice choice(uint64_t{wanted.last_mib} << 20);
   machine.set_watches_order(false);
   machine.set_blocks([&](const ptx::MachineLaunch& launch) {
     return choice.take(launch) ? blocks_of(launch.grid, run.large()) : std::vector<uint64_t>();
@@ -399,7 +401,7 @@ constexpr LargeCase kLargeCases[] = {
     {.id = "linear_backward_data__m200_c16_k40_bf16", .places = 200},
     {.id = "linear_backward_data__m200_c16_k40_bf16", .places = 16},
     {.id = "linear_backward_weight__m200_c16_k40_bf16", .places = 16},
-    {.id = "loss_head_backward__m5_c512_v21", .places = 5, .ignored = true, .tail = 512, .written = "db"},
+    {.id = "loss_head_backward__m5_c512_v21", .places = 5, .ignored = true, .tail = 512, .last_mib = 8, .written = "db"},
     {.id = "loss_head_backward__m2_c4096_v5", .places = 5, .names = true, .improbable = true, .tail = 256, .written = "dx"},
     {.id = "conv_forward__n3_7x5_c19_k17_r1s1_stride2_pad0", .places = 3},
     {.id = "conv_backward_data__n3_7x5_c19_k17_r1s1_stride2_pad0", .places = 3},
