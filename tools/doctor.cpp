@@ -17,21 +17,6 @@
 
 namespace reprise {
 
-namespace {
-
-uint64_t memory_field(const std::string& field) {
-  std::ifstream file("/proc/meminfo");
-  std::string name, unit;
-  uint64_t kibibytes = 0;
-  while (file >> name >> kibibytes) {
-    std::getline(file, unit);
-    if (name == field + ":") return kibibytes * 1024;
-  }
-  return 0;
-}
-
-}  // namespace
-
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -86,9 +71,9 @@ int print_doctor(const Port& port, const CardReport& card, bool json) {
                                  {"processors", usable_processors()},
                                  {"kernel_set", kernels.ok() ? backend.kernel_set : kernels.message},
                                  {"tuning", tuned},
-                                 {"memory_bytes", memory_field("MemTotal")},
-                                 {"available_bytes", memory_field("MemAvailable")},
-                                 {"swap_free_bytes", memory_field("SwapFree")},
+                                 {"memory_bytes", board.memory_bytes},
+                                 {"available_bytes", board.available_bytes},
+                                 {"swap_free_bytes", board.swap_free_bytes},
                                  {"board", json_of(board)},
                                  {"cuda_device", ::access("/dev/nvidia0", F_OK) == 0 || ::access("/dev/nvhost-gpu", F_OK) == 0},
                                  {"card", json_of(card)}};

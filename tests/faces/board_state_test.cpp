@@ -48,6 +48,7 @@ TEST_F(Board, OfAnOrinAllIsRead) {
   const nlohmann::json want = {{"swap_bytes", 3901440ull * 1024}, {"swap_free_bytes", 3800000ull * 1024}, {"swaps_to_memory", true}, {"oom_score_adj", 200},
                                {"power_mode", "1 (7W)"}, {"processor_hz", 960000000ull}, {"processor_most_hz", 1510400000ull}, {"card_hz", 408000000ull},
                                {"hottest_celsius", 51.25}, {"throttled_by", nlohmann::json::array()}};
+  EXPECT_EQ(read().memory_bytes, 7802880ull * 1024);
   EXPECT_EQ(json_of(read()), want);
   EXPECT_EQ(text_of(read()), "swap 3.72 GiB, free 3.62 GiB (zram, which takes memory itself); oom_score_adj 200; power mode 1 (7W); "
                              "processor up to 0.96 GHz of 1.51 GHz; card up to 0.41 GHz; hottest 51 C");

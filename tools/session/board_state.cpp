@@ -107,6 +107,8 @@ bool differ(const std::optional<uint64_t>& a, const std::optional<uint64_t>& b) 
 
 BoardState read_board_state(const std::string& root) {
   BoardState state;
+  state.memory_bytes = meminfo(root, "MemTotal");
+  state.available_bytes = meminfo(root, "MemAvailable");
   state.swap_bytes = meminfo(root, "SwapTotal");
   state.swap_free_bytes = meminfo(root, "SwapFree");
   state.swaps_to_memory = swaps_to_memory(root);

@@ -11,6 +11,7 @@
 namespace reprise {
 
 struct BoardState {
+  uint64_t memory_bytes = 0, available_bytes = 0;  // what the system may give away at all, and now
   uint64_t swap_bytes = 0, swap_free_bytes = 0;
   bool swaps_to_memory = false;                 // some of it is zram, memory that is compressed into memory
   int oom_score_adjustment = 0;                 // of this process: from -1000, never killed, to 1000, killed first
@@ -24,6 +25,7 @@ struct BoardState {
 // `root`: "" but for tests, which have files of their own. What a machine does not have is absent, and no error.
 BoardState read_board_state(const std::string& root = "");
 
+// All but memory, which `reprise doctor` has in keys of its own.
 nlohmann::json json_of(const BoardState& state);
 // For a person, in one line.
 std::string text_of(const BoardState& state);
