@@ -14,6 +14,9 @@ if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: t
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+mkdir -p "$build/board"
+tools/board_root.sh "$build/board/root" >"$scratch/words" 2>&1 || { echo "skipped: $(tail -n 1 "$scratch/words")"; exit 0; }
+
 cat >"$scratch/net.json" <<'TEXT'
 {"name": "board-net", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 10, "image": [16, 16, 3]},
  "data": {"kind": "synthetic"}, "batch": 4, "steps": 3, "seed": 1, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
