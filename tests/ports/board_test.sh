@@ -1,6 +1,7 @@
 #!/bin/sh
-# `make board` and `make dist`: one program for an AArch64 board that needs nothing but its C library, and the same of reprise. Both run here under qemu: they
-# plan to the same bytes as on this machine, train with equal bits under every plan, compiled in or filed, and measure what was planned.
+# `make board` and `make dist`: one program for an AArch64 board that needs nothing but its C library, and the same of reprise. Both run here
+# under qemu: they plan to the same bytes as on this machine, train with equal bits under every plan, compiled in or filed, and measure what
+# was planned.
 # Here because a board has neither a compiler nor the packages of a development machine, and nobody looks at one in every test.
 # BUILD names the output folder. Without the cross compiler, the emulator, or Debian's packages for arm64 it says so and passes.
 set -eu
