@@ -36,6 +36,9 @@ class Checker : public RowProof {
     const bool trains = first.count != 0;
     if (!trains && (add.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
     if (trains && plan_.accumulate > 1 && add.count == 0) return fail(Fault::kFormat);
+    for (const StateTensor& state : plan_.state) {
+      if (state.kind > StateKind::kStreamed || state.init > InitKind::kTable) return fail(Fault::kFormat);
+    }
     if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.disk_bytes % kAlignment != 0 ||
         plan_.streamed_bytes % kAlignment != 0) {
       return fail(Fault::kMisaligned);

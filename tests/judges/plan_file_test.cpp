@@ -111,6 +111,16 @@ TEST(PlanFile, ForgedPlansAreReadOrRefusedAndJudged) {
   EXPECT_GT(read - safe, 500u);
 }
 
+// A file can hold what no compiler would take.
+TEST(PlanFile, KindsThatNobodyKnowsAreFaults) {
+  OwnedPlan plan = SampleConvNet().make();
+  plan.state.back().kind = static_cast<StateKind>(255);
+  EXPECT_EQ(verdict_of(again(plan)).fault, Fault::kFormat);
+  plan = SampleConvNet().make();
+  plan.state.back().init = static_cast<InitKind>(4);
+  EXPECT_EQ(verdict_of(again(plan)).fault, Fault::kFormat);
+}
+
 TEST(PlanFile, RefusalsNameWhatIsWrong) {
   const std::string file = file_of(SampleConvNet().make());
   const auto refuses = [](const std::string& bytes, std::initializer_list<std::string> fragments) {
