@@ -284,7 +284,8 @@ BOARD_COMPILER := aarch64-linux-gnu-g++
 BOARD_LIBRARIES := -L$(BOARD)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
 CUDA_ARCHITECTURES_jetson := 87
 CUDA_ARCHITECTURES_aarch64 := none
-is_for_card = $(REPRISE) name --backend $(RECIPE_WORD) | grep -qv cpu && test '$(CUDA_ARCHITECTURES_$(TARGET))' != none
+# "auto" goes without a card where there is no nvcc.
+is_for_card = case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-jetson) true ;; auto-jetson) test -n '$(HAS_NVCC)' ;; *) false ;; esac
 BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD)/cuda/nvidia/cu13/lib)
 $(BOARD)/root/made: tools/board_root.sh | $(BUILD)/packages/other-cpu
 	@echo "  fetch $(BOARD)/root"
@@ -297,6 +298,7 @@ $(BOARD)/cuda/nvidia/cu13/lib:
 
 board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
 	@case $(TARGET) in jetson | aarch64) ;; *) echo 'make: TARGET must be jetson or aarch64, not "$(TARGET)"' >&2; exit 2 ;; esac
+	@case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-aarch64) echo 'make: TARGET aarch64 has no card, which the recipe is for: take jetson, or "cpu" or "auto"' >&2; exit 2 ;; esac
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
 	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
 	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
