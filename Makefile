@@ -212,9 +212,10 @@ make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$fold
 
 ifdef PLAN_FOLDER
 PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
-# What the plan was made from. The recipe's sum stands here, because make cannot name a file with spaces as what a target needs.
+# What the plan was made from, and what it is compiled into. The recipe's sum stands here, because make cannot name a file with spaces as what
+# a target needs.
 $(PLAN_FOLDER)/options: force
-	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } $(renew)
+	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_MAIN) $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } $(renew)
 $(PLAN_FOLDER)/plan.h: $(REPRISE) $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
 	$(Q)$(REPRISE) plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
@@ -282,8 +283,6 @@ build: $(REPRISE) $(recipe_data)  ## plan and compile RECIPE, without training
 BOARD := $(BUILD)/board
 BOARD_COMPILER := aarch64-linux-gnu-g++
 BOARD_LIBRARIES := -L$(BOARD)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
-CUDA_ARCHITECTURES_jetson := 87
-CUDA_ARCHITECTURES_aarch64 := none
 # "auto" goes without a card where there is no nvcc.
 is_for_card = case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-jetson) true ;; auto-jetson) test -n '$(HAS_NVCC)' ;; *) false ;; esac
 BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD)/cuda/nvidia/cu13/lib)
@@ -302,10 +301,10 @@ board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a 
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
 	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
 	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
-	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD)/root/usr/include' CUDA_ARCHITECTURES='$(CUDA_ARCHITECTURES_$(TARGET))' \
-	  $(if $(filter jetson,$(TARGET)),CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
+	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD)/root/usr/include' \
+	  $(if $(filter jetson,$(TARGET)),CUDA_ARCHITECTURES=87 CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
 	@$(find_folder); to=$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD)/$(TARGET) \
-	  && cp $(BUILD)/arm64/$${folder#$(BUILD)/}/train "$$to" && cp $$(find $(BUILD)/arm64/$${folder#$(BUILD)/} -maxdepth 1 -name manifest.json) "$$to" \
+	  && to=$$(realpath "$$to") && (cd $(BUILD)/arm64/$${folder#$(BUILD)/} && cp --parents train manifest.json $$(ls cuda/manifest.json 2>/dev/null) "$$to") \
 	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train" \
 	  && if $(is_for_card); then echo "its driver must be of CUDA $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') or later: JetPack 6 has 12.6, JetPack 7 has 13"; fi
 

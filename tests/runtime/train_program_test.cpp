@@ -140,6 +140,22 @@ TEST_F(TrainProgram, APlanOfAFileTrainsTheSameBits) {
   }
 }
 
+// A program that goes on for days does not hold up another one of its recipe.
+TEST_F(TrainProgram, TwoRunsOfARecipeWithoutACompiler) {
+  const std::string recipe = at("r.json");
+  write_text(recipe, resnet().dump());
+  fs::create_directories(at("board"));
+  fs::copy_file(build_folder() + "/reprise", at("board/reprise"));
+  const ProcessOptions bare = {.environment = {"XDG_CACHE_HOME=" + at("cache")}, .most_seconds = 60};
+  Process goes_on({at("board/reprise"), "train", recipe, "--steps", "1000000000", "--log", at("long.jsonl"), "--quiet"}, bare);
+  for (int wait = 0; wait < 400 && file_text(at("long.jsonl")).empty(); ++wait) sleep_seconds(0.05);
+  ASSERT_NE(file_text(at("long.jsonl")), "") << goes_on.err_so_far();
+  const ProcessResult second = run({at("board/reprise"), "train", recipe, "--steps", "1", "--quiet"}, bare);
+  EXPECT_EQ(second.status, 0) << second.err;
+  goes_on.signal(SIGKILL);
+  EXPECT_EQ(goes_on.wait().status, 128 + SIGKILL);
+}
+
 TEST_F(TrainProgram, PlanFilesThatCannotRun) {
   const std::string program = resnet_stored(), recipe = at("r.json");
   write_text(recipe, resnet().dump());

@@ -24,6 +24,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
+#include "tools/session/filed_plans.h"
 #include "tools/session/program_options.h"
 #include "tools/training/program.h"
 #include "tools/writing/plan_file.h"
@@ -44,18 +45,31 @@ std::string cache_folder(const std::string& recipe, const std::string& name) {
 }
 
 // Another `reprise train` of the recipe may be planning or compiling for another budget: one at a time, until its program has started,
-// when exec gives the lock back.
-void lock_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  const std::string lock = folder + "/lock";
-  const int descriptor = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (descriptor < 0) throw UserError(lock + ": cannot be opened: " + std::strerror(errno));
-  const LongWork work("waiting for another reprise train of this recipe");
-  while (::flock(descriptor, LOCK_EX) != 0) {
-    if (errno != EINTR) return;  // a file system without locks
+// when exec gives the lock back, or until this one has read its plan.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    const std::string lock = folder + "/lock";
+    descriptor_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) throw UserError(lock + ": cannot be opened: " + std::strerror(errno));
+    const LongWork work("waiting for another reprise train of this recipe");
+    while (::flock(descriptor_, LOCK_EX) != 0) {
+      if (errno != EINTR) return;  // a file system without locks
+    }
   }
-}
+  ~FolderLock() { give_back(); }
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  void give_back() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  int descriptor_ = -1;
+};
 
 void add_words(std::vector<std::string>& words, const std::string& text) {
   std::istringstream stream(text);
@@ -180,13 +194,13 @@ bool begins_as_plan(const std::string& path) {
   return is_plan_file(beginning);
 }
 
-int run_here(const std::string& plan, const std::vector<std::string>& arguments, const Port& port) {
+int run_here(const FiledPlans& plans, const std::vector<std::string>& arguments, const Port& port) {
   std::string name = "reprise train";
   std::vector<std::string> words = arguments;
   std::vector<char*> pointers = {name.data()};
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
-  return run_plan_file(plan, {&port}, static_cast<int>(pointers.size() - 1), pointers.data());
+  return run_filed_plans(plans, {&port}, static_cast<int>(pointers.size() - 1), pointers.data());
 }
 
 int run_train(const RecipeOptions& options, const OptionParser& parser, const Port& port) {
@@ -195,7 +209,7 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, const Po
     if (const std::string given = options.first_given(); !given.empty()) {
       throw UserError("reprise train: " + given + ": has no effect on " + options.recipe + ", a plan file, whose plan is made", UserError::kUsage);
     }
-    return run_here(options.recipe, arguments, port);
+    return run_here(FiledPlans(options.recipe), arguments, port);
   }
   if (!arguments.empty() && !fs::exists(options.recipe)) {
     throw UserError("reprise train: " + options.recipe + ": is no recipe; the recipe comes first, as in reprise train RECIPE " + arguments.front(),
@@ -209,9 +223,13 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, const Po
   look_first(recipe, rules, training);
   const std::optional<Tree> tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
-  lock_folder(folder);
+  FolderLock lock(folder);
   plan_into(options, folder, tree ? PlanForm::kHeader : PlanForm::kFile);
-  if (!tree) return run_here(folder + "/plan.bin", arguments, port);
+  if (!tree) {
+    const FiledPlans plans(folder + "/plan.bin");
+    lock.give_back();
+    return run_here(plans, arguments, port);
+  }
   compile_program(*tree, recipe, folder);
   const std::string program = folder + "/train";
   std::vector<char*> words = {const_cast<char*>(program.c_str())};

@@ -90,6 +90,12 @@ std::string clock_text(uint64_t hz) {
   return text;
 }
 
+std::string heat_text(double degrees) {
+  char text[32];
+  std::snprintf(text, sizeof text, "hottest %.0f C", degrees);
+  return text;
+}
+
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
@@ -152,11 +158,7 @@ std::string text_of(const BoardState& s) {
   if (!s.power_mode.empty()) text += "; power mode " + s.power_mode;
   if (s.processor_hz) text += "; processor up to " + clock_text(*s.processor_hz) + (s.processor_most_hz ? " of " + clock_text(*s.processor_most_hz) : "");
   if (s.card_hz) text += "; card up to " + clock_text(*s.card_hz);
-  if (s.hottest) {
-    char degrees[32];
-    std::snprintf(degrees, sizeof degrees, "; hottest %.0f C", *s.hottest);
-    text += degrees;
-  }
+  if (s.hottest) text += "; " + heat_text(*s.hottest);
   if (!s.throttled_by.empty()) text += "; throttled by " + joined(s.throttled_by);
   return text;
 }
@@ -167,11 +169,7 @@ std::string change_of(const BoardState& before, const BoardState& now) {
   if (differ(before.processor_hz, now.processor_hz)) changes.push_back("processor up to " + clock_text(*now.processor_hz) + ", was " + clock_text(*before.processor_hz));
   if (differ(before.card_hz, now.card_hz)) changes.push_back("card up to " + clock_text(*now.card_hz) + ", was " + clock_text(*before.card_hz));
   if (before.throttled_by != now.throttled_by) changes.push_back(now.throttled_by.empty() ? "throttled no more" : "throttled by " + joined(now.throttled_by));
-  if (!changes.empty() && now.hottest) {
-    char degrees[32];
-    std::snprintf(degrees, sizeof degrees, "hottest %.0f C", *now.hottest);
-    changes.push_back(degrees);
-  }
+  if (!changes.empty() && now.hottest) changes.push_back(heat_text(*now.hottest));
   std::string text;
   for (const std::string& change : changes) text += (text.empty() ? "" : "; ") + change;
   return text;

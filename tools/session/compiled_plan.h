@@ -15,6 +15,7 @@ struct CompiledPlan {
   const char* hash = "";         // names the plan, as its manifest does
   Span<WrittenPlan> plans = {};  // all of the program, this one among them; empty: this one is alone
   const char* file = "";         // the plan file (filed_plans.h) that it was read from; "": the compiler has proved it
+  bool is_filed() const { return *file != 0; }
 };
 
 // The program's plan of that number, which must be there.

@@ -70,7 +70,7 @@ CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
     if (!quiet) std::cerr << "backend auto: " << words << "\n";
   };
   if (choices.size() == 1) {
-    const bool is_auto = *last.file == 0 && parse_recipe(last.recipe, last.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
+    const bool is_auto = !last.is_filed() && parse_recipe(last.recipe, last.plan.name, "/").backend == Recipe::BackendChoice::kAuto;
     if (is_auto) say("this program was built for the CPU alone, it trains there");
     return last;
   }
@@ -82,10 +82,6 @@ CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
   say("trains on " + std::string(last.plan.backend));
   return last;
 }
-
-}  // namespace
-
-namespace {
 
 int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
   const Plan& plan = choices.front().plan;
@@ -117,14 +113,8 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
 
 }  // namespace
 
-int run_plan_file(const std::string& file, const std::vector<const Port*>& boards, int argc, char** argv) {
-  try {
-    const FiledPlans plans(file);
-    return run_choices({plans.proved_for(boards)}, argc, argv);
-  } catch (const UserError& error) {
-    std::cerr << error.what() << "\n";
-    return error.status;
-  }
+int run_filed_plans(const FiledPlans& plans, const std::vector<const Port*>& boards, int argc, char** argv) {
+  return run_choices({plans.proved_for(boards)}, argc, argv);
 }
 
 int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
@@ -132,7 +122,12 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
   if (!file) return run_choices(choices, argc, argv);
   std::vector<const Port*> boards;
   for (const CompiledPlan& choice : choices) boards.push_back(&choice.port);
-  return run_plan_file(*file, boards, argc, argv);
+  try {
+    return run_filed_plans(FiledPlans(*file), boards, argc, argv);
+  } catch (const UserError& error) {
+    std::cerr << error.what() << "\n";
+    return error.status;
+  }
 }
 
 }  // namespace reprise

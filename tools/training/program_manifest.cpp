@@ -30,7 +30,7 @@ json* manifest_of_plan(json& manifest, const std::string& hash) {
 }
 
 json manifest_of_program(const CompiledPlan& compiled, const std::string& option) {
-  const std::string folder = *compiled.file == 0 ? program_folder() : std::filesystem::absolute(compiled.file).parent_path().string();
+  const std::string folder = compiled.is_filed() ? std::filesystem::absolute(compiled.file).parent_path().string() : program_folder();
   std::string refusal = folder + "/manifest.json: " + option + ": missing; `reprise plan RECIPE -o " + folder + "` writes it again";
   for (const char* name : {"/manifest.json", "/cuda/manifest.json"}) {
     const std::string path = folder + name;

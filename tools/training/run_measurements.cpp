@@ -116,7 +116,7 @@ double PlanMeasurements::median_seconds() const {
 
 json PlanMeasurements::measured() const {
   if (session_ == nullptr) return json::object();
-  json measured = {{"proved_by", *compiled_.file == 0 ? "compiler" : "program"}, {"regions", regions()}, {"steps", steps_}};
+  json measured = {{"proved_by", compiled_.is_filed() ? "program" : "compiler"}, {"regions", regions()}, {"steps", steps_}};
   if (const std::optional<uint64_t> peak = process_peak_bytes()) measured["process_peak_bytes"] = *peak;
   if (steps_ == 0) return measured;
   measured["step_seconds"] = median_seconds();

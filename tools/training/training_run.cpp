@@ -162,8 +162,8 @@ class TrainingRun {
     if (recipe_.data.held_out > 0 && evaluation_data_ != nullptr) std::cerr << evaluation_data_->size() << " more held out for evaluation, ";
     std::cerr << threads << (threads == 1 ? " thread" : " threads") << ", kernels "
               << trainer().backend->kernel_set << ", arena " << bytes_text(session_->plan().arena_bytes) << "\n";
-    const std::string file = session_->compiled().file;
-    std::cerr << (file.empty() ? std::string("plan compiled in, proved by the compiler") : "plan of " + file + ", proved by this program") << "\n";
+    const CompiledPlan& compiled = session_->compiled();
+    std::cerr << (compiled.is_filed() ? std::string("plan of ") + compiled.file + ", proved by this program" : "plan compiled in, proved by the compiler") << "\n";
     std::cerr << "board: " << text_of(board_) << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
     for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
