@@ -41,8 +41,15 @@ bool is_open() { return open.card.context != nullptr; }
 
 Status driver_says(int error) { return driver_status(open.driver, error); }
 
+// Of the least priority, so that whatever else the process does on the card comes first. Between processes the driver shares the card by time.
+Status open_stream(void** stream) {
+  int least = 0, greatest = 0;
+  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.stream_priorities(&least, &greatest)));
+  return driver_says(open.driver.create_stream(stream, kNonBlocking, least));
+}
+
 Status open_queue() {
-  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_stream(&open.machine.queue, kNonBlocking)));
+  REPRISE_RETURN_IF_ERROR(open_stream(&open.machine.queue));
   void* memory = nullptr;
   REPRISE_RETURN_IF_ERROR(driver_says(open.driver.allocate_pinned(&memory, CudaStaging::kBytes)));
   open.staging.base = static_cast<unsigned char*>(memory);
@@ -171,7 +178,7 @@ Status open_file(const char* path, uint64_t bytes, Disk* disk) {
   *disk = {};
   CardFile& of = open.files[file];
   if (of.stream != nullptr) return {Code::kUnsupported, "the process already has this file open: close it first", 0};
-  Status status = driver_says(open.driver.create_stream(&of.stream, kNonBlocking));
+  Status status = open_stream(&of.stream);
   if (status.ok()) status = driver_says(open.driver.allocate_pinned(&of.piece, kPieceBytes));
   const DiskAccess access = {static_cast<unsigned char*>(of.piece), kPieceBytes, fetch_from_card<file>, store_on_card<file>};
   const auto open_it = file == kWeightsFile ? linux_open_weights_of_device : linux_open_disk_of_device;

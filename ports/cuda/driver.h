@@ -59,7 +59,8 @@ struct CudaDriver {
 
   int (*allocate_pinned)(void** memory, size_t bytes);
   int (*free_pinned)(void* memory);
-  int (*create_stream)(void** stream, unsigned flags);
+  int (*stream_priorities)(int* least, int* greatest);
+  int (*create_stream)(void** stream, unsigned flags, int priority);
   int (*destroy_stream)(void* stream);
   int (*synchronise_stream)(void* stream);
   int (*create_event)(void** event, unsigned flags);

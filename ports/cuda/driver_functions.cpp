@@ -18,20 +18,22 @@ bool find(const Library& library, const char* name, Function*& function) {
 }
 
 bool find_all(const Library& library, CudaDriver& d) {
-  return find(library, "cuInit", d.init) && find(library, "cuGetErrorString", d.error_text) && find(library, "cuDriverGetVersion", d.version) &&
-         find(library, "cuDeviceGetCount", d.device_count) && find(library, "cuDeviceGet", d.device) &&
-         find(library, "cuDeviceGetName", d.device_name) && find(library, "cuDeviceGetAttribute", d.device_fact) &&
-         find(library, "cuDevicePrimaryCtxRetain", d.retain_context) && find(library, "cuDevicePrimaryCtxRelease_v2", d.release_context) &&
-         find(library, "cuCtxSetCurrent", d.set_context) && find(library, "cuMemGetInfo_v2", d.memory) &&
-         find(library, "cuMemAlloc_v2", d.allocate) && find(library, "cuMemFree_v2", d.free) &&
-         find(library, "cuMemGetAllocationGranularity", d.granularity) && find(library, "cuMemAddressReserve", d.reserve_addresses) &&
-         find(library, "cuMemAddressFree", d.free_addresses) && find(library, "cuMemCreate", d.create) &&
-         find(library, "cuMemRelease", d.release) && find(library, "cuMemMap", d.map) && find(library, "cuMemUnmap", d.unmap) &&
-         find(library, "cuMemSetAccess", d.set_access) && find(library, "cuMemAllocHost_v2", d.allocate_pinned) &&
-         find(library, "cuMemFreeHost", d.free_pinned) && find(library, "cuStreamCreate", d.create_stream) &&
-         find(library, "cuStreamDestroy_v2", d.destroy_stream) && find(library, "cuStreamSynchronize", d.synchronise_stream) &&
-         find(library, "cuEventCreate", d.create_event) && find(library, "cuEventDestroy_v2", d.destroy_event) &&
-         find(library, "cuMemcpyDtoHAsync_v2", d.copy_to_host) && find(library, "cuMemcpyHtoDAsync_v2", d.copy_to_card);
+  return find(library, "cuInit", d.init) && find(library, "cuGetErrorString", d.error_text) &&
+         find(library, "cuDriverGetVersion", d.version) && find(library, "cuDeviceGetCount", d.device_count) &&
+         find(library, "cuDeviceGet", d.device) && find(library, "cuDeviceGetName", d.device_name) &&
+         find(library, "cuDeviceGetAttribute", d.device_fact) && find(library, "cuDevicePrimaryCtxRetain", d.retain_context) &&
+         find(library, "cuDevicePrimaryCtxRelease_v2", d.release_context) && find(library, "cuCtxSetCurrent", d.set_context) &&
+         find(library, "cuMemGetInfo_v2", d.memory) && find(library, "cuMemAlloc_v2", d.allocate) &&
+         find(library, "cuMemFree_v2", d.free) && find(library, "cuMemGetAllocationGranularity", d.granularity) &&
+         find(library, "cuMemAddressReserve", d.reserve_addresses) && find(library, "cuMemAddressFree", d.free_addresses) &&
+         find(library, "cuMemCreate", d.create) && find(library, "cuMemRelease", d.release) && find(library, "cuMemMap", d.map) &&
+         find(library, "cuMemUnmap", d.unmap) && find(library, "cuMemSetAccess", d.set_access) &&
+         find(library, "cuMemAllocHost_v2", d.allocate_pinned) && find(library, "cuMemFreeHost", d.free_pinned) &&
+         find(library, "cuCtxGetStreamPriorityRange", d.stream_priorities) &&
+         find(library, "cuStreamCreateWithPriority", d.create_stream) && find(library, "cuStreamDestroy_v2", d.destroy_stream) &&
+         find(library, "cuStreamSynchronize", d.synchronise_stream) && find(library, "cuEventCreate", d.create_event) &&
+         find(library, "cuEventDestroy_v2", d.destroy_event) && find(library, "cuMemcpyDtoHAsync_v2", d.copy_to_host) &&
+         find(library, "cuMemcpyHtoDAsync_v2", d.copy_to_card);
 }
 
 }  // namespace

@@ -23,15 +23,37 @@ Member member() {
   return {[](const CudaDriver& driver) { return reinterpret_cast<void*>(driver.*kMember); }, arguments_of(CudaDriver{}.*kMember)};
 }
 // In the order of CudaDriver.
-const Member kMembers[] = {member<&CudaDriver::init>(), member<&CudaDriver::error_text>(), member<&CudaDriver::version>(), member<&CudaDriver::device_count>(),
-                           member<&CudaDriver::device>(), member<&CudaDriver::device_name>(), member<&CudaDriver::device_fact>(),
-                           member<&CudaDriver::retain_context>(), member<&CudaDriver::release_context>(), member<&CudaDriver::set_context>(),
-                           member<&CudaDriver::memory>(), member<&CudaDriver::allocate>(), member<&CudaDriver::free>(), member<&CudaDriver::granularity>(),
-                           member<&CudaDriver::reserve_addresses>(), member<&CudaDriver::free_addresses>(), member<&CudaDriver::create>(),
-                           member<&CudaDriver::release>(), member<&CudaDriver::map>(), member<&CudaDriver::unmap>(), member<&CudaDriver::set_access>(),
-                           member<&CudaDriver::allocate_pinned>(), member<&CudaDriver::free_pinned>(), member<&CudaDriver::create_stream>(),
-                           member<&CudaDriver::destroy_stream>(), member<&CudaDriver::synchronise_stream>(), member<&CudaDriver::create_event>(),
-                           member<&CudaDriver::destroy_event>(), member<&CudaDriver::copy_to_host>(), member<&CudaDriver::copy_to_card>()};
+const Member kMembers[] = {member<&CudaDriver::init>(),
+                           member<&CudaDriver::error_text>(),
+                           member<&CudaDriver::version>(),
+                           member<&CudaDriver::device_count>(),
+                           member<&CudaDriver::device>(),
+                           member<&CudaDriver::device_name>(),
+                           member<&CudaDriver::device_fact>(),
+                           member<&CudaDriver::retain_context>(),
+                           member<&CudaDriver::release_context>(),
+                           member<&CudaDriver::set_context>(),
+                           member<&CudaDriver::memory>(),
+                           member<&CudaDriver::allocate>(),
+                           member<&CudaDriver::free>(),
+                           member<&CudaDriver::granularity>(),
+                           member<&CudaDriver::reserve_addresses>(),
+                           member<&CudaDriver::free_addresses>(),
+                           member<&CudaDriver::create>(),
+                           member<&CudaDriver::release>(),
+                           member<&CudaDriver::map>(),
+                           member<&CudaDriver::unmap>(),
+                           member<&CudaDriver::set_access>(),
+                           member<&CudaDriver::allocate_pinned>(),
+                           member<&CudaDriver::free_pinned>(),
+                           member<&CudaDriver::stream_priorities>(),
+                           member<&CudaDriver::create_stream>(),
+                           member<&CudaDriver::destroy_stream>(),
+                           member<&CudaDriver::synchronise_stream>(),
+                           member<&CudaDriver::create_event>(),
+                           member<&CudaDriver::destroy_event>(),
+                           member<&CudaDriver::copy_to_host>(),
+                           member<&CudaDriver::copy_to_card>()};
 static_assert(std::size(kMembers) * sizeof(void*) == sizeof(CudaDriver), "every member is judged");
 
 class CudaDriverAbi : public ::testing::Test {

@@ -242,7 +242,8 @@ TEST_F(CudaPort, SaysWhatIsMissing) {
   expect_problem({.has_card = false}, "no NVIDIA card");
   expect_problem({.major = 7, .minor = 5}, "75");
   expect_problem({.driver_version = 12040}, "update the driver");
-  for (const char* function : {"version", "device", "device_name", "device_fact", "set_context", "memory", "create_stream", "allocate_pinned", "create_event"}) {
+  for (const char* function : {"version", "device", "device_name", "device_fact", "set_context", "memory", "stream_priorities",
+                               "create_stream", "allocate_pinned", "create_event"}) {
     expect_problem({.fails = {function}}, "out of memory");
   }
   fibre::architecture = 0;

@@ -16,6 +16,7 @@ namespace reprise::test {
 namespace {
 
 constexpr int kOutOfMemory = 2, kNoDevice = 100, kInvalidValue = 1;
+constexpr int kLeastPriority = 3;
 constexpr std::align_val_t kAlignment{4096};
 
 FakeCudaCard card;
@@ -168,8 +169,15 @@ int free_pinned(void* memory) {
 // The first is the kernels' queue: a file's copies go by the driver alone.
 void* queue = nullptr;
 
-int create_stream(void** stream, unsigned flags) {
+int stream_priorities(int* least, int* greatest) {
+  if (answer("stream_priorities") != 0) return kOutOfMemory;
+  *least = kLeastPriority;
+  *greatest = -5;
+  return 0;
+}
+int create_stream(void** stream, unsigned flags, int priority) {
   if (answer("create_stream") != 0) return kOutOfMemory;
+  if (priority != kLeastPriority) return kInvalidValue;
   ++card.held_things;
   const int error = cudaStreamCreateWithFlags(stream, flags);
   if (queue == nullptr) fibre::expect_queue(queue = *stream);
@@ -245,7 +253,8 @@ const std::map<std::string, void*>& symbols() {
                                         {"cuMemSetAccess", address_of(set_access)},
                                         {"cuMemAllocHost_v2", address_of(allocate_pinned)},
                                         {"cuMemFreeHost", address_of(free_pinned)},
-                                        {"cuStreamCreate", address_of(create_stream)},
+                                        {"cuCtxGetStreamPriorityRange", address_of(stream_priorities)},
+                                        {"cuStreamCreateWithPriority", address_of(create_stream)},
                                         {"cuStreamDestroy_v2", address_of(destroy_stream)},
                                         {"cuStreamSynchronize", address_of(synchronise_stream)},
                                         {"cuEventCreate", address_of(create_event)},

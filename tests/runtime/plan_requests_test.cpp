@@ -38,6 +38,7 @@ TEST(ControlFile, TheLastLineCounts) {
   }
   ::remove(path.c_str());
   EXPECT_FALSE(file.has_changed());
+  EXPECT_TRUE(file.says("")) << "what is no longer there says nothing";
   for (const char* other : {"/dev/null", "/tmp"}) expect_user_error([&] { ControlFile refused(other); }, {other, "--control", "FIFO"});
 }
 
@@ -52,6 +53,7 @@ TEST(ControlFile, OfAFifoWholeLines) {
   EXPECT_TRUE(file.has_changed());
   EXPECT_EQ(file.last_line(), "one");
   EXPECT_FALSE(file.has_changed());
+  EXPECT_TRUE(file.says("one")) << "until another comes";
   say("o\n");
   EXPECT_TRUE(file.has_changed());
   EXPECT_EQ(file.last_line(), "two");
@@ -68,7 +70,7 @@ TEST(ControlFile, TakesNoHeap) {
   write_text(folder.file("c"), "budget 1\n");
   ControlFile file(folder.file("c"));
   const uint64_t before = *heap_calls();
-  for (int i = 0; i < 10; ++i) (void)file.has_changed();
+  for (int i = 0; i < 10; ++i) (void)file.has_changed(), (void)file.says(kPauseCommand);
   EXPECT_EQ(*heap_calls(), before);
 }
 
@@ -187,11 +189,11 @@ TEST(PlanRequests, WhatAPersonSaysBoundsWhatPressureTakesAgain) {
   ProgramOptions options;
   options.pressure = 10;
   options.pressure_file = folder.file("p");
-  options.control = folder.file("c");
   const auto pressure = [&](double share) { write_text(options.pressure_file, "some avg10=" + std::to_string(share) + " "); };
   set_up_plan_signals(4);
   pressure(0);
-  PlanRequests requests(sizes, options, 1);
+  ControlFile control(folder.file("c"));
+  PlanRequests requests(sizes, options, &control, 1);
   uint32_t now = 1;
   double seconds = 0;
   // For so long; answers the last plan that was asked for.
@@ -217,9 +219,18 @@ TEST(PlanRequests, WhatAPersonSaysBoundsWhatPressureTakesAgain) {
   EXPECT_EQ(live(5), 3u);
   EXPECT_EQ(live(70), 0u);
   EXPECT_EQ(live(1000), 0u) << "what was said";
-  write_text(options.control, "budget 2\n");
+  write_text(control.path(), "budget 2\n");
   EXPECT_EQ(live(300), 2u) << "what was said last";
-  write_text(options.control, "nonsense\n");
+  for (const char* other : {"pause\n", "go\n"}) {
+    write_text(control.path(), other);
+    EXPECT_FALSE(requests.take(now, seconds)) << other << "asks for no plan";
+  }
+  write_text(control.path(), "budget 1\n");
+  control.look();
+  EXPECT_EQ(live(1), 1u) << "what somebody else has looked at is not lost";
+  write_text(control.path(), "budget 2\n");
+  EXPECT_EQ(live(1), 2u);
+  write_text(control.path(), "nonsense\n");
   const std::optional<PlanRequest> warning = requests.take(now, seconds);
   ASSERT_TRUE(warning);
   EXPECT_TRUE(warning->is_warning);

@@ -1,6 +1,8 @@
 // The options of program_options.h, with their help.
 #include "tools/session/program_options.h"
 
+#include <algorithm>
+
 #include "tools/command_line.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
@@ -35,10 +37,16 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
       ->check(a_value());
   app.add_option("--init-adapter", init_adapter, "start from these adapters, a folder of PEFT or a GGUF file of llama.cpp, of a recipe with \"lora\"")->check(a_value());
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(a_value());
-  app.add_option("--save-every", save_every, "steps between snapshots")->check(integer_from(1));
+  app.add_option("--save-every", save_every, "between snapshots: so many steps, or a time as 90s, 10min or 2h")->check(a_value());
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
   app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
-  app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")->excludes(start)->check(a_value());
+  Option* from = app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")
+                     ->excludes(start)
+                     ->check(a_value());
+  app.add_flag("--continue", go_on,
+               "go on from the snapshot in --save's folder, where there is one, else begin: for a command that starts again "
+               "after a power cut")
+      ->excludes(from);
   app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
@@ -64,7 +72,10 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
     app.add_option("--streamed", streamed, "file of the weights that are streamed, made where it does not hold them; default: beside the program")->check(a_value());
   }
   app.add_option("--start-budget", start_budget, "of a recipe with \"budgets\": one of them, or its number from 0: the plan to begin in; default: the first")->check(a_value());
-  app.add_option("--control", control, "of such a recipe: a file or a FIFO whose last line, as \"budget 3GiB\" or \"budget 1\", says in which plan to go on")->check(a_value());
+  app.add_option("--control", control,
+                 "a file or a FIFO whose last line says what to do: \"pause\", \"go\", and of a recipe with \"budgets\" in which "
+                 "plan to go on, as \"budget 3GiB\" or \"budget 1\"")
+      ->check(a_value());
   Option* share = app.add_option("--pressure", pressure, "of such a recipe: per cent of the last 10 seconds in which something waited for memory (PSI): from then on the next smaller plan, and back when it is over")->between(0.1, 100.0);
   app.add_option("--pressure-file", pressure_file, "--pressure: where it is read, as of a control group; default /proc/pressure/memory")->check(a_value())->needs(share);
   app.add_option("--threads", threads, "workers; default: one for each processor")->check(integer_from(1, most_workers));
@@ -99,6 +110,7 @@ void refuse_without_effect(const ProgramOptions& o) {
                   {!o.prompt.empty(), "--prompt", true},
                   {o.chat, "--chat", true},
                   {!o.control.empty(), "--control"},
+                  {o.go_on, "--continue"},
                   {o.pressure != 0, "--pressure"},
                   {!o.start_budget.empty(), "--start-budget", true},
                   {!o.disk.empty(), "--disk", true}};
@@ -123,17 +135,31 @@ TracedSteps parse_traced_steps(const std::string& text) {
   return {steps[0], steps[1]};
 }
 
+SaveEvery parse_save_every(const std::string& text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  const uint64_t count = digits > 0 && digits <= 9 ? std::stoull(text.substr(0, digits)) : 0;
+  const std::string unit = text.substr(digits);
+  const double seconds = unit == "s" ? 1 : unit == "min" ? 60 : unit == "h" ? 3600 : 0;
+  if (count == 0 || (seconds == 0 && !unit.empty())) {
+    throw UserError("--save-every: must be a number of steps, of at least 1, or a time as 90s, 10min or 2h, not \"" + text + "\"",
+                    UserError::kUsage);
+  }
+  return unit.empty() ? SaveEvery{.steps = count} : SaveEvery{.seconds = seconds * static_cast<double>(count)};
+}
+
 void ProgramOptions::check(size_t plans) const {
   const auto require = [](bool right, const char* line) {
     if (!right) throw UserError(line, UserError::kUsage);
   };
   refuse_without_effect(*this);
-  require(plans > 1 || (start_budget.empty() && control.empty() && pressure == 0),
-          "--start-budget, --control, --pressure: the program has one plan alone; \"budgets\" in the recipe gives it several");
+  require(plans > 1 || (start_budget.empty() && pressure == 0),
+          "--start-budget, --pressure: the program has one plan alone; \"budgets\" in the recipe gives it several");
   require(trace_steps.empty() || !trace.empty(), "--trace-steps: needs --trace FILE");
   require(trace.empty() || trace != manifest, "--trace, --manifest: must be two files");
   if (!trace_steps.empty()) parse_traced_steps(trace_steps);
-  require(save_every == 0 || !save.empty(), "--save-every: needs --save DIR");
+  require(save_every.empty() || !save.empty(), "--save-every: needs --save DIR");
+  if (!save_every.empty()) parse_save_every(save_every);
+  require(!go_on || !save.empty(), "--continue: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(init_adapter.empty() || resume.empty(), "--init-adapter: does not go with --resume, which takes the snapshot's adapters");

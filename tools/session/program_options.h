@@ -18,16 +18,27 @@ struct TracedSteps {
 // "FIRST:LAST", or one step. Throws UserError of status kUsage.
 TracedSteps parse_traced_steps(const std::string& text);
 
+// Between snapshots; 0: not counted.
+struct SaveEvery {
+  uint64_t steps = 0;
+  double seconds = 0;
+};
+
+// "100", steps, or a time: "90s", "10min", "2h". Throws UserError of status kUsage.
+SaveEvery parse_save_every(const std::string& text);
+
 struct ProgramOptions {
-  uint64_t steps = 0, epochs = 0, save_every = 0, keep = 1, batches = 0;
+  uint64_t steps = 0, epochs = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
   std::string log, tensorboard, init, init_adapter, save, resume, disk, streamed, trace, trace_steps, manifest;
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures and folders of them, or files of texts
   std::string predict_to;              // the file, or of maps the folder, of what the net says of them
+  std::string save_every;
   std::string plan;  // the file, which has been read by now
   std::string start_budget, control, pressure_file = "/proc/pressure/memory";
   double pressure = 0;  // per cent; 0: not looked at
+  bool go_on = false;   // from the snapshot in `save`, where there is one
   bool quiet = false, eager = false, no_tune = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
   std::string prompt;  // what to go on with, training nothing

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
+#include <utility>
 
 #include "tools/formats/error.h"
 
@@ -22,10 +22,22 @@ ControlFile::~ControlFile() {
   if (fifo_ >= 0) ::close(fifo_);
 }
 
+void ControlFile::look() {
+  if (read()) has_changed_ = true;
+}
+
 bool ControlFile::has_changed() {
+  look();
+  return std::exchange(has_changed_, false);
+}
+
+bool ControlFile::read() {
   if (fifo_ >= 0) return read_fifo();
   const int descriptor = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return false;
+  if (descriptor < 0) {
+    bytes_ = 0;  // it has been removed, and says nothing any more
+    return false;
+  }
   struct stat status;
   const bool is_known = ::fstat(descriptor, &status) == 0;
   bool changed = false;
@@ -54,32 +66,30 @@ bool ControlFile::read_file(int descriptor, const struct stat& status) {
 
 // A line counts when it is whole; what comes after it is kept for the next call.
 bool ControlFile::read_fifo() {
-  const std::string_view before(text_, bytes_);
-  if (const size_t end = before.rfind('\n'); end != std::string_view::npos) {
-    bytes_ -= end + 1;
-    std::memmove(text_, text_ + end + 1, bytes_);
-  }
+  bool has_line = false;
   for (ssize_t count = 1; count > 0;) {
     if (bytes_ == kMost) {  // the older half goes
       bytes_ = kMost / 2;
       std::memmove(text_, text_ + kMost - bytes_, bytes_);
     }
     count = ::read(fifo_, text_ + bytes_, kMost - bytes_);
-    if (count > 0) bytes_ += static_cast<size_t>(count);
+    if (count <= 0) continue;
+    has_line |= std::memchr(text_ + bytes_, '\n', static_cast<size_t>(count)) != nullptr;
+    bytes_ += static_cast<size_t>(count);
   }
-  return std::string_view(text_, bytes_).rfind('\n') != std::string_view::npos;
+  return has_line;
 }
 
-std::string ControlFile::last_line() const {
+std::string_view ControlFile::last_line() const {
   constexpr const char* kBlank = " \t\r\n";
   std::string_view text(text_, bytes_);
   if (fifo_ >= 0) text = text.substr(0, text.rfind('\n') + 1);
   const size_t last = text.find_last_not_of(kBlank);
-  if (last == std::string_view::npos) return "";
+  if (last == std::string_view::npos) return {};
   text = text.substr(0, last + 1);
   if (const size_t end = text.rfind('\n'); end != std::string_view::npos) text.remove_prefix(end + 1);
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(kBlank)));
-  return std::string(text);
+  return text;
 }
 
 }  // namespace reprise

@@ -4,8 +4,12 @@
 #include <sys/stat.h>
 
 #include <string>
+#include <string_view>
 
 namespace reprise {
+
+// Beside "budget B" (plan_requests.h): nothing is computed from the one on until the file says anything else.
+inline constexpr std::string_view kPauseCommand = "pause", kGoCommand = "go";
 
 class ControlFile {
  public:
@@ -15,13 +19,18 @@ class ControlFile {
   ControlFile(const ControlFile&) = delete;
   ControlFile& operator=(const ControlFile&) = delete;
 
-  // Whether it was written since the last call; the first call sees what is there. Takes no heap, and waits for nobody.
+  // Reads it. Takes no heap, and waits for nobody.
+  void look();
+  // Looks, and answers whether it was written since the last call; the first call sees what is there.
   bool has_changed();
-  // The last that is not blank, without spaces around it; of a long line its beginning is missing.
-  std::string last_line() const;
+  // Whether this was the last line when it was looked at. Takes no heap.
+  bool says(std::string_view line) const { return last_line() == line; }
+  // The last that is not blank, without spaces around it; of a long line its beginning is missing. Holds until the next look.
+  std::string_view last_line() const;
   const std::string& path() const { return path_; }
 
  private:
+  bool read();
   bool read_fifo();
   bool read_file(int descriptor, const struct stat& status);
 
@@ -30,6 +39,7 @@ class ControlFile {
   int fifo_ = -1;
   char text_[kMost];
   size_t bytes_ = 0;
+  bool has_changed_ = false;  // since has_changed() was asked
   struct timespec written_ = {};
 };
 

@@ -49,10 +49,9 @@ std::optional<uint32_t> PlanSizes::find(const std::string& budget, std::string& 
   return largest;
 }
 
-PlanRequests::PlanRequests(const PlanSizes& sizes, const ProgramOptions& options, uint32_t plan)
-    : sizes_(sizes), said_(plan), pressure_(options.pressure) {
+PlanRequests::PlanRequests(const PlanSizes& sizes, const ProgramOptions& options, ControlFile* control, uint32_t plan)
+    : sizes_(sizes), said_(plan), control_(control), pressure_(options.pressure) {
   count_plan_signals_from(sizes.rank(plan));
-  if (!options.control.empty()) control_.emplace(options.control);
   if (options.pressure > 0) pressure_file_.emplace(options.pressure_file);
 }
 
@@ -78,14 +77,17 @@ std::optional<PlanRequest> PlanRequests::by_signal(uint32_t now) {
 }
 
 std::optional<PlanRequest> PlanRequests::by_control(uint32_t now) {
-  if (!control_ || !control_->has_changed()) return std::nullopt;
-  const std::string line = control_->last_line(), who = control_->path() + ": ";
-  if (line.empty()) return std::nullopt;
-  constexpr const char* kWord = "budget ";
-  if (line.rfind(kWord, 0) != 0) return PlanRequest{now, who + json_shown(line) + " is no command; \"budget 3GiB\" is one, or \"budget 1\"", true};
+  if (control_ == nullptr || !control_->has_changed()) return std::nullopt;
+  const std::string line(control_->last_line()), who = control_->path() + ": ";
+  if (line.empty() || line == kPauseCommand || line == kGoCommand) return std::nullopt;
+  constexpr std::string_view kWord = "budget ";
+  if (!line.starts_with(kWord)) {
+    return PlanRequest{now,
+                       who + json_shown(line) + " is no command; \"budget 3GiB\" is one, or \"budget 1\", \"pause\" and \"go\"",
+                       true};
+  }
   std::string problem;
-  const std::string budget = line.substr(std::string(kWord).size());
-  const std::optional<uint32_t> plan = sizes_.find(budget, problem);
+  const std::optional<uint32_t> plan = sizes_.find(line.substr(kWord.size()), problem);
   if (!plan) return PlanRequest{now, who + problem, true};
   return PlanRequest{*plan, who + json_shown(line) + " asks for " + sizes_.name(*plan)};
 }

@@ -52,8 +52,8 @@ struct PlanRequest {
 // last when the pressure is over.
 class PlanRequests {
  public:
-  // Throws UserError where the control file cannot be one. `plan`: in which the training begins.
-  PlanRequests(const PlanSizes& sizes, const ProgramOptions& options, uint32_t plan);
+  // `control`: null where there is none. `plan`: in which the training begins.
+  PlanRequests(const PlanSizes& sizes, const ProgramOptions& options, ControlFile* control, uint32_t plan);
 
   // Between steps; none: nothing was asked for since the last call. `seconds`: of a clock.
   std::optional<PlanRequest> take(uint32_t now, double seconds);
@@ -67,7 +67,7 @@ class PlanRequests {
 
   const PlanSizes& sizes_;
   uint32_t said_;  // what a person said last, or the run began in
-  std::optional<ControlFile> control_;
+  ControlFile* control_;
   std::optional<PressureFile> pressure_file_;
   PressureJudge pressure_;
 };

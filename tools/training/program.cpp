@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -22,6 +23,7 @@
 #include "tools/session/session.h"
 #include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
+#include "tools/training/pause.h"
 #include "tools/training/plan_requests.h"
 #include "tools/training/training_run.h"
 
@@ -83,6 +85,15 @@ CompiledPlan choose_plan(const std::vector<CompiledPlan>& choices, bool quiet) {
   return last;
 }
 
+// --continue is --resume where there is a snapshot; what a training begins with is not asked for then.
+void settle_continue(ProgramOptions& options) {
+  const auto holds_snapshot = [](const std::string& folder) { return std::filesystem::exists(folder + "/training.json"); };
+  if (!options.go_on || (!holds_snapshot(options.save) && !holds_snapshot(options.save + ".saving/old"))) return;
+  options.resume = options.save;
+  options.init = options.init_adapter = "";
+  options.init_skip.clear();
+}
+
 int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
   const Plan& plan = choices.front().plan;
   ProgramOptions options;
@@ -92,6 +103,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
     const std::string program = argc > 0 ? argv[0] : "train";  // whose --help can be asked for
     if (const std::optional<int> status = app.parse(argc, argv, program)) return *status;
     options.check(std::max<size_t>(1, choices.front().plans.count));
+    settle_continue(options);
     if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
     if (choices.front().plans.count > 1) set_up_plan_signals(choices.front().plans.count);
@@ -101,6 +113,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
     if (!options.predict.empty()) return predict_samples(compiled, options);
     if (!options.prompt.empty()) return answer_prompt(compiled, options);
     if (options.chat) return converse(compiled, options, std::cin);
+    set_up_pause_signal();
     return train(compiled, options);
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";

@@ -125,6 +125,10 @@ void StepLog::write(const EvaluationLine& line) {
   write_text(line_.data(), static_cast<int>(line_.size()));
 }
 
+void StepLog::flush() const {
+  if (is_open()) (void)::fdatasync(descriptor_);
+}
+
 void StepLog::write_text(const char* text, int length) {
   for (int written = 0; written < length;) {
     const ssize_t n = ::write(descriptor_, text + written, static_cast<size_t>(length - written));

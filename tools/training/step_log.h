@@ -39,6 +39,8 @@ class StepLog {
   bool is_open() const { return descriptor_ >= 0; }
   void write(const StepLine& line);
   void write(const EvaluationLine& line);
+  // To the disk, as far as what it is written to has one.
+  void flush() const;
 
  private:
   void write_text(const char* text, int length);

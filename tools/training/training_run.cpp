@@ -27,6 +27,7 @@
 #include "tools/snapshots/snapshot_keeper.h"
 #include "tools/training/early_stop.h"
 #include "tools/training/event_file.h"
+#include "tools/training/pause.h"
 #include "tools/training/plan_requests.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
@@ -49,7 +50,11 @@ void require_outside(const char* option, const std::string& file, const std::str
 
 class TrainingRun {
  public:
-  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options) : summary_(compiled.summary), options_(options), sizes_(compiled) {
+  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options)
+      : summary_(compiled.summary),
+        options_(options),
+        sizes_(compiled),
+        save_every_(options.save_every.empty() ? SaveEvery{} : parse_save_every(options.save_every)) {
     require_outside("--log", options.log, options.save);
     require_outside("--tensorboard", options.tensorboard.empty() ? "" : options.tensorboard + "/events", options.save);
     require_outside("--trace", options.trace, options.save);
@@ -74,7 +79,9 @@ class TrainingRun {
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
     if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
     session_.emplace(compiled, options, &training_data_->fingerprint(), [this](Session& session) { ask_reference(session); });
-    if (has_plans()) requests_.emplace(sizes_, options, session_->plan_number());
+    if (!options.control.empty()) control_.emplace(options.control);
+    requests_.emplace(sizes_, options, control(), session_->plan_number());
+    pause_.emplace(control(), trainer(), session_->port().seconds, [this](const std::string& words) { say_pause(words); });
     first_step_ = saved_step_ = first_step_of_plan_ = trainer().step;
     if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
     if (!options.log.empty()) log_.open(options.log, first_step_);
@@ -129,13 +136,22 @@ class TrainingRun {
     return every != 0 && step % every == 0 && step != last_step_;
   }
 
+  // With whoever pauses between rows, where these are called one by one anyway; first, so that no other counts the pause for a row's time.
+  RowObservers pausing(ProgramId id) {
+    RowObservers observers;
+    if (trainer().recordings[static_cast<uint32_t>(id)] == nullptr) observers.add(pause_->observer());
+    return observers;
+  }
+
   // Answers what `work` does, which runs a program that is no part of a step, watched where the manifest asks for it.
   template <typename F>
   auto watch(ProgramId id, const F& work) {
+    RowObservers observers = pausing(id);
     if (measurements_) {
       measurements_->of(*session_).begin_program(*session_, id);
-      trainer().observer = measurements_->of(*session_).observer();
+      observers.add(measurements_->of(*session_).observer());
     }
+    trainer().observer = observers.all();
     const auto result = work();
     trainer().observer = {};
     if (measurements_) measurements_->of(*session_).end_program();
@@ -207,10 +223,14 @@ class TrainingRun {
 
   void train() {
     const uint32_t sequence = recipe_.sequence > 0 ? static_cast<uint32_t>(recipe_.sequence) : 1;
-    Progress progress("", first_step_, last_step_, samples_per_step() * sequence, counted_in(recipe_), options_.quiet, now());
+    Progress progress("", first_step_, last_step_, samples_per_step() * sequence, counted_in(recipe_), options_.quiet,
+                      now() - pause_->paused_seconds());
     DataFeed feed(*training_data_);
+    progress_ = &progress;
+    saved_at_ = now();
     while (trainer().step < last_step_ && stop_signal() == 0 && !stops_early()) {
       try {
+        pause_->wait_while_asked();
         change_plan_if_asked(progress);
         run_step(feed, progress);
       } catch (const UserError& error) {
@@ -219,7 +239,14 @@ class TrainingRun {
       }
     }
     progress.finish();
+    progress_ = nullptr;
     write_trace();
+  }
+
+  void say_pause(const std::string& words) {
+    if (options_.quiet) return;
+    if (progress_ != nullptr) progress_->finish();
+    std::cerr << "pause: " << words << "\n";
   }
 
   // A trace that cannot be written keeps nobody from saving.
@@ -235,7 +262,7 @@ class TrainingRun {
   // A step, watched where a trace or the manifest asks for it.
   Status watched_step(DataFeed& feed, StepReport& report) {
     const bool traced = trace_ && trace_->wants(trainer().step + 1);
-    RowObservers observers;
+    RowObservers observers = pausing(ProgramId::kMicroFirst);
     if (traced) observers.add(trace_->observer());
     if (measurements_) {
       measurements_->of(*session_).begin_step(*session_);
@@ -268,11 +295,11 @@ class TrainingRun {
     std::cerr << "step " << step << ": the board: " << change << "\n";
   }
 
+  ControlFile* control() { return control_ ? &*control_ : nullptr; }
   bool has_plans() const { return session_->compiled().plans.count > 1; }
 
   // Where memory cannot be had, or given back, the training goes on as it is.
   void change_plan_if_asked(Progress& progress) {
-    if (!requests_) return;
     const uint32_t now_in = session_->plan_number();
     const std::optional<PlanRequest> request = requests_->take(now_in, now());
     if (!request) return;
@@ -307,7 +334,7 @@ class TrainingRun {
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
-    const double start = now();
+    const double start = now(), paused_before = pause_->paused_seconds();
     StepReport report;
     const Status status = watched_step(feed, report);
     // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
@@ -315,11 +342,17 @@ class TrainingRun {
     weights_are_whole_ = status.code != Code::kBackend && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
     feed.rethrow();
     session_->require(status);
-    const double end = now();
+    const double end = now(), seconds = end - start - (pause_->paused_seconds() - paused_before);
     const uint64_t step = trainer().step;
-    if (measurements_) measurements_->of(*session_).end_step(end - start);
+    if (measurements_) measurements_->of(*session_).end_step(seconds);
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
-    StepLine line = {step, report.loss, report.gradient_norm, report.learning_rate, end - start, session_->plan().arena_bytes, session_->measured()};
+    StepLine line = {step,
+                     report.loss,
+                     report.gradient_norm,
+                     report.learning_rate,
+                     seconds,
+                     session_->plan().arena_bytes,
+                     session_->measured()};
     line.answers = answers_of(report.answers);
     if (has_plans()) line.budget_bytes = sizes_.budget_bytes(session_->plan_number());
     log_.write(line);
@@ -330,13 +363,18 @@ class TrainingRun {
     } else {
       std::snprintf(words, sizeof words, "loss %.4f", report.loss);
     }
-    progress.show(step, words, end);
+    progress.show(step, words, end - pause_->paused_seconds());
     say_what_the_board_does(step, progress);
     if (evaluates_after(step)) {
       progress.finish();
       evaluate_now();
     }
-    if (options_.save_every != 0 && step % options_.save_every == 0) save();
+    if (is_save_due()) save();
+  }
+
+  bool is_save_due() {
+    return (save_every_.steps != 0 && trainer().step % save_every_.steps == 0) ||
+           (save_every_.seconds != 0 && now() >= saved_at_ + save_every_.seconds);
   }
 
   [[noreturn]] void save_before_the_end(const UserError& error) {
@@ -436,8 +474,10 @@ class TrainingRun {
 
   void save() {
     if (!snapshots_) return;
+    log_.flush();  // after a power cut too the log has the steps that the snapshot has
     snapshots_->save(trainer(), recipe_, facts());
     saved_step_ = trainer().step;
+    saved_at_ = now();
   }
 
   void show_sample() {
@@ -462,14 +502,19 @@ class TrainingRun {
   EventFile events_;
   std::optional<EarlyStop> stopping_;
   const PlanSizes sizes_;
-  std::optional<PlanRequests> requests_;  // of a program with several plans
+  std::optional<ControlFile> control_;
+  std::optional<PlanRequests> requests_;
+  std::optional<Pause> pause_;
+  Progress* progress_ = nullptr;                 // while it is shown
   std::map<uint32_t, uint64_t> measured_bytes_;  // by plan, of those that have run steps
   uint64_t first_step_of_plan_ = 0;  // steps done when the plan took over
   static constexpr double kBoardSeconds = 10;
   BoardState board_ = read_board_state();
   double board_looked_ = 0;
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
+  const SaveEvery save_every_;
   uint64_t saved_step_ = 0;
+  double saved_at_ = 0;
   bool weights_are_whole_ = true;
 };
 
