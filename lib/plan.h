@@ -151,6 +151,7 @@ struct Plan {
 struct WrittenPlan {
   const Plan* plan;
   const char *recipe, *summary, *hash;  // the canonical recipe; a few lines for a person; the name of the plan in manifests
+  Span<uint64_t> smaller_budgets = {};  // for which the same recipe has a plan that takes so many bytes, the largest first
 };
 
 // Of a reference that check.h has proved.

@@ -89,6 +89,15 @@ Status take_plain(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
   return ok_status();
 }
 
+// With unified addressing, which every 64-bit board has, the card reads it at the host's address (CUDA driver API, "Unified Addressing").
+Status take_pinned(const CudaDriver& driver, uint64_t bytes, CardArena& arena) {
+  void* memory = nullptr;
+  REPRISE_RETURN_IF_ERROR(driver_status(driver, driver.allocate_pinned(&memory, bytes)));
+  arena.arena = {{static_cast<unsigned char*>(memory)}, bytes};
+  arena.is_pinned = true;
+  return ok_status();
+}
+
 char refusal[320];  // a Status has no room for the figures
 
 unsigned long long mebibytes_up(uint64_t bytes) { return (bytes >> 20) + ((bytes & 0xfffff) != 0); }
@@ -131,6 +140,8 @@ Status take_card_arena(const CudaDriver& driver, const Card& card, const HostSha
   arena = {};
   if (take_plain(driver, bytes, arena).ok()) return ok_status();
   arena = {};
+  if (card.is_integrated && take_pinned(driver, bytes, arena).ok()) return ok_status();
+  arena = {};
   return driver_refused(card, bytes);
 }
 
@@ -153,7 +164,11 @@ Status resize_card_arena(const CudaDriver& driver, const Card& card, const HostS
 
 void give_card_arena(const CudaDriver& driver, CardArena& arena) {
   const uint64_t address = address_of(arena);
-  if (address != 0 && arena.address_bytes == 0) (void)driver.free(address);
+  if (arena.is_pinned) {
+    (void)driver.free_pinned(arena.arena.base.for_kernels);
+  } else if (address != 0 && arena.address_bytes == 0) {
+    (void)driver.free(address);
+  }
   if (address != 0 && arena.address_bytes != 0) {
     shrink(driver, 0, arena);
     (void)driver.free_addresses(address, arena.address_bytes);

@@ -2,6 +2,8 @@
 //
 //   first    addresses reserved and physical memory mapped there, rounded up to the granularity that the driver names
 //   then     plain device memory
+//   then     of a card that shares its memory with the host: pinned memory of the host, which has the same address for the card; Orin's card
+//            keeps none of it in its cache, so that a step takes longer, but it is found where device memory is in pieces
 //   else     kOutOfMemory, with the bytes asked for
 //
 // A card that is integrated shares its memory with the host, and exhausting it can hang the whole machine: there an arena gets the room
@@ -25,7 +27,8 @@ struct CardArena {
     uint64_t begin, bytes;
   };
   Arena arena;
-  uint64_t address_bytes = 0;  // 0: plain memory
+  uint64_t address_bytes = 0;  // 0: plain memory, or pinned
+  bool is_pinned = false;
   uint64_t granularity = 0;
   uint64_t mapped_bytes = 0;  // the end of the last piece
   Piece pieces[kMostPieces] = {};

@@ -204,11 +204,16 @@ void describe_device(char* text, uint64_t bytes) {
   const uint64_t arena = open.arena.mapped_bytes != 0 ? open.arena.mapped_bytes : open.arena.arena.bytes;
   const uint64_t taken = total_bytes - free_bytes, beside = taken > arena ? taken - arena : 0;
   const uint64_t before = total_bytes - open.card.free_bytes, since = beside > before ? beside - before : 0;
-  (void)snprintf(text, bytes, "%s (sm_%u, driver of CUDA %u.%u): arena %.1f MiB %s; beside it %.1f MiB of the card's %.1f are taken by CUDA here and by "
-                 "others, %.1f of them since this program began; pinned on the host %.1f MiB",
-                 open.card.name, open.card.architecture, open.card.driver_version / 1000, open.card.driver_version % 1000 / 10, mebibytes(arena),
-                 open.arena.mapped_bytes != 0 ? "mapped" : "allocated", mebibytes(beside), mebibytes(total_bytes), mebibytes(since),
-                 mebibytes(pinned_bytes()));
+  (void)snprintf(
+      text, bytes,
+      "%s (sm_%u, driver of CUDA %u.%u): arena %.1f MiB %s; beside it %.1f MiB of the card's %.1f are taken by CUDA here and by "
+      "others, %.1f of them since this program began; pinned on the host %.1f MiB",
+      open.card.name, open.card.architecture, open.card.driver_version / 1000, open.card.driver_version % 1000 / 10,
+      mebibytes(arena),
+      open.arena.mapped_bytes != 0 ? "mapped"
+      : open.arena.is_pinned       ? "pinned on the host, which is slower: reboot the board for whole memory"
+                                   : "allocated",
+      mebibytes(beside), mebibytes(total_bytes), mebibytes(since), mebibytes(pinned_bytes()));
 }
 
 double seconds() { return linux_port().seconds(); }

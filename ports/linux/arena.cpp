@@ -6,6 +6,7 @@
 // Here because lib takes memory as it is given and cannot ask for it.
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +29,16 @@ uint64_t memory_field(const char* text, const char* name) {
 }
 
 constexpr uint64_t whole_pages(uint64_t bytes, uint64_t page) { return (bytes + page - 1) / page * page; }
+
+char refusal[160];  // a Status has no room for the figures
+
+Status too_little(uint64_t more, uint64_t available, uint64_t bytes) {
+  (void)snprintf(
+      refusal, sizeof refusal,
+      "the arena takes %llu MiB, and the machine has %llu available: end what else takes memory, or plan with a smaller budget",
+      static_cast<unsigned long long>((more + 0xfffff) >> 20), static_cast<unsigned long long>(available >> 20));
+  return {Code::kOutOfMemory, refusal, bytes};
+}
 
 Status refused(uint64_t bytes) {
   return {Code::kOutOfMemory, "mmap refused the arena: plan with a smaller budget, or raise the limit", bytes};
@@ -70,9 +81,8 @@ Status linux_resize_arena(uint64_t bytes, Arena* arena) {
   unsigned char* const base = arena->base.for_kernels;
   if (wanted > had) {
     const uint64_t more = wanted - had;
-    if (more > linux_memory().available_bytes) {
-      return {Code::kOutOfMemory, "the machine has less memory available than the arena needs: plan with a smaller budget", bytes};
-    }
+    const uint64_t available = linux_memory().available_bytes;
+    if (more > available) return too_little(more, available, bytes);
     if (mprotect(base + had, more, PROT_READ | PROT_WRITE) != 0) return refused(bytes);
     if (more >= kHugePage) (void)madvise(base + had, more, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
   } else if (wanted < had) {

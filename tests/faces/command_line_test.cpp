@@ -89,7 +89,7 @@ TEST_F(CommandLine, AuditGateHoldsThePlanToItsBaseline) {
 }
 
 TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
-  const std::set<std::string> fields = {"fits", "smallest_budget", "planned_bytes", "predicted_seconds"};
+  const std::set<std::string> fields = {"fits", "smallest_budget", "smaller_budgets", "planned_bytes", "predicted_seconds"};
   for (const std::string schedule : {"optimal", "sqrt", "revolve", "every-k", "none", "chen"}) {
     const json enough = json_answer({"fit", recipe(), "--budget", "1GiB", "--schedule", schedule, "--json"});
     EXPECT_EQ(keys_of(enough), fields);
@@ -99,6 +99,16 @@ TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
     const json least = json_answer({"fit", recipe(), "--budget", std::to_string(smallest), "--strategy", schedule, "--json"});
     EXPECT_EQ(least["fits"], true) << schedule;
     EXPECT_LE(least["planned_bytes"], smallest) << schedule;
+    EXPECT_EQ(least["smaller_budgets"], json::array()) << schedule;
+    uint64_t before = enough["planned_bytes"];
+    for (const json& smaller : enough["smaller_budgets"]) {
+      const json again = json_answer({"fit", recipe(), "--budget", smaller["budget"].dump(), "--strategy", schedule, "--json"});
+      EXPECT_LE(again["planned_bytes"], smaller["budget"]) << schedule;
+      EXPECT_LT(smaller["budget"], before) << schedule;
+      before = smaller["budget"];
+    }
+    EXPECT_LE(before, std::max(smallest, least["planned_bytes"].get<uint64_t>())) << schedule << ": the last is the smallest";
+    EXPECT_TRUE(schedule != "optimal" || enough["smaller_budgets"].size() == 3) << enough;
     const ProcessResult less = reprise_command({"fit", recipe(), "--budget", std::to_string(smallest - 256), "--schedule", schedule, "--json"});
     EXPECT_EQ(less.status, 3) << schedule;
     EXPECT_TRUE(less.is_one_line_with({"rn", "budget", std::to_string(smallest), "live"})) << less.err;

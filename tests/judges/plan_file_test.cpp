@@ -129,8 +129,8 @@ TEST(PlanFile, RefusalsNameWhatIsWrong) {
   refuses("", {"plan.bin", "is no plan file"});
   refuses("{\"model\": 1}\n", {"plan.bin", "is no plan file"});
   std::string other = file;
-  other[13] = '2';
-  refuses(other, {"plan.bin: version", "\"2\"", "\"1\""});
+  other[13] = '3';
+  refuses(other, {"plan.bin: version", "\"3\"", "\"2\""});
   other = file;
   const size_t contract = file.find('\n') + 1;
   other[contract] = other[contract] == '0' ? '1' : '0';

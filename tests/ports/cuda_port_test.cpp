@@ -112,6 +112,31 @@ TEST_F(CudaArena, IsRefusedWithItsBytes) {
   EXPECT_TRUE(take(2 * kMiB).ok());
 }
 
+// Every rung fails in turn; what a failed one took is given back, and only the last failure is seen.
+TEST_F(CudaArena, ASharedMemorysLadder) {
+  host_ = kCudaRules.host_share(7620 * kMiB, 1024 * kMiB);
+  const uint64_t before = fake_cuda_card().held_things;
+  const std::set<std::string> mapped_fails = {"create"}, plain_fails = {"create", "allocate"},
+                              all_fail = {"create", "allocate", "allocate_pinned"};
+  for (const bool is_integrated : {false, true}) {
+    card_.is_integrated = is_integrated;
+    fake_cuda_card().fails = mapped_fails;
+    ASSERT_TRUE(take(3 * kMiB).ok());
+    EXPECT_FALSE(arena_.is_pinned);
+    give_card_arena(driver_, arena_);
+    fake_cuda_card().fails = plain_fails;
+    const Status status = take(3 * kMiB);
+    EXPECT_EQ(status.ok(), is_integrated) << "memory of the host is the card's own on such a board alone";
+    EXPECT_EQ(arena_.is_pinned, is_integrated);
+    if (is_integrated) std::memset(arena_.arena.base.for_kernels, 7, 3 * kMiB);
+    EXPECT_EQ(resize_card_arena(driver_, card_, host_, 4 * kMiB, arena_).code, Code::kUnsupported);
+    give_card_arena(driver_, arena_);
+    fake_cuda_card().fails = all_fail;
+    EXPECT_EQ(take(3 * kMiB).code, Code::kOutOfMemory);
+    EXPECT_EQ(fake_cuda_card().held_things, before);
+  }
+}
+
 // What the driver has mapped, piece by piece, is given back whole.
 TEST_F(CudaArena, GrowsAndShrinksByPieces) {
   ASSERT_TRUE(reserve_card_arena(driver_, card_, 9 * kMiB + 1, arena_).ok());
@@ -390,6 +415,9 @@ TEST_F(CudaProgram, ChangesItsPlanWithTheSameBits) {
   EXPECT_EQ(refused.status, 0) << refused.err;
   EXPECT_NE(refused.err.find("warning: budgets: "), std::string::npos) << refused.err;
   EXPECT_EQ(budgets_of(refused.log), (std::vector<uint64_t>(4, plans[1].arena_bytes)));
+  const ProgramRun too_large = train_on({"--start-budget", "0"});
+  EXPECT_EQ(too_large.status, 1);
+  EXPECT_NE(too_large.err.find("; --start-budget 1 ("), std::string::npos) << too_large.err;
   fake_cuda_card().taken_by_others = 0;
 
   fake_cuda_card().has_virtual_memory = false;

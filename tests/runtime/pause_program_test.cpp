@@ -109,6 +109,32 @@ TEST_F(Pause, WhatTheFileSaysWhenTheRunBeginsHolds) {
   expect_the_same_training();
 }
 
+// Resident bytes of the mapping that holds `bytes`: the largest but the program's own file.
+uint64_t resident_of_arena(pid_t process, uint64_t bytes) {
+  std::ifstream maps("/proc/" + std::to_string(process) + "/smaps");
+  uint64_t size = 0, resident = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.rfind("Size:", 0) == 0) size = std::stoull(line.substr(5)) << 10;
+    if (line.rfind("Rss:", 0) == 0 && size >= bytes) resident = std::max<uint64_t>(resident, std::stoull(line.substr(4)) << 10);
+  }
+  return resident;
+}
+
+// Whoever has too little memory hears it before the first step, and not after a night.
+TEST_F(Pause, AllMemoryIsTakenBeforeTheFirstStep) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers have larger mappings than the arena";
+#endif
+  const uint64_t arena = json::parse(file_text(fs::path(program()).parent_path() / "manifest.json"))["planned_bytes"];
+  ASSERT_GT(arena, uint64_t{10} << 20);
+  write_text(at("control"), "pause\n");
+  Process running(arguments({"--control", at("control")}));
+  ASSERT_TRUE(await([&] { return running.err_so_far().find("; step 1 waits") != std::string::npos; })) << running.err_so_far();
+  EXPECT_GE(resident_of_arena(running.id(), arena), arena);
+  running.signal(SIGTERM);
+  EXPECT_EQ(running.wait().status, 0);
+}
+
 // Its seconds are those that it computed.
 TEST_F(Pause, APauseIsNoPartOfAStepsTime) {
   Process running(arguments({"--control", at("control"), "--quiet"}));

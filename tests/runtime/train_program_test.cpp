@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <random>
@@ -238,6 +239,45 @@ TEST_F(TrainProgram, ArenaThatTheSystemRefuses) {
   EXPECT_EQ(result.out, "");
   EXPECT_TRUE(result.is_one_line_with({"arena", "smaller budget", "MiB"})) << result.err;
   for (const char* left : {"log.jsonl", "s", "s.tmp"}) EXPECT_FALSE(fs::exists(at(left))) << left;
+}
+
+// What a process can write, without code and read-only files: what RLIMIT_DATA limits.
+uint64_t data_bytes(pid_t process) {
+  std::ifstream status("/proc/" + std::to_string(process) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmData:", 0) == 0) return std::stoull(line.substr(7)) << 10;
+  }
+  return 0;
+}
+
+// Whoever plans again knows for which budget.
+TEST_F(TrainProgram, ARefusedArenaNamesTheSmallerOneThatFits) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizers take the address space";
+#endif
+  const json recipe = with(resnet(), {{"name", "resnet-refused"}, {"model", {{"image", {64, 64, 1}}}}, {"batch", 256}, {"schedule", "optimal"}, {"budget", "1GiB"}});
+  const std::string program = train_program("resnet-refused", recipe);
+  write_text(at("recipe.json"), recipe.dump());
+  const json smaller = json::parse(reprise_command({"fit", at("recipe.json"), "--json"}).out)["smaller_budgets"];
+  ASSERT_EQ(smaller.size(), 3u);
+  write_text(at("control"), "pause\n");
+  Process paused({program, "--steps", "1", "--threads", "2", "--control", at("control")});
+  while (paused.err_so_far().find("pause: ") == std::string::npos) sleep_seconds(0.01);
+  const uint64_t arena = json::parse(file_text(fs::path(program).parent_path() / "manifest.json"))["planned_bytes"];
+  const uint64_t process = data_bytes(paused.id()) - arena, guard = 1 << 20;  // what it takes beside its arena
+  for (size_t n = 0; n < 4; ++n) {
+    ProcessOptions limited;
+    limited.most_data_bytes = process + (n < 3 ? smaller[n]["budget"].get<uint64_t>() + guard : 0);
+    const ProcessResult result = train(program, {"--steps", "1", "--threads", "2", "--quiet"}, limited);
+    EXPECT_EQ(result.status, 1);
+    const std::string words = n < 3 ? "; a plan for the budget " : "; nor would a plan for the budget ";
+    EXPECT_TRUE(result.is_one_line_with({"arena", "MiB", words})) << n << result.err;
+    if (n == 3) continue;
+    const uint64_t budget = smaller[n]["budget"];
+    char text[32];
+    std::snprintf(text, sizeof text, "%.1f MiB would fit", static_cast<double>(budget) / (1 << 20));
+    EXPECT_TRUE(result.is_one_line_with({text})) << n << " " << text << ": " << result.err;
+  }
 }
 
 TEST_F(TrainProgram, ThreadsThatTheSystemRefuses) {

@@ -13,6 +13,7 @@
 #include "tools/planning/board.h"
 #include "tools/planning/does_not_fit.h"
 #include "tools/planning/fit_table.h"
+#include "tools/planning/smaller_budgets.h"
 #include "tools/planning/storage_choices.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
@@ -164,6 +165,8 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
   answer["smallest_budget"] = planned.smallest_budget_bytes == 0 ? nlohmann::json(nullptr) : nlohmann::json(planned.smallest_budget_bytes);
   answer["planned_bytes"] = planned.fits ? nlohmann::json(planned.plan.arena_bytes) : nlohmann::json(nullptr);
+  const std::vector<SmallerBudget> smaller = planned.fits ? smaller_budgets(model, planned) : std::vector<SmallerBudget>();
+  answer["smaller_budgets"] = smaller_budgets_json(smaller);
   if (planned.fits && planned.plan.streamed_bytes > 0) {
     answer["resident_bytes"] = planned.plan.arena_bytes;
     answer["streamed_bytes"] = planned.plan.streamed_bytes;
@@ -180,7 +183,9 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   } else if (!planned.fits) {
     fitted.refusal = does_not_fit_message(model, planned, request);
   } else {
-    fitted.text = summary_of(model, planned) + "\n  smallest budget " + bytes_text(planned.smallest_budget_bytes) + "\n" + (board ? board_text(*board, answer["board"]) : "");
+    fitted.text = summary_of(model, planned) + "\n  smallest budget " + bytes_text(planned.smallest_budget_bytes) + "\n" +
+                  (smaller.empty() ? "" : "  smaller ones    " + smaller_budgets_text(smaller) + "\n") +
+                  (board ? board_text(*board, answer["board"]) : "");
   }
   return fitted;
 }

@@ -16,6 +16,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
+#include "tools/planning/smaller_budgets.h"
 #include "tools/progress/long_work.h"
 #include "tools/writing/plan_file.h"
 #include "tools/writing/plan_header.h"
@@ -83,9 +84,18 @@ PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budg
   PlanFiles made;
   for (const PlanOfBudget& each : plans) {
     warn_of_missing_kernels(each.model, each.planned.plan);
-    parts.push_back({each.planned.plan, backend_of(each.model.recipe), canonical_recipe(each.model.recipe), summary_of(each.model, each.planned), space});
+    parts.push_back({each.planned.plan,
+                     backend_of(each.model.recipe),
+                     canonical_recipe(each.model.recipe),
+                     summary_of(each.model, each.planned),
+                     {},
+                     space});
+    for (const SmallerBudget& smaller : smaller_budgets(each.model, each.planned))
+      parts.back().smaller_budgets.push_back(smaller.budget_bytes);
     made.summary += (made.summary.empty() ? "" : "\nand when told, between steps:\n") + parts.back().summary;
-    if (form == PlanForm::kFile) filed.push_back({each.planned.plan, parts.back().recipe, parts.back().summary, plan_hash(each.planned.plan)});
+    if (form == PlanForm::kFile)
+      filed.push_back({each.planned.plan, parts.back().recipe, parts.back().summary, plan_hash(each.planned.plan),
+                       parts.back().smaller_budgets});
   }
   made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n"}};
   if (form == PlanForm::kFile) made.files.emplace_back(folder + "/plan.bin", plan_file(filed));

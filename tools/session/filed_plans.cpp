@@ -14,7 +14,11 @@ FiledPlans::FiledPlans(const std::string& path) : path_(path), filed_(parse_plan
   plans_.reserve(filed_.size());
   for (const FiledPlan& each : filed_) {
     plans_.push_back(each.plan.view());
-    written_.push_back({&plans_.back(), each.recipe.c_str(), each.summary.c_str(), each.hash.c_str()});
+    written_.push_back({&plans_.back(),
+                        each.recipe.c_str(),
+                        each.summary.c_str(),
+                        each.hash.c_str(),
+                        {each.smaller_budgets.data(), static_cast<uint32_t>(each.smaller_budgets.size())}});
   }
 }
 

@@ -15,6 +15,7 @@
 #include "tools/formats/text.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/session/smaller_plans.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot.h"
@@ -123,9 +124,26 @@ void Session::take_arena() {
   const bool changes = sizes.front() < sizes.back();
   Status reserved = {Code::kUnsupported, "arenas of this port keep their size", 0};
   if (changes && port_.reserve_arena != nullptr) reserved = port_.reserve_arena(sizes.back(), &arena_);
-  if (reserved.ok()) return require(resize_arena(room_of(plan())));
+  if (reserved.ok()) {
+    const Status taken = resize_arena(room_of(plan()));
+    if (!taken.ok()) port_.release_arena(&arena_);
+    return require_arena(taken);
+  }
   if (changes) fixed_ = reserved.message;
-  require(port_.acquire_arena(room_of(plan()), &arena_));
+  require_arena(port_.acquire_arena(room_of(plan()), &arena_));
+}
+
+// Where the board has too little, which smaller plans it would have room for: those of the program, then those that planning again would make.
+void Session::require_arena(const Status& taken) {
+  if (taken.ok() || taken.code != Code::kOutOfMemory) return require(taken);
+  const auto has_room = [this](uint64_t bytes) {
+    Arena arena;
+    const bool has = port_.acquire_arena(bytes + kGuardBytes, &arena).ok();
+    port_.release_arena(&arena);
+    return has;
+  };
+  const std::string refusal = message_of(taken);  // the port may keep but one refusal's words
+  throw UserError(recipe_.name + ": " + refusal + smaller_that_fit(compiled_, number_, has_room));
 }
 
 // Up by the sizes of all plans between, because a port may give back only what it took by itself.

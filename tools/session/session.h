@@ -68,6 +68,7 @@ class Session {
   void set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference);
   void tune();
   void take_arena();
+  void require_arena(const Status& taken);
   Status resize_arena(uint64_t bytes);
   void prove_other_plans(const Resources& resources);
   void open_disk(const std::string& option);

@@ -17,7 +17,7 @@ namespace reprise {
 namespace {
 
 constexpr char kMagic[] = "reprise plan ";
-constexpr char kVersion[] = "1";
+constexpr char kVersion[] = "2";
 
 // What a plan takes for granted of the program that runs it: the kernels with their arguments, the attributes with their fields, the types.
 // A program whose text is another one would read a row's numbers as something else.
@@ -188,6 +188,7 @@ void plans_of_file(File& file, Plans& plans) {
   file.list(plans, [&file](auto& each) {
     plan_fields(file, each.plan);
     file.text(each.recipe), file.text(each.summary), file.text(each.hash);
+    file.list(each.smaller_budgets, [&file](auto& bytes) { file.number(bytes); });
   });
 }
 

@@ -13,6 +13,7 @@ namespace reprise {
 struct FiledPlan {
   OwnedPlan plan;
   std::string recipe, summary, hash;
+  std::vector<uint64_t> smaller_budgets = {};
 };
 
 // The first plan is that in which a program begins.

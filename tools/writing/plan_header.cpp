@@ -179,12 +179,25 @@ std::string plan_and_proof(const PlanHeaderParts& parts) {
   std::string text = writer.tables() + writer.plan_text();
   text += "inline constexpr char kPlanHash[] = \"" + plan_hash(parts.plan) + "\";\n";
   text += "inline constexpr char kRecipe[] =\n" + raw_literal(parts.recipe) + "  ;\n";
-  text += "inline constexpr char kSummary[] =\n" + raw_literal(parts.summary) + "  ;\n\n";
+  text += "inline constexpr char kSummary[] =\n" + raw_literal(parts.summary) + "  ;\n";
+  if (!parts.smaller_budgets.empty()) {
+    std::string list;
+    for (const uint64_t bytes : parts.smaller_budgets) list += (list.empty() ? "" : ", ") + std::to_string(bytes);
+    text += "inline constexpr uint64_t kSmallerBudgets[] = {" + list + "};\n";
+  }
+  text += "\n";
   text += "static_assert(text_hash(kRecipe) == kPlan.recipe_hash, \"the recipe above is not the one that this plan was made from; plan again\");\n";
   text += "// The proof: a faulty plan does not compile, and the message names PlanIsSafe<fault, program, row, slot>.\n";
   text += std::string("inline constexpr Verdict kVerdict = prove<check_marks(kPlan)>(kPlan, ") + parts.rules.constant + ");\n";
   text += "static_assert(PlanIsSafe<kVerdict.fault, kVerdict.program, kVerdict.row, kVerdict.slot>::value);\n\n";
   return text;
+}
+
+// Its line in kPlans; `in`: where its tables stand.
+std::string entry_of(const PlanHeaderParts& parts, const std::string& in) {
+  const std::string smaller =
+      parts.smaller_budgets.empty() ? "{}" : "{" + in + "kSmallerBudgets, " + std::to_string(parts.smaller_budgets.size()) + "}";
+  return "  {&" + in + "kPlan, " + in + "kRecipe, " + in + "kSummary, " + in + "kPlanHash, " + smaller + "},\n";
 }
 
 }  // namespace
@@ -193,14 +206,15 @@ std::string plan_header(const PlanHeaderParts& first, const std::vector<PlanHead
   std::string text = "// Written by reprise plan; changed by planning again.\n" + comment_of(first.summary);
   text += std::string("#pragma once\n\n#include \"lib/check.h\"\n") + (others.empty() ? "" : "#include \"lib/same_state.h\"\n") + "#include \"" + first.rules.header +
           "\"\n\nnamespace reprise::" + first.space + " {\n\n" + plan_and_proof(first);
-  std::string plans = "  {&kPlan, kRecipe, kSummary, kPlanHash},\n";
+  std::string plans = entry_of(first, "");
   for (size_t i = 0; i < others.size(); ++i) {
     const std::string space = "budget_" + std::to_string(i + 1);
     text += comment_of(others[i].summary) + "namespace " + space + " {\n\n" + plan_and_proof(others[i]) + "}  // namespace " + space + "\n\n";
     text += "// It takes over between steps: State stays where it lies.\nstatic_assert(same_state(kPlan, " + space + "::kPlan));\n\n";
-    plans += "  {&" + space + "::kPlan, " + space + "::kRecipe, " + space + "::kSummary, " + space + "::kPlanHash},\n";
+    plans += entry_of(others[i], space + "::");
   }
-  text += "// The program's plans: plan, recipe, summary, hash.\ninline constexpr WrittenPlan kPlans[] = {\n" + plans + "};\n";
+  text += "// The program's plans: plan, recipe, summary, hash, smaller budgets.\ninline constexpr WrittenPlan kPlans[] = {\n" +
+          plans + "};\n";
   return text + "\n}  // namespace reprise::" + first.space + "\n";
 }
 
