@@ -50,7 +50,8 @@ struct LaneQueries {
   uint32_t first;                   // of the warp
   uint32_t end;                     // of the keys that some see
   uint32_t last_start, common_end;  // of the keys that all see
-  float minus_lse[Shape::kDown][2], delta[Shape::kDown][2];
+  WeightExponent exponents[Shape::kDown][2];
+  float delta[Shape::kDown][2];
 
   __device__ LaneQueries(const Head<Bf16>& head, uint32_t first_of_block, uint32_t end_of_block, const float* lse, const float* deltas)
       : first(first_of_block + warp_index() * Shape::kOfWarp) {
@@ -59,7 +60,7 @@ struct LaneQueries {
     common_end = end_of_common_keys(head, first);
     for_each([&](uint32_t i, uint32_t half) {
       const bool inside = t(i, half) < head.T;
-      minus_lse[i][half] = inside ? -kLog2E * lse[head.lse + t(i, half)] : 0.0f;
+      exponents[i][half] = WeightExponent(head.scale * kLog2E, inside ? kLog2E * lse[head.lse + t(i, half)] : 0.0f);
       delta[i][half] = inside ? deltas[head.lse + t(i, half)] : 0.0f;
     });
   }
@@ -113,13 +114,13 @@ struct LaneQueries {
     });
   }
   // Gradients of the scores, but for their scale, in the place of those of the weights.
-  __device__ void differentiate(const Scores& scores, Scores& gradients, float log2_scale) const {
+  __device__ void differentiate(const Scores& scores, Scores& gradients) const {
     for_each([&](uint32_t i, uint32_t half) {
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kAcross; ++j) {
         REPRISE_UNROLL
         for (uint32_t e = 2 * half; e < 2 * half + 2; ++e) {
-          const float weight = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, minus_lse[i][half]));
+          const float weight = exponents[i][half].weight(scores.at[i][j][e]);
           gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - delta[i][half]);
         }
       }
@@ -160,7 +161,6 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
     commit_copies();
   };
   const LanePlace<kD> rows_first = LanePlace<kD>::rows_first(), columns_first = LanePlace<kD>::columns_first();
-  const float log2_scale = head().scale * kLog2E;
   WarpSums<Shape::kDown, kD / 8> dq;
   uint32_t stage = 0;
   copy(stage, first_key);
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
       }
       if (key + Shape::kStep > queries.common_end || key < queries.last_start) queries.hide(scores, head(), key);
       if (args.attention.dropout > 0) queries.drop(gradients, kept, kept_factor(args.attention.dropout));
-      queries.differentiate(scores, gradients, log2_scale);
+      queries.differentiate(scores, gradients);
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kAcross / 2; ++j) dq.add_weighed(gradients.as_left(j), shared, rows_first, stage, row + 16 * j);
     }
@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, 2)
       const typename LaneKeys<kD>::template OfQueries<float> of_row(shared, stage + Shape::kDelta + 4 * row);
       const float log2_scale = head().scale * kLog2E;
       keys.for_each([&](uint32_t q, uint32_t, uint32_t i, uint32_t j, uint32_t e) {
-        const float weight = weight_exp2(fmaf(weights.at[i][j][e], log2_scale, -kLog2E * lse.at[q]));
+        const float weight = WeightExponent(log2_scale, kLog2E * lse.at[q]).weight(weights.at[i][j][e]);
         gradients.at[i][j][e] = weight * (gradients.at[i][j][e] - of_row.at[q]);
         weights.at[i][j][e] = weight;
       });

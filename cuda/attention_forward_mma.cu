@@ -5,6 +5,8 @@
 //
 // Tiles of k and v come in turn, k v k v ..., into three places of shared memory: two are on their way while one is multiplied with.
 // Shared memory is 40 KiB where D <= 64 (three blocks a multiprocessor, as registers allow), else 80 KiB (two).
+#include <type_traits>
+
 #include "cuda/attention_mma.h"
 #include "cuda/attention_tiles.h"
 #include "cuda/device_math.h"
@@ -54,10 +56,10 @@ struct OnlineSoftmax {
     return __any_sync(kAllLanes, grown) != 0;
   }
   // What earlier sums are to be multiplied with: 1 where the largest has not grown. `log2_scale` makes of a score the logarithm of its
-  // weight. Where the largest is infinite or NaN, so are the results, because weight_exp2 promises nothing then.
+  // weight. Where the largest is infinite or NaN, so are the results, because WeightExponent promises nothing then.
   __device__ float rescale(uint32_t i, uint32_t half, float before, float log2_scale) {
     const float by = shift(i, half, log2_scale);
-    const float factor = by - by == 0 ? weight_exp2(fmaf(before, log2_scale, -by)) : by - by;
+    const float factor = by - by == 0 ? WeightExponent(log2_scale, by).weight(before) : by - by;
     sum[i][half] *= factor;
     return factor;
   }
@@ -67,13 +69,13 @@ struct OnlineSoftmax {
     for (uint32_t i = 0; i < 2; ++i) {
       REPRISE_UNROLL
       for (uint32_t half = 0; half < 2; ++half) {
-        const float by = shift(i, half, log2_scale);
+        const WeightExponent exponent(log2_scale, shift(i, half, log2_scale));
         float row = 0;
         REPRISE_UNROLL
         for (uint32_t j = 0; j < 8; ++j) {
           REPRISE_UNROLL
           for (uint32_t e = 2 * half; e < 2 * half + 2; ++e) {
-            scores.at[i][j][e] = weight_exp2(fmaf(scores.at[i][j][e], log2_scale, -by));
+            scores.at[i][j][e] = exponent.weight(scores.at[i][j][e]);
             row += scores.at[i][j][e];
           }
         }
@@ -168,8 +170,9 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
   const float log2_scale = head().scale * kLog2E;
   OnlineSoftmax softmax;
   WarpSums<Shape::kDown, kD / 8> y;
-  for (uint32_t first_key = begin; first_key < end; first_key += Shape::kKeys) {
-    const bool sees = queries.any_sees(first_key);
+  // A tile of keys and of values. The plain form is that of keys which all queries of the warp see, without dropout.
+  const auto take_tile = [&]<bool kPlain>(uint32_t first_key, std::bool_constant<kPlain>) {
+    const bool sees = kPlain || queries.any_sees(first_key);
     LeftFragment<Shape::kDown> weights[Shape::kKeys / 16];
     wait_and_copy(head().k, first_key + Shape::kKeys);
     if (sees) {
@@ -180,7 +183,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
         q.load(shared, rows_first, 0, warp_index() * Shape::kOfWarp, depth);
         scores.add_scores(q, shared, columns_first, place, 0, depth);
       }
-      if (!queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head(), first_key);
+      if (!kPlain && !queries.all_see(first_key, Shape::kKeys)) queries.hide(scores, head(), first_key);
       float before[2][2];
       if (softmax.raise(scores, before)) {  // seldom after the first tiles
         REPRISE_UNROLL
@@ -192,7 +195,7 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
       softmax.weigh(scores, log2_scale);
       REPRISE_UNROLL
       for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) weights[j] = scores.as_left(j);
-      if (args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head()), first_key);
+      if (!kPlain && args.attention.dropout > 0) queries.drop(weights, WeightMask(args, head()), first_key);
     }
     place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
     wait_and_copy(head().v, first_key + Shape::kKeys);
@@ -201,6 +204,15 @@ __global__ void __launch_bounds__(AttentionMma::kThreads, ForwardShape<kD>::kBlo
       for (uint32_t j = 0; j < Shape::kKeys / 16; ++j) y.add_weighed(weights[j], shared, rows_first, place, 16 * j);
     }
     place = place == kLast ? kFirst : place + Shape::Keys::kBytes;
+  };
+  const uint32_t plain_end = args.attention.dropout > 0 ? 0 : end;
+  uint32_t first_key = begin;
+  while (first_key < end) {
+    for (; first_key < plain_end && queries.all_see(first_key, Shape::kKeys); first_key += Shape::kKeys)
+      take_tile(first_key, std::true_type());
+    if (first_key >= end) break;
+    take_tile(first_key, std::false_type());
+    first_key += Shape::kKeys;
   }
 
   const float kept = kept_factor(args.attention.dropout);

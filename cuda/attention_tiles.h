@@ -177,21 +177,35 @@ struct WarpSums {
 
 // ---- weights ----
 
-// 2^x for x up to about 0, within 2^-22 of the result; below -126 at most 2^-126, and 0 from -127 on. Of NaN nothing is promised.
-// x = n + r, |r| <= 1/2; 2^r by a polynomial that is 1 at 0 (its relative error is the least of its degree), 2^n by the exponent's bits.
-// Here beside device_exp because half its instructions are worth half the forward's time where D = 64.
-__device__ inline float weight_exp2(float x) {
-  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
-  const float clamped = fmaxf(x, -127.0f);
-  const float shifted = clamped + kRound;
-  const float r = clamped - (shifted - kRound);
-  float p = 0x1.5bba14p-10f;
-  p = fmaf(p, r, 0x1.3cea88p-7f);
-  p = fmaf(p, r, 0x1.c6b752p-5f);
-  p = fmaf(p, r, 0x1.ebf9bcp-3f);
-  p = fmaf(p, r, 0x1.62e42ap-1f);
-  p = fmaf(p, r, 1.0f);
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(shifted) << 23));
-}
+// What makes a weight of a score: 2^(score log2_scale - by), where that exponent is at most about 0. The weight is within 2^-18 of itself; from
+// 2^-126 on downwards it is at most 2^-126, and 0 from 2^-127 on. Of a score that is NaN nothing is promised.
+//
+// u = (1 - exponent) / 128 is taken first, which fma keeps within [0, 1]; so no other instruction has to. With N the integer nearest to 128 u
+// the weight is 2^(1 - N), by the exponent's bits, times 2^(N - 128 u), by a polynomial that is 1 where N = 128 u (its relative error is the
+// least of its degree). Here beside device_exp because half its instructions are worth half the forward's time where D = 64.
+class WeightExponent {
+ public:
+  WeightExponent() = default;
+  __device__ WeightExponent(float log2_scale, float by)
+      : factor_(log2_scale * (-1.0f / 128)), shift_(fmaf(by, 1.0f / 128, 1.0f / 128)) {}
+
+  __device__ float weight(float score) const {
+    constexpr float kRound = 0x1.8p16f + 1.0f / 128;  // less u, it has 1 - N in the low bits of its significand
+    const float u = fma_within_unit(score, factor_, shift_);
+    const float rounded = kRound - u;
+    const float rest = u + (rounded - kRound);  // u - N / 128
+    float p = kFourth;
+    p = fmaf(p, rest, kThird);
+    p = fmaf(p, rest, kSecond);
+    p = fmaf(p, rest, kFirst);
+    p = fmaf(p, rest, 1.0f);
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + (std::bit_cast<uint32_t>(rounded) << 23));
+  }
+
+ private:
+  static constexpr float kFirst = -128 * 0.69312433f, kSecond = 128 * 128 * 0.24024145f, kThird = -128 * 128 * 128 * 0.05590597f,
+                         kFourth = 128.0f * 128 * 128 * 128 * 0.00958105f;
+  float factor_, shift_;
+};
 
 }  // namespace reprise

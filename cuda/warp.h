@@ -33,6 +33,7 @@
 // Numbers, of each thread:
 //   round_to_bf16_pair(low, high)   both rounded to bf16, the nearest and a tie to even, as two elements of a register
 //   larger_or_nan(a, b)         the larger; NaN where one of them is
+//   fma_within_unit(a, b, c)    a b + c, rounded once, then not below 0 and not above 1; 0 where that is NaN (PTX: fma.sat, as cheap as fma)
 //
 // So load_matrices gives a's four registers where matrices 0 to 3 are a's rows 0-7 and 8-15 of columns 0-7, then the
 // same of columns 8-15; load_matrices_transposed gives b's from a matrix that is stored b[k][n], load_matrices from one
@@ -177,6 +178,12 @@ __device__ inline float larger_or_nan(float a, float b) {
   float larger;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(larger) : "f"(a), "f"(b));
   return larger;
+}
+
+__device__ inline float fma_within_unit(float a, float b, float c) {
+  float within;
+  asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(within) : "f"(a), "f"(b), "f"(c));
+  return within;
 }
 
 }  // namespace reprise

@@ -21,11 +21,16 @@ KernelCase attention_case(const std::string& id) {
 }
 
 // Both widths of tiles, with tails in all directions: documents, groups, dropout; causal and not.
-constexpr const char* kMmaCases[] = {"attention_forward__b1_t140_h2_kv1_d64_p10_documents", "attention_backward__b1_t140_h2_kv1_d64_p10_documents",
-                                     "attention_forward__b1_t67_h1_d128_p0_documents", "attention_backward__b1_t67_h1_d128_p0_documents",
+constexpr const char* kMmaCases[] = {"attention_forward__b1_t200_h1_d64_p0",
+                                     "attention_backward__b1_t200_h1_d64_p0",
+                                     "attention_forward__b1_t140_h2_kv1_d64_p10_documents",
+                                     "attention_backward__b1_t140_h2_kv1_d64_p10_documents",
+                                     "attention_forward__b1_t67_h1_d128_p0_documents",
+                                     "attention_backward__b1_t67_h1_d128_p0_documents",
                                      "attention_forward__b1_t140_h2_kv1_d64_p10_full_documents",
                                      "attention_backward__b1_t140_h2_kv1_d64_p10_full_documents",
-                                     "attention_forward__b1_t140_h1_d128_p0_full_documents", "attention_backward__b1_t140_h1_d128_p0_full_documents"};
+                                     "attention_forward__b1_t140_h1_d128_p0_full_documents",
+                                     "attention_backward__b1_t140_h1_d128_p0_full_documents"};
 
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
   for (const char* id : kMmaCases) {

@@ -2,6 +2,7 @@
 // Here so that each is a meeting: a lane that does not come is a fault, and the last one that comes does the work.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -119,5 +120,9 @@ void wait_copies() {
 }
 
 inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }
+inline float fma_within_unit(float a, float b, float c) {
+  const float sum = std::fma(a, b, c);
+  return sum > 0 ? (sum < 1 ? sum : 1.0f) : 0.0f;
+}
 
 }  // namespace reprise

@@ -90,7 +90,7 @@ bool multiplies_what_is_masked(const KernelCase& c) {
   return (c.op == Op::kLossHead && c.pass == Pass::kBackward) || (has_documents && (c.op == Op::kAttention || c.op == Op::kGlobalPool));
 }
 
-// By tensor cores attention's backward makes weights of scores and lse by weight_exp2, which promises nothing of a NaN (attention_tiles.h). The
+// By tensor cores attention's backward makes weights of scores and lse by WeightExponent, which promises nothing of a NaN (attention_tiles.h). The
 // forward of such a row has left a NaN in y too, and that reaches all that it must.
 bool shows_in_another(const KernelCase& c, uint32_t i) {
   using A = AttentionBackward;

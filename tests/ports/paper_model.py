@@ -193,7 +193,8 @@ bf16 or f32, or of its DRAM's bytes where a kernel only streams.
 What the model leaves out makes a card slower than this: latencies, barriers, the first and the last slabs, tails of the grid. What it
 counts too much makes it faster: both ways of a branch in the loop, loads that hit the first cache, words of shared memory that several
 lanes read at once. DRAM of a product counts the rows and columns under all resident blocks once; of attention it is left out, because the
-keys and values of a head stay in L2; its loops hold both ways of the mask and of dropout, which most of their turns skip.
+keys and values of a head stay in L2, and so are the small loops inside the main one that begin their copies. The forward's main loop is that
+of keys which all queries see, without dropout; the backward's hold both ways of the mask and of dropout, which most of their turns skip.
 
 ## Orin Nano Super, sm_87
 

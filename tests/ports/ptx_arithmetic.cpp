@@ -348,6 +348,7 @@ std::vector<Arithmetic> make_table() {
       of("cvt.rzi.u64.f64", [](double a) { return cut<uint64_t>(a); }),
       of("cvt.rn.bf16x2.f32", [](float high, float low) { return nearest_bf16(high) << 16 | nearest_bf16(low); }),
       of("max.NaN.f32", [](float a, float b) { return a != a || b != b ? card(a + b) : larger(a, b); }),
+      of("fma.rn.sat.f32", [](float a, float b, float c) { return std::fmin(std::fmax(std::fma(a, b, c), 0.0f), 1.0f) + 0.0f; }),
       of("cvt.rna.tf32.f32", [](float a) { return fibre::round_to_tf32(a); }),
       of_masks(
           "and.pred", [](uint32_t a, uint32_t b) { return a & b; }, 3),

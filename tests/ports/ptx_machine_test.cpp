@@ -151,6 +151,10 @@ TEST(PtxArithmetic, FloatsAreRoundedOnceAndFuseOnlyWhereToldTo) {
   const float a = 1 + std::ldexp(1.0f, -13), b = 1 - std::ldexp(1.0f, -13);
   EXPECT_EQ(computed_f32("mul.rn.f32", {a, b}), bits(1.0f));
   EXPECT_EQ(computed_f32("fma.rn.f32", {a, b, -1.0f}), bits(-std::ldexp(1.0f, -26)));
+  EXPECT_EQ(computed_f32("fma.rn.sat.f32", {a, b, -0.5f}), bits(std::fma(a, b, -0.5f)));
+  EXPECT_EQ(computed_f32("fma.rn.sat.f32", {a, b, 3}), bits(1.0f));
+  EXPECT_EQ(computed_f32("fma.rn.sat.f32", {-INFINITY, b, 3}), bits(0.0f));
+  EXPECT_EQ(computed_f32("fma.rn.sat.f32", {NAN, b, 3}), bits(0.0f));
   EXPECT_EQ(computed_f32("div.rn.f32", {1, 3}), bits(1.0f / 3.0f));
   EXPECT_EQ(computed_f32("rcp.rn.f32", {7}), bits(1.0f / 7.0f));
   EXPECT_EQ(computed_f32("sqrt.rn.f32", {2}), bits(std::sqrt(2.0f)));
