@@ -59,45 +59,55 @@ static __global__ void __launch_bounds__(kMomentWarps * kWarpLanes)
 
 // ---- forward ----
 
-template <bool kNormed>
-void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args, const WindowChunks<kNormed>& pixels,
-                        const TileOutput<Bf16>& output, float* moments) {
-  const ProductShape shape = conv_forward_product(args.shape);
-  const RowChunks w{weights_as_bf16(context, args.w, shape.columns * shape.depth, args.scratch), shape.columns, shape.depth};
-  launch_mma<true>(context, TileProduct<WindowChunks<kNormed>, RowChunks, TileOutput<Bf16>>{pixels, w, output, shape, shape.depth, moments});
-}
-void launch_forward_mma(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args, const TileOutput<Bf16>& output, float* moments) {
+// Of chunks: bf16 by tensor cores, f32 by the tile without.
+template <bool kNormed, typename Stored>
+void launch_forward_chunks(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const ChunkNorm<kNormed>& norm,
+                           const TileOutput<Stored>& output, float* moments) {
   const ConvShape& s = args.shape;
   const WindowAttribute& a = s.window;
-  const auto pixels = [&]<bool kNormed>(const ChunkNorm<kNormed>& norm) {
-    launch_forward_mma<kNormed>(context, args,
-                                {norm, args.x, {s.H, s.P, a.kernel_h, a.stride_h, -static_cast<int32_t>(a.pad_top)},
-                                 {s.W, s.Q, a.kernel_w, a.stride_w, -static_cast<int32_t>(a.pad_left)}, 1, s.C / 8,
-                                 static_cast<uint32_t>(conv_output_pixels(s))},
-                                output, moments);
-  };
-  args.norm.mean == nullptr ? pixels(ChunkNorm<false>{}) : pixels(ChunkNorm<true>{args.norm});
+  const ProductShape shape = conv_forward_product(s);
+  const WindowChunks<kNormed, Stored> pixels{norm,
+                                             args.x,
+                                             {s.H, s.P, a.kernel_h, a.stride_h, -static_cast<int32_t>(a.pad_top)},
+                                             {s.W, s.Q, a.kernel_w, a.stride_w, -static_cast<int32_t>(a.pad_left)},
+                                             1,
+                                             s.C / kPackWidth<Stored>,
+                                             static_cast<uint32_t>(conv_output_pixels(s))};
+  using Product = TileProduct<WindowChunks<kNormed, Stored>, RowChunks<Stored>, TileOutput<Stored>>;
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    const RowChunks<Bf16> w{weights_as_bf16(context, args.w, shape.columns * shape.depth, args.scratch), shape.columns,
+                            shape.depth};
+    launch_mma<true>(context, Product{pixels, w, output, shape, shape.depth, moments});
+  } else {
+    const RowChunks<float> w{static_cast<const float*>(args.w.data), shape.columns, shape.depth};
+    launch_product<true>(context, Product{pixels, w, output, shape, shape.depth, moments});
+  }
 }
 
 // ---- the gradient of the input ----
 
 template <typename Stored>
-void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const ConvPhases& phases, const Bf16* weights) {
+void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args, const ConvPhases& phases,
+                  const Stored* weights) {
   const uint64_t inputs = phases.inputs(args.shape.N);
   if (inputs == 0) return;
   const ConvShape& s = args.shape;
   using Output = TileOutput<Stored, PhaseRows>;
   const ProductShape shape{inputs, s.C, phases.taps() * s.K};
   const Output output{args.dx, {s, phases}, args.b, args.accumulate_dx, shape.columns % 4 == 0, 0};
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    if (weights != nullptr) {
-      const ConvPhase &rows = phases.rows, &columns = phases.columns;
-      const WindowChunks<false> pixels{{}, args.dy, {s.P, rows.inputs, rows.taps, 1, rows.offset},
-                                       {s.Q, columns.inputs, columns.taps, 1, columns.offset}, -1, s.K / 8,
-                                       static_cast<uint32_t>(inputs)};
-      using Product = TileProduct<WindowChunks<false>, PhaseTapChunks, Output>;
-      return launch_mma(context, Product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr});
-    }
+  if (weights != nullptr) {
+    const ConvPhase &rows = phases.rows, &columns = phases.columns;
+    const WindowChunks<false, Stored> pixels{{},
+                                             args.dy,
+                                             {s.P, rows.inputs, rows.taps, 1, rows.offset},
+                                             {s.Q, columns.inputs, columns.taps, 1, columns.offset},
+                                             -1,
+                                             s.K / kPackWidth<Stored>,
+                                             static_cast<uint32_t>(inputs)};
+    using Product = TileProduct<WindowChunks<false, Stored>, PhaseTapChunks<Stored>, Output>;
+    const Product product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr};
+    if constexpr (kStoredAs<Stored> == DType::kBf16) return launch_mma(context, product);
+    else return launch_product(context, product);
   }
   launch_product(context, TileProduct<GradientPixelsSource<Stored>, PhaseTapsSource<Stored>, Output>{
                               {args.dy, s, phases, static_cast<uint32_t>(inputs)}, {args.w, s, phases}, output, shape, shape.depth, nullptr});
@@ -105,15 +115,20 @@ void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Sto
 
 // ---- the gradient of the weight ----
 
-template <bool kNormed>
-Status launch_weight_mma(const KernelContext& context, const ConvBackwardWeightArgsOf<Bf16>& args, const SplitOutput& to,
-                         const ChunkNorm<kNormed>& norm) {
+template <bool kNormed, typename Stored>
+Status launch_weight_chunks(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args, const SplitOutput& to,
+                            const ChunkNorm<kNormed>& norm) {
   const ProductShape& shape = to.shape;
-  const ColumnChunks dy{args.dy, shape.rows, shape.rows};
-  const TapChunks<kNormed> taps{norm, args.x, args.shape, args.shape.C / 8, static_cast<uint32_t>(shape.columns)};
-  using Product = TileProduct<ColumnChunks, TapChunks<kNormed>, TileOutput<float>>;
-  launch_mma(context, Product{dy, taps, to.output(), shape, to.split.size, nullptr}, to.split.count);
-  return to.finish(context);
+  const ColumnChunks<Stored> dy{args.dy, shape.rows, shape.rows};
+  const TapChunks<kNormed, Stored> taps{norm, args.x, args.shape, args.shape.C / kPackWidth<Stored>,
+                                        static_cast<uint32_t>(shape.columns)};
+  if constexpr (kStoredAs<Stored> == DType::kBf16) {
+    using Product = TileProduct<ColumnChunks<Bf16>, TapChunks<kNormed, Bf16>, TileOutput<float>>;
+    launch_mma(context, Product{dy, taps, to.output(), shape, to.split.size, nullptr}, to.split.count);
+    return to.finish(context);
+  } else {
+    return launch_split_product(context, dy, taps, to);
+  }
 }
 
 }  // namespace
@@ -128,13 +143,11 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
   float* moments = args.mean == nullptr ? nullptr : reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + weights_bytes);
   const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape, card_size(context));
   TileOutput<Stored> output{args.y, {shape.columns}, args.b, false, shape.columns % 4 == 0, 0};
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    if (uses_mma) {
-      output.wide = are_chunks(shape.columns);
-      launch_forward_mma(context, args, output, moments);
-    }
-  }
-  if (!uses_mma) {
+  if (uses_mma) output.wide = are_chunks(shape.columns);
+  if (conv_forward_takes_chunks(kStoredAs<Stored>, args.w.type, args.shape)) {
+    args.norm.mean == nullptr ? launch_forward_chunks(context, args, ChunkNorm<false>{}, output, moments)
+                              : launch_forward_chunks(context, args, ChunkNorm<true>{args.norm}, output, moments);
+  } else {
     launch_product<true>(context, TileProduct<PixelsSource<Stored>, WeightRowsSource<Stored>, TileOutput<Stored>>{
                                       {{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.rows)},
                                       {args.w, shape.columns, shape.depth},
@@ -158,11 +171,9 @@ Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwar
   const CardSize card = card_size(context);
   const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape, card), card);
   const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    if (conv_backward_uses_mma(DType::kBf16, args.shape)) {
-      return args.norm.mean == nullptr ? launch_weight_mma(context, args, to, ChunkNorm<false>{})
-                                       : launch_weight_mma(context, args, to, ChunkNorm<true>{args.norm});
-    }
+  if (conv_backward_takes_chunks(kStoredAs<Stored>, kStoredAs<Stored>, args.shape)) {
+    return args.norm.mean == nullptr ? launch_weight_chunks(context, args, to, ChunkNorm<false>{})
+                                     : launch_weight_chunks(context, args, to, ChunkNorm<true>{args.norm});
   }
   const ColumnsSource<Stored> dy{args.dy, shape.rows, shape.rows};
   const TapsSource<Stored> taps{{args.x, args.norm}, args.shape, static_cast<uint32_t>(shape.columns)};
@@ -174,8 +185,14 @@ Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardD
   REPRISE_RETURN_IF_ERROR(fits(args.shape));
   const ConvShape& s = args.shape;
   if (is_in_groups(s)) return launch_groups_backward_data(context, args);
-  const Bf16* weights = nullptr;  // where tensor cores multiply
-  if (conv_backward_uses_mma(kStoredAs<Stored>, s)) weights = weights_as_bf16(context, args.w, s.K * conv_window_elements(s), args.scratch);
+  const Stored* weights = nullptr;  // of chunks
+  if (conv_backward_takes_chunks(kStoredAs<Stored>, args.w.type, s)) {
+    if constexpr (kStoredAs<Stored> == DType::kBf16) {
+      weights = weights_as_bf16(context, args.w, s.K * conv_window_elements(s), args.scratch);
+    } else {
+      weights = static_cast<const float*>(args.w.data);
+    }
+  }
   for (uint32_t row = 0; row < s.window.stride_h; ++row) {
     for (uint32_t column = 0; column < s.window.stride_w; ++column) {
       const ConvPhases phases{conv_phase(s.H, s.window.rows(), row), conv_phase(s.W, s.window.columns(), column)};

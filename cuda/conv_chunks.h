@@ -1,4 +1,4 @@
-// Operands of a convolution for tensor cores: chunks of eight channels of pixels under a window, of pixels under each tap, and of taps.
+// Operands of a convolution that lie in chunks (chunk_source.h): chunks of channels of pixels under a window, of pixels under each tap, and of taps.
 // Here as the twin of conv_source.h. A thread divides once, for its first chunk: then it walks, by additions and comparisons.
 //
 // Places are counted in chunks of 16 bytes from a tensor's start, in 32 bits; chunks_fit in conv_rules.h says that they do.
@@ -10,7 +10,10 @@
 
 namespace reprise {
 
-__device__ inline const Bf16* chunk_at(const Bf16* x, int32_t place) { return x + int64_t{place} * 8; }
+template <typename Stored>
+__device__ const Stored* chunk_at(const Stored* x, int32_t place) {
+  return x + int64_t{place} * kPackWidth<Stored>;
+}
 
 // relu(norm(x)) of eight channels, rounded as it would be stored.
 struct NormedChunk {
@@ -38,7 +41,11 @@ struct ChunkNorm<true> {
   static constexpr bool kConverts = true;
   InputNorm norm;
 
-  __device__ NormedChunk of(uint32_t chunk) const { return {{norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{chunk} * 8}}; }
+  __device__ NormedChunk of(uint32_t chunk) const { return {of_channels<8>(chunk)}; }
+  template <uint32_t kWidth>
+  __device__ ChannelNorm<kWidth> of_channels(uint32_t chunk) const {
+    return {norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{chunk} * kWidth};
+  }
 };
 
 // Whether each chunk of the slabs that wait for their conversion is inside: the lowest bits are those of the next one.
@@ -60,25 +67,26 @@ class InsideBits {
 
 // index: a pixel of a window's outputs. depth: a tap and a channel of the pixel that it reads. x is read so, and dy for dx:
 // a line of taps goes `direction` along the input, from the pixel origin + step * output on.
-template <bool kNormed>
+template <bool kNormed, typename Stored>
 struct WindowChunks : ChunkNorm<kNormed> {
+  static constexpr uint32_t kElements = kPackWidth<Stored>;
   static constexpr bool kAlongDepth = true;
   struct Line {  // a dimension
     uint32_t inputs, outputs, taps, step;
     int32_t origin;
   };
-  const Bf16* x;     // [N, lines.inputs, columns.inputs, chunks * 8]
+  const Stored* x;  // [N, lines.inputs, columns.inputs, chunks * kElements]
   Line lines, columns;
   int32_t direction;
   uint32_t chunks;   // of a pixel
   uint32_t count;    // of outputs
 
-  template <uint32_t kTurns, uint32_t kStep>
+  template <uint32_t kTurns, uint32_t kStep, uint32_t kSlab>
   class Walk {
    public:
     __device__ Walk(const WindowChunks& source, uint64_t index, uint64_t depth, uint64_t)
-        : source_(source), chunk_(static_cast<uint32_t>(depth / 8) % source.chunks), converted_(chunk_) {
-      const uint32_t tap = static_cast<uint32_t>(depth / 8) / source.chunks;
+        : source_(source), chunk_(static_cast<uint32_t>(depth / kElements) % source.chunks), converted_(chunk_) {
+      const uint32_t tap = static_cast<uint32_t>(depth / kElements) / source.chunks;
       const uint32_t across = static_cast<uint32_t>(most(1, source.columns.taps));  // no tap, no slab
       line_ = tap / across, column_ = tap % across;
       set_tap();
@@ -87,7 +95,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
       REPRISE_UNROLL
       for (uint32_t turn = 0; turn < kTurns; ++turn) set_pixel(turn, static_cast<uint32_t>(index) + turn * kStep);
     }
-    __device__ Chunk take(uint32_t turn) {
+    __device__ Chunk<Stored> take(uint32_t turn) {
       const bool inside = (outside_[turn] & tap_) == 0;
       if constexpr (kNormed) inside_.add(turn, inside);
       return {chunk_at(source_.x, pixel_[turn] + moved_), inside};
@@ -99,6 +107,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
       while (chunk_ >= source_.chunks) next_tap();
     }
 
+    __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
     __device__ NormedChunk conversion() const { return source_.of(converted_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() {
@@ -107,7 +116,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
     }
 
    private:
-    static constexpr uint32_t kSlabChunks = SquareMmaTile::kDepth / 8, kNoTap = 1u << 31;
+    static constexpr uint32_t kSlabChunks = kSlab / kElements, kNoTap = 1u << 31;
 
     // A bit for the line and one for the column of the tap; behind the last tap the bit that every pixel has.
     __device__ void set_tap() {
@@ -154,20 +163,21 @@ struct WindowChunks : ChunkNorm<kNormed> {
 };
 
 // index: a tap and a channel. depth: an output pixel.
-template <bool kNormed>
+template <bool kNormed, typename Stored>
 struct TapChunks : ChunkNorm<kNormed> {
-  static constexpr bool kAlongDepth = false;
-  const Bf16* x;
+  static constexpr uint32_t kElements = kPackWidth<Stored>;
+  static constexpr bool kAlongDepth = false, kNeedsRegisters = true;
+  const Stored* x;
   ConvShape shape;
   uint32_t chunks;  // of a pixel
   uint32_t count;   // of taps' channels
 
-  template <uint32_t kTurns, uint32_t kStep>
+  template <uint32_t kTurns, uint32_t kStep, uint32_t kSlab>
   class Walk {
    public:
     __device__ Walk(const TapChunks& source, uint64_t index, uint64_t depth, uint64_t end) : source_(source) {
       const ConvShape& s = source.shape;
-      const uint32_t flat = static_cast<uint32_t>(index / 8), tap = flat / source.chunks;
+      const uint32_t flat = static_cast<uint32_t>(index / kElements), tap = flat / source.chunks;
       chunk_ = flat % source.chunks;
       first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad_top;
       first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad_left;
@@ -178,19 +188,21 @@ struct TapChunks : ChunkNorm<kNormed> {
       step_q_ = kStep % s.Q, step_p_ = kStep / s.Q % s.P;
       step_place_ = place_of(kStep / s.Q / s.P, step_p_ * s.window.stride_h, step_q_ * s.window.stride_w);
     }
-    __device__ Chunk take(uint32_t turn) {
+    __device__ Chunk<Stored> take(uint32_t turn) {
       const ConvShape& s = source_.shape;
       const uint32_t line = p_ * s.window.stride_h + first_line_, column = q_ * s.window.stride_w + first_column_;  // below 0: huge
-      const Chunk chunk = {chunk_at(source_.x, place_), static_cast<int32_t>(turn * kStep) < left_ && line < s.H && column < s.W};
+      const Chunk<Stored> chunk = {chunk_at(source_.x, place_),
+                                   static_cast<int32_t>(turn * kStep) < left_ && line < s.H && column < s.W};
       if constexpr (kNormed) inside_.add(turn, chunk.inside);
       step();
       return chunk;
     }
     __device__ void next_slab([[maybe_unused]] uint32_t waiting) {
       if constexpr (kNormed) inside_.next_slab(waiting);
-      left_ -= SquareMmaTile::kDepth;
+      left_ -= kSlab;
     }
 
+    __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
     __device__ NormedChunk conversion() const { return source_.of(chunk_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() { inside_.drop_slab(); }
@@ -225,35 +237,37 @@ struct TapChunks : ChunkNorm<kNormed> {
 };
 
 // index: an input channel. depth: a tap of the phase and an output channel. Taps of a phase are a stride apart: windows are not dilated here.
+template <typename Stored>
 struct PhaseTapChunks {
+  static constexpr uint32_t kElements = kPackWidth<Stored>;
   static constexpr bool kAlongDepth = false, kConverts = false;
-  const Bf16* w;     // [K,R,S,C]
+  const Stored* w;  // [K,R,S,C]
   ConvShape shape;
   ConvPhases phases;
 
-  template <uint32_t kTurns, uint32_t kStep>
+  template <uint32_t kTurns, uint32_t kStep, uint32_t kSlab>
   class Walk {
    public:
     __device__ Walk(const PhaseTapChunks& source, uint64_t index, uint64_t depth, uint64_t end) : source_(source) {
       const ConvShape& s = source.shape;
       const uint32_t tap = static_cast<uint32_t>(depth) / s.K, across = static_cast<uint32_t>(most(1, source.phases.columns.taps));
-      chunks_ = static_cast<int32_t>(s.C / 8);
+      chunks_ = static_cast<int32_t>(s.C / kElements);
       output_chunks_ = s.window.kernel_h * s.window.kernel_w * chunks_;
       k_ = static_cast<uint32_t>(depth) % s.K;
       column_ = tap % across;
       const uint32_t r = source.phases.rows.tap + s.window.stride_h * (tap / across), t = source.phases.columns.tap + s.window.stride_w * column_;
       place_ = static_cast<int32_t>(k_) * output_chunks_ + static_cast<int32_t>(r * s.window.kernel_w + t) * chunks_ +
-               static_cast<int32_t>(index / 8);
+               static_cast<int32_t>(index / kElements);
       left_ = index < s.C ? static_cast<int32_t>(end - depth) : 0;
     }
-    __device__ Chunk take(uint32_t turn) {
-      const Chunk chunk = {chunk_at(source_.w, place_), static_cast<int32_t>(turn * kStep) < left_};
+    __device__ Chunk<Stored> take(uint32_t turn) {
+      const Chunk<Stored> chunk = {chunk_at(source_.w, place_), static_cast<int32_t>(turn * kStep) < left_};
       k_ += kStep;
       place_ += kStep * output_chunks_;
       while (k_ >= source_.shape.K) next_tap();
       return chunk;
     }
-    __device__ void next_slab(uint32_t) { left_ -= SquareMmaTile::kDepth; }
+    __device__ void next_slab(uint32_t) { left_ -= kSlab; }
 
    private:
     __device__ void next_tap() {

@@ -25,17 +25,27 @@ constexpr uint64_t conv_group_parts_bytes(const ConvShape& s) { return align_up(
 constexpr ProductShape conv_forward_product(const ConvShape& s) { return {conv_output_pixels(s), s.K, conv_window_elements(s)}; }
 constexpr ProductShape conv_weight_product(const ConvShape& s) { return {s.K, conv_window_elements(s), conv_output_pixels(s)}; }
 
-// Whether the copies of tensor cores' operands can count places in 32 bits, in chunks of eight channels (conv_chunks.h), and taps by bits.
-constexpr bool conv_chunks_fit(const ConvShape& s) {
+// Whether operands of chunks (conv_chunks.h) serve: of x and w, and where dy is an operand of its channels too. Places are counted in 32 bits, and
+// taps by bits.
+constexpr bool conv_chunks_fit(DType stored, const ConvShape& s) {
   constexpr uint64_t kMost = 0x7fff0000u;
-  const uint64_t x = uint64_t{s.N} * s.H * s.W * (s.C / 8), y = conv_output_pixels(s) * (s.K / 8), w = s.K * (conv_window_elements(s) / 8);
-  return x < kMost && y < kMost && w < kMost && s.window.kernel_h + s.window.kernel_w < 32 && s.window.dilation_h == 1 && s.window.dilation_w == 1;
+  const uint64_t elements = stored == DType::kBf16 ? 8 : 4;
+  const uint64_t x = uint64_t{s.N} * s.H * s.W * (s.C / elements), y = conv_output_pixels(s) * (s.K / elements),
+                 w = s.K * (conv_window_elements(s) / elements);
+  return are_chunks(s.C, stored) && x < kMost && y < kMost && w < kMost && s.window.kernel_h + s.window.kernel_w < 32 &&
+         s.window.dilation_h == 1 && s.window.dilation_w == 1;
 }
-// Whether tensor cores multiply, which read chunks of eight channels: of x and w, and where dy is an operand of its channels too.
 constexpr bool conv_forward_uses_mma(DType stored, const ConvShape& s) {
-  return stored == DType::kBf16 && are_chunks(s.C) && conv_chunks_fit(s);
+  return stored == DType::kBf16 && conv_chunks_fit(stored, s);
 }
 constexpr bool conv_backward_uses_mma(DType stored, const ConvShape& s) { return conv_forward_uses_mma(stored, s) && are_chunks(s.K); }
+// Without tensor cores weights are read as they lie.
+constexpr bool conv_forward_takes_chunks(DType stored, DType weights, const ConvShape& s) {
+  return (stored == DType::kBf16 || weights == DType::kF32) && conv_chunks_fit(stored, s);
+}
+constexpr bool conv_backward_takes_chunks(DType stored, DType weights, const ConvShape& s) {
+  return conv_forward_takes_chunks(stored, weights, s) && are_chunks(s.K, stored);
+}
 
 constexpr TileSides conv_forward_tile(DType stored, const ConvShape& s, CardSize card) {
   const ProductShape product = conv_forward_product(s);

@@ -63,22 +63,43 @@ inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf1
   const ProductShape& s = r.shape;
   const uint64_t elements = s.columns * s.depth;
   const Bf16* w = weights_as_bf16(context, r.w, elements, r.scratch);
-  const RowChunks a{r.a, s.rows, s.depth}, w_rows{w, s.columns, s.depth};
-  const ColumnChunks w_columns{w, s.columns, s.columns};
+  const RowChunks<Bf16> a{r.a, s.rows, s.depth}, w_rows{w, s.columns, s.depth};
+  const ColumnChunks<Bf16> w_columns{w, s.columns, s.columns};
   if (r.rank == 0) return r.by_depth ? launch_rows_mma(context, r, s.depth, a, w_columns) : launch_rows_mma(context, r, s.depth, a, w_rows);
   const uint64_t depth = joined_depth(s.depth, r.rank);
-  const JoinedChunks<RowChunks> joined{a, {r.h, s.rows, r.rank}, s.depth, r.rank};
+  const JoinedChunks<RowChunks<Bf16>> joined{a, {r.h, s.rows, r.rank}, s.depth, r.rank};
   unsigned char* scratch = static_cast<unsigned char*>(r.scratch) + rounded_weights_bytes(r.w.type, elements);
   if (!r.by_depth) {
     const Bf16* u = weights_as_bf16(context, r.u, s.columns * r.rank, scratch);
-    return launch_rows_mma(context, r, depth, joined, JoinedChunks<RowChunks>{w_rows, {u, s.columns, r.rank}, s.depth, r.rank});
+    return launch_rows_mma(context, r, depth, joined,
+                           JoinedChunks<RowChunks<Bf16>>{w_rows, {u, s.columns, r.rank}, s.depth, r.rank});
   }
   Bf16* u = reinterpret_cast<Bf16*>(scratch);
   REPRISE_LAUNCH(turn_weights, blocks_for(s.columns * r.rank), kBlockThreads, context.queue, u, r.u, s.columns, r.rank);
-  return launch_rows_mma(context, r, depth, joined, JoinedChunks<ColumnChunks>{w_columns, {u, s.columns, s.columns}, s.depth, r.rank});
+  return launch_rows_mma(context, r, depth, joined,
+                         JoinedChunks<ColumnChunks<Bf16>>{w_columns, {u, s.columns, s.columns}, s.depth, r.rank});
 }
 
 // ---- in f32 ----
+
+// Of whole chunks, and weights that are stored as f32.
+inline bool are_in_chunks(const WeighedRows<float>& r) {
+  return r.rank == 0 && r.w.type == DType::kF32 && are_chunks(r.by_depth ? r.shape.columns : 4, DType::kF32) &&
+         are_chunks(r.shape.depth, DType::kF32);
+}
+template <typename W>
+Status launch_chunks(const KernelContext& context, const WeighedRows<float>& r, const W& w) {
+  const ProductShape& s = r.shape;
+  launch_product(context, TileProduct<RowChunks<float>, W, ScaledOutput<float>>{
+                              {r.a, s.rows, s.depth}, w, output_of(r), s, s.depth, nullptr});
+  return launch_status();
+}
+inline Status weigh_chunks(const KernelContext& context, const WeighedRows<float>& r) {
+  const ProductShape& s = r.shape;
+  const float* w = static_cast<const float*>(r.w.data);
+  return r.by_depth ? launch_chunks(context, r, ColumnChunks<float>{w, s.columns, s.columns})
+                    : launch_chunks(context, r, RowChunks<float>{w, s.columns, s.depth});
+}
 
 template <typename Stored, typename W>
 Status weigh_rows_simt(const KernelContext& context, const WeighedRows<Stored>& r, const W& w) {
@@ -108,6 +129,9 @@ Status weigh_rows(const KernelContext& context, const WeighedRows<Stored>& r) {
   plain.w = plain_weights<Stored>(context, r.w, elements, r.scratch);
   plain.u = plain_weights<Stored>(context, r.u, s.columns * r.rank,
                                   static_cast<unsigned char*>(r.scratch) + plain_weights_bytes(r.w.type, kStoredAs<Stored>, elements));
+  if constexpr (kStoredAs<Stored> == DType::kF32) {
+    if (are_in_chunks(plain)) return weigh_chunks(context, plain);
+  }
   if (r.by_depth) return weigh_rows_simt(context, plain, WeightColumnsSource<Stored>{plain.w, s.columns, s.columns});
   return weigh_rows_simt(context, plain, WeightRowsSource<Stored>{plain.w, s.columns, s.depth});
 }
@@ -153,10 +177,17 @@ Status cuda_linear_backward_weight(const KernelContext& context, const LinearBac
   const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
   if constexpr (kStoredAs<Stored> == DType::kBf16) {
     if (linear_uses_mma(DType::kBf16, args.C, args.K)) {
-      launch_mma(context, TileProduct<ColumnChunks, ColumnChunks, TileOutput<float>>{
-                              {a, shape.rows, shape.rows}, {b, shape.columns, shape.columns}, to.output(), shape, split.size, nullptr},
+      launch_mma(context,
+                 TileProduct<ColumnChunks<Bf16>, ColumnChunks<Bf16>, TileOutput<float>>{
+                     {a, shape.rows, shape.rows}, {b, shape.columns, shape.columns}, to.output(), shape, split.size, nullptr},
                  split.count);
       return to.finish(context);
+    }
+  }
+  if constexpr (kStoredAs<Stored> == DType::kF32) {
+    if (are_chunks(shape.rows, DType::kF32) && are_chunks(shape.columns, DType::kF32)) {
+      return launch_split_product(context, ColumnChunks<float>{a, shape.rows, shape.rows},
+                                  ColumnChunks<float>{b, shape.columns, shape.columns}, to);
     }
   }
   return launch_split_product(context, ColumnsSource<Stored>{a, shape.rows, shape.rows}, ColumnsSource<Stored>{b, shape.columns, shape.columns},

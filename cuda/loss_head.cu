@@ -280,8 +280,15 @@ Status launch_logits(const KernelContext& context, const Head<Stored>& head, uin
     const ProductShape shape = {rows, block.classes, C};
     if constexpr (kStoredAs<Stored> == DType::kBf16) {
       if (head.uses_mma) {
-        const RowChunks a = {x, rows, C}, w = {static_cast<const Bf16*>(block.w.data), block.classes, C};
-        launch_mma(context, TileProduct<RowChunks, RowChunks, HeadOutput>{a, w, to, shape, C, nullptr});
+        const RowChunks<Bf16> a = {x, rows, C}, w = {static_cast<const Bf16*>(block.w.data), block.classes, C};
+        launch_mma(context, TileProduct<RowChunks<Bf16>, RowChunks<Bf16>, HeadOutput>{a, w, to, shape, C, nullptr});
+        return launch_status();
+      }
+    }
+    if constexpr (kStoredAs<Stored> == DType::kF32) {
+      if (block.w.type == DType::kF32 && are_chunks(C, DType::kF32)) {
+        const RowChunks<float> a = {x, rows, C}, w = {static_cast<const float*>(block.w.data), block.classes, C};
+        launch_product(context, TileProduct<RowChunks<float>, RowChunks<float>, HeadOutput>{a, w, to, shape, C, nullptr});
         return launch_status();
       }
     }
@@ -319,9 +326,10 @@ struct LogitGradients {
 template <typename Stored>
 void launch_data(const KernelContext& context, const LogitGradients<Bf16>& g, const ClassBlock& block, const HeadOutput& to,
                  const ProductShape& shape, const DepthSplit& split) {
-  const RowChunks a = {g.at + block.first, shape.rows, g.pitch};
-  const ColumnChunks w = {static_cast<const Bf16*>(block.w.data), shape.columns, shape.columns};
-  launch_mma(context, TileProduct<RowChunks, ColumnChunks, HeadOutput>{a, w, to, shape, split.size, nullptr}, split.count);
+  const RowChunks<Bf16> a = {g.at + block.first, shape.rows, g.pitch};
+  const ColumnChunks<Bf16> w = {static_cast<const Bf16*>(block.w.data), shape.columns, shape.columns};
+  launch_mma(context, TileProduct<RowChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput>{a, w, to, shape, split.size, nullptr},
+             split.count);
 }
 template <typename Stored>
 void launch_data(const KernelContext& context, const LogitGradients<float>& g, const ClassBlock& block, const HeadOutput& to,
@@ -350,7 +358,7 @@ Status launch_dx(const KernelContext& context, const Head<Stored>& head, Stored*
 // dw[V,C] (+)= the gradients, turned, times x of the chunk's rows.
 inline Status launch_dw(const KernelContext& context, const HeadOutput& to, const LogitGradients<Bf16>& g, const Bf16* x,
                         const ProductShape& shape) {
-  launch_mma(context, TileProduct<ColumnChunks, ColumnChunks, HeadOutput>{
+  launch_mma(context, TileProduct<ColumnChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput>{
                           {g.at, shape.rows, g.pitch}, {x, shape.columns, shape.columns}, to, shape, shape.depth, nullptr});
   return launch_status();
 }

@@ -219,9 +219,7 @@ template <typename A, typename B>
 void multiply(const KernelContext& context, const A& a, const B& b, float* c, const ProductShape& shape) {
   const uint64_t N = shape.columns;
   const PairOutput to = {{c, {N}, nullptr, false, N % 4 == 0, shape.outputs()}};
-  const dim3 grid(static_cast<uint32_t>(SmallTile::kSides.tiles(shape)), 1);
-  REPRISE_LAUNCH((tile_product_simt<SmallTile, false, A, B, PairOutput>), grid, SmallTile::kThreads, context.queue,
-                 TileProduct<A, B, PairOutput>{a, b, to, shape, shape.depth, nullptr});
+  launch_product_by<SmallTile>(context, TileProduct<A, B, PairOutput>{a, b, to, shape, shape.depth, nullptr});
 }
 
 template <typename Stored>

@@ -48,7 +48,10 @@ constexpr TileSides mma_tile(const ProductShape& s) {
   }
   return best;
 }
-constexpr bool are_chunks(uint64_t elements) { return elements % 8 == 0; }
+// Whether they fill chunks of 16 bytes (chunk_source.h).
+constexpr bool are_chunks(uint64_t elements, DType stored = DType::kBf16) {
+  return elements % (stored == DType::kBf16 ? 8 : 4) == 0;
+}
 
 // Where the block of this number has its tile. Bands of some tiles of rows are walked column by column, so that sixteen tiles that follow
 // each other, what a small device computes at a time, cover a square: the second cache then serves most of what they read.

@@ -12,6 +12,7 @@
 // Chunk c of row r stands at c ^ (r / 2 % 4), or c ^ (r % 8): the eight rows that ldmatrix reads at once then have all banks.
 #pragma once
 
+#include "cuda/chunk_source.h"
 #include "cuda/tile_product.h"
 #include "cuda/warp.h"
 #include "cuda/weight_format.h"
@@ -35,79 +36,8 @@ using TallMmaTile = MmaTile<kTallTile.rows, kTallTile.columns>;
 using WideMmaTile = MmaTile<kWideTile.rows, kWideTile.columns>;
 
 // ---- operands ----
-//
-// A source of chunks says
-//   kAlongDepth  whether a chunk is eight neighbours along the depth of one index, or eight indices of one depth
-//   Walk         how a thread goes over the chunks that it copies. Of each slab these are kTurns, kStep rows of the slab apart (indices,
-//                or depths), and the next slab's are MmaTile::kDepth further along the depth. What divides is done once, when it is made
-//                for the thread's first chunk; `end` is the depth that the block sums up to.
-//     take(turn)    the chunk of that turn, to be called for turns 0, 1, ... in order; all of it is inside, or none
-//     next_slab(waiting)   after the turns of a slab; so many slabs before it wait for their conversion
-//
-// A source that does not copy what is multiplied has a conversion: kConverts is true, and of its walk, for each slab in order,
-//     conversion()  what is done to the next slab's chunks: apply(words), to eight bf16
-//     is_inside(turn)   whether this thread's chunk of it is inside: what is not stays zero
-//     end_conversion()
 
-struct Chunk {
-  const Bf16* from;
-  bool inside;
-};
-
-// x[index][depth], where rows are whole chunks.
-struct RowChunks {
-  static constexpr bool kAlongDepth = true, kConverts = false;
-  const Bf16* x;
-  uint64_t count, stride;
-
-  template <uint32_t kTurns, uint32_t kStep>
-  class Walk {
-   public:
-    __device__ Walk(const RowChunks& source, uint64_t index, uint64_t depth, uint64_t end)
-        : next_(source.x + index * source.stride + depth), step_(kStep * source.stride), left_(static_cast<int64_t>(end - depth)) {
-      for (uint32_t turn = 0; turn < kTurns; ++turn) rows_ |= uint32_t{index + turn * kStep < source.count} << turn;
-    }
-    __device__ Chunk take(uint32_t turn) const { return {next_ + turn * step_, left_ > 0 && (rows_ >> turn & 1u) != 0}; }
-    __device__ void next_slab(uint32_t) {
-      next_ += SquareMmaTile::kDepth;
-      left_ -= SquareMmaTile::kDepth;
-    }
-
-   private:
-    const Bf16* next_;
-    uint64_t step_;
-    int64_t left_;
-    uint32_t rows_ = 0;
-  };
-};
-
-// x[depth][index].
-struct ColumnChunks {
-  static constexpr bool kAlongDepth = false, kConverts = false;
-  const Bf16* x;
-  uint64_t count, stride;
-
-  template <uint32_t kTurns, uint32_t kStep>
-  class Walk {
-   public:
-    __device__ Walk(const ColumnChunks& source, uint64_t index, uint64_t depth, uint64_t end)
-        : next_(source.x + depth * source.stride + index), step_(kStep * source.stride),
-          left_(index < source.count ? static_cast<int64_t>(end - depth) : 0) {}
-    __device__ Chunk take(uint32_t turn) {
-      const Chunk chunk = {next_, left_ > turn * kStep};
-      next_ += step_;
-      return chunk;
-    }
-    __device__ void next_slab(uint32_t) { left_ -= SquareMmaTile::kDepth; }
-
-   private:
-    const Bf16* next_;
-    uint64_t step_;
-    int64_t left_;
-  };
-};
-
-// Two sources of the same indices, one behind the other along the depth. The second begins with a slab of its own: a product is
+// Two sources of chunks (chunk_source.h) of the same indices, one behind the other along the depth. The second begins with a slab of its own: a product is
 // joined_depth() deep, of which what lies between them is zeros.
 constexpr uint64_t joined_depth(uint64_t first, uint64_t second) { return whole_pieces(first, SquareMmaTile::kDepth) * SquareMmaTile::kDepth + second; }
 template <typename Source>
@@ -116,13 +46,13 @@ struct JoinedChunks {
   Source first, second;
   uint64_t first_depth, second_depth;
 
-  template <uint32_t kTurns, uint32_t kStep>
+  template <uint32_t kTurns, uint32_t kStep, uint32_t kSlab>
   class Walk {
    public:
     __device__ Walk(const JoinedChunks& source, uint64_t index, uint64_t depth, uint64_t)
         : source_(source), index_(index), depth_(static_cast<uint32_t>(depth)), walk_(source.first, index, depth, source.first_depth),
           slabs_(static_cast<uint32_t>(whole_pieces(source.first_depth, SquareMmaTile::kDepth))) {}
-    __device__ Chunk take(uint32_t turn) { return walk_.take(turn); }
+    __device__ Chunk<Bf16> take(uint32_t turn) { return walk_.take(turn); }
     __device__ void next_slab(uint32_t waiting) {
       walk_.next_slab(waiting);
       if (--slabs_ == 0) walk_ = {source_.second, index_, depth_, source_.second_depth};
@@ -132,7 +62,7 @@ struct JoinedChunks {
     const JoinedChunks& source_;
     uint64_t index_;
     uint32_t depth_;
-    typename Source::template Walk<kTurns, kStep> walk_;
+    typename Source::template Walk<kTurns, kStep, kSlab> walk_;
     uint32_t slabs_;  // of the first source that are to come
   };
 };
@@ -149,7 +79,7 @@ class MmaOperand {
   __device__ void copy(const SharedBytes& shared, uint32_t stage, uint32_t waiting) {
     REPRISE_UNROLL
     for (uint32_t turn = 0; turn < kTurns; ++turn) {
-      const Chunk chunk = walk_.take(turn);
+      const Chunk<Bf16> chunk = walk_.take(turn);
       copy_async<16>(shared, stage + place(turn), chunk.from, chunk.inside ? 16u : 0u);
     }
     walk_.next_slab(waiting);
@@ -199,7 +129,7 @@ class MmaOperand {
  private:
   static constexpr uint32_t kThreads = SquareMmaTile::kThreads, kRowChunks = (Source::kAlongDepth ? SquareMmaTile::kDepth : kIndices) / 8;
   static constexpr uint32_t kTurns = kIndices * SquareMmaTile::kDepth / 8 / kThreads, kStep = kThreads / kRowChunks;
-  using Walk = typename Source::template Walk<kTurns, kStep>;
+  using Walk = typename Source::template Walk<kTurns, kStep, SquareMmaTile::kDepth>;
 
   __device__ static uint32_t row() { return threadIdx.x / kRowChunks; }  // the first that this thread copies to
   __device__ static uint32_t chunk() { return threadIdx.x % kRowChunks; }

@@ -9,12 +9,14 @@
 #pragma once
 
 #include <cmath>
+#include <type_traits>
 
 #include "cuda/cuda_backend.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "cuda/product_shape.h"
 #include "cuda/reduce.h"
+#include "cuda/warp.h"
 
 namespace reprise {
 
@@ -27,7 +29,8 @@ struct SimtTile {
   static constexpr uint32_t kAcross = kSide / 8;   // threads along a side
   static constexpr uint32_t kThreads = kAcross * kAcross;
   static constexpr uint32_t kStaged = kDepth * kPacks / kThreads;  // packs of an operand that a thread brings
-  static constexpr uint32_t kSlabPacks = kDepth * kPitch;
+  static constexpr uint32_t kSlabBytes = kDepth * kPitch * 16,
+                            kSharedBytes = 4 * kSlabBytes;  // of an operand; of two slabs of both
 };
 using SmallTile = SimtTile<kSmallSide, 8>;
 using LargeTile = SimtTile<kLargeSide, 8>;
@@ -48,28 +51,95 @@ struct Staging {
   }
 };
 
-// A thread's share of one operand, on the way from memory to shared memory.
+// A thread's share of one operand, on the way from memory to shared memory: of a source that tells packs of four indices (tile_source.h).
 template <typename Tile, typename Source>
-struct StagedPacks {
-  Pack<4> packs[Tile::kStaged];
+class StagedPacks {
+ public:
+  __device__ StagedPacks(const Source& source, uint64_t first_index, uint64_t, uint64_t) : source_(source), index_(first_index) {}
 
-  __device__ void read(const Source& source, uint64_t first_index, uint64_t first_depth, uint64_t end) {
+  // The slab from first_depth on, of those up to `end`.
+  __device__ void read(uint64_t first_depth, uint64_t end) {
     REPRISE_UNROLL
     for (uint32_t turn = 0; turn < Tile::kStaged; ++turn) {
       const Staging<Tile, Source::kAlongDepth> at(turn);
       const uint64_t depth = first_depth + at.depth;
-      packs[turn] = depth < end ? source.read(first_index + 4 * at.pack, depth) : Pack<4>{};
+      packs_[turn] = depth < end ? source_.read(index_ + 4 * at.pack, depth) : Pack<4>{};
     }
   }
-  template <typename Shared>
-  __device__ void store(Shared& shared, uint32_t slab) const {
+  __device__ void store(const SharedBytes& shared, uint32_t slab) const {
     REPRISE_UNROLL
     for (uint32_t turn = 0; turn < Tile::kStaged; ++turn) {
       const Staging<Tile, Source::kAlongDepth> at(turn);
-      shared[slab * Tile::kSlabPacks + at.depth * Tile::kPitch + at.pack] = to_shared(packs[turn]);
+      shared.store(slab + 16 * (at.depth * Tile::kPitch + at.pack), to_shared(packs_[turn]));
     }
   }
+
+ private:
+  const Source& source_;
+  uint64_t index_;
+  Pack<4> packs_[Tile::kStaged];
 };
+
+// The same of a source of chunks, each of which is one pack (chunk_source.h).
+template <typename Tile, typename Source>
+class StagedChunks {
+ public:
+  __device__ StagedChunks(const Source& source, uint64_t first_index, uint64_t first_depth, uint64_t end)
+      : walk_(source, first_index + (kAlong ? row() : 4 * chunk()), first_depth + (kAlong ? 4 * chunk() : row()), end) {}
+
+  // The next slab.
+  __device__ void read(uint64_t, uint64_t) {
+    bool inside[Tile::kStaged];
+    REPRISE_UNROLL
+    for (uint32_t turn = 0; turn < Tile::kStaged; ++turn) {
+      const auto next = walk_.take(turn);
+      packs_[turn] = next.inside ? load_pack<4>(next.from) : Pack<4>{};
+      inside[turn] = next.inside;
+    }
+    if constexpr (Source::kConverts) {
+      const auto norm = walk_.norm();
+      REPRISE_UNROLL
+      for (uint32_t turn = 0; turn < Tile::kStaged; ++turn) {
+        REPRISE_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) {
+          const float y = norm.of(packs_[turn].at[i], i);
+          packs_[turn].at[i] = !inside[turn] || y <= 0.0f ? 0.0f : y;  // NaN passes
+        }
+      }
+    }
+    walk_.next_slab(0);
+  }
+  __device__ void store(const SharedBytes& shared, uint32_t slab) const {
+    REPRISE_UNROLL
+    for (uint32_t turn = 0; turn < Tile::kStaged; ++turn) {
+      const uint32_t at = row() + turn * kStep;
+      if constexpr (kAlong) {
+        REPRISE_UNROLL
+        for (uint32_t i = 0; i < 4; ++i) shared.store(slab + 16 * (4 * chunk() + i) * Tile::kPitch + 4 * at, packs_[turn].at[i]);
+      } else {
+        shared.store(slab + 16 * (at * Tile::kPitch + chunk()), to_shared(packs_[turn]));
+      }
+    }
+  }
+
+ private:
+  static_assert(Source::kElements == 4);
+  static constexpr bool kAlong = Source::kAlongDepth;
+  static constexpr uint32_t kRowChunks = kAlong ? Tile::kDepth / 4 : Tile::kPacks, kStep = Tile::kThreads / kRowChunks;
+
+  __device__ static uint32_t row() { return threadIdx.x / kRowChunks; }
+  __device__ static uint32_t chunk() { return threadIdx.x % kRowChunks; }
+
+  typename Source::template Walk<Tile::kStaged, kStep, Tile::kDepth> walk_;
+  Pack<4> packs_[Tile::kStaged];
+};
+
+template <typename Source>
+constexpr bool kIsOfChunks = requires {
+  Source::kElements;
+};
+template <typename Tile, typename Source>
+using StagedOperand = std::conditional_t<kIsOfChunks<Source>, StagedChunks<Tile, Source>, StagedPacks<Tile, Source>>;
 
 // A thread's sums. A warp has 4 x 8 threads, so that it reads few different words of shared memory at once.
 template <typename Tile>
@@ -81,13 +151,17 @@ struct TileSums {
   __device__ static uint32_t row(uint32_t i) { return 4 * (thread_row() + i / 4 * Tile::kAcross) + i % 4; }
   __device__ static uint32_t column(uint32_t j) { return 4 * (thread_column() + j / 4 * Tile::kAcross) + j % 4; }
 
-  template <typename Shared>
-  __device__ void add(Shared& a, Shared& b, uint32_t slab) {
-    REPRISE_UNROLL_BY_FOUR
-    for (uint32_t depth = 0; depth < Tile::kDepth; ++depth) {
-      const uint32_t at_depth = slab * Tile::kSlabPacks + depth * Tile::kPitch;
-      const SharedPack rows[2] = {a[at_depth + thread_row()], a[at_depth + thread_row() + Tile::kAcross]};
-      const SharedPack columns[2] = {b[at_depth + thread_column()], b[at_depth + thread_column() + Tile::kAcross]};
+  // A slab of both operands, b's behind a's.
+  template <uint32_t kDepth>
+  __device__ void add(const SharedBytes& shared, uint32_t slab) {
+    REPRISE_UNROLL
+    for (uint32_t depth = 0; depth < kDepth; ++depth) {
+      const auto pack = [&](uint32_t bytes, uint32_t at) {
+        return shared.load<SharedPack>(slab + bytes + 16 * (depth * Tile::kPitch + at));
+      };
+      const SharedPack rows[2] = {pack(0, thread_row()), pack(0, thread_row() + Tile::kAcross)};
+      const SharedPack columns[2] = {pack(Tile::kSlabBytes, thread_column()),
+                                     pack(Tile::kSlabBytes, thread_column() + Tile::kAcross)};
       REPRISE_UNROLL
       for (uint32_t i = 0; i < 8; ++i) {
         REPRISE_UNROLL
@@ -161,24 +235,35 @@ constexpr uint32_t simt_blocks() {
 
 template <typename Tile, bool kMoments, typename A, typename B, typename Output>
 __global__ void __launch_bounds__(Tile::kThreads, (simt_blocks<Tile, B>())) tile_product_simt(const TileProduct<A, B, Output> p) {
-  REPRISE_SHARED(SharedPack, shared_a, 2 * Tile::kSlabPacks);
-  REPRISE_SHARED(SharedPack, shared_b, 2 * Tile::kSlabPacks);
-  const TileCorner place = tile_corner(p.shape, Tile::kSides, blockIdx.x);
+  REPRISE_DYNAMIC_SHARED(shared, Tile::kSharedBytes);
+  REPRISE_SHARED(TileCorner, corner_of_block, 1);  // it waits there, because registers are few
+  if (threadIdx.x == 0) corner_of_block[0] = tile_corner(p.shape, Tile::kSides, blockIdx.x);
+  __syncthreads();
+  const auto corner = [&]() -> TileCorner { return corner_of_block[0]; };
   const uint64_t begin = blockIdx.y * p.part_depth, end = least(p.shape.depth, begin + p.part_depth);
   TileSums<Tile> sums;
-  StagedPacks<Tile, A> a;
-  StagedPacks<Tile, B> b;
-  a.read(p.a, place.row, begin, end);
-  b.read(p.b, place.column, begin, end);
+  StagedOperand<Tile, A> a(p.a, corner().row, begin, end);
+  StagedOperand<Tile, B> b(p.b, corner().column, begin, end);
+  uint64_t depth = begin;
+  a.read(depth, end);
+  b.read(depth, end);
   uint32_t slab = 0;
-  for (uint64_t depth = begin; depth < end; depth += Tile::kDepth, slab ^= 1) {
-    a.store(shared_a, slab);
-    b.store(shared_b, slab);
+  for (uint32_t left = static_cast<uint32_t>(parts(end - begin, Tile::kDepth)); left > 0; --left) {
+    a.store(shared, slab);
+    b.store(shared, slab + Tile::kSlabBytes);
     __syncthreads();
-    a.read(p.a, place.row, depth + Tile::kDepth, end);
-    b.read(p.b, place.column, depth + Tile::kDepth, end);
-    sums.add(shared_a, shared_b, slab);
+    depth += Tile::kDepth;
+    b.read(depth, end);
+    a.read(depth, end);
+    if constexpr (kIsOfChunks<A> && kIsOfChunks<B>) {
+      sums.template add<Tile::kDepth>(shared, slab);
+    } else {
+      REPRISE_ROLLED
+      for (uint32_t half = 0; half < 2; ++half) sums.template add<Tile::kDepth / 2>(shared, slab + half * Tile::kSlabBytes / 2);
+    }
+    slab = 2 * Tile::kSlabBytes - slab;
   }
+  const TileCorner place = corner();
   REPRISE_UNROLL
   for (uint32_t i = 0; i < 8; ++i) {
     const uint64_t row = place.row + TileSums<Tile>::row(i);
@@ -249,13 +334,17 @@ struct TileOutput {
 
 // ---- launching ----
 
+template <typename Tile, bool kMoments = false, typename A, typename B, typename Output>
+void launch_product_by(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
+  const dim3 grid(static_cast<uint32_t>(Tile::kSides.tiles(p.shape)), part_count);
+  REPRISE_LAUNCH_DYNAMIC((tile_product_simt<Tile, kMoments, A, B, Output>), grid, Tile::kThreads, Tile::kSharedBytes,
+                         context.queue, p);
+}
 template <bool kMoments = false, typename A, typename B, typename Output>
 void launch_product(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
-  const TileSides sides = simt_tile(p.shape, card_size(context));
-  const bool large = sides.rows == kLargeSide;
-  const dim3 grid(static_cast<uint32_t>(sides.tiles(p.shape)), part_count);
-  const auto kernel = large ? tile_product_simt<LargeTile, kMoments, A, B, Output> : tile_product_simt<SmallTile, kMoments, A, B, Output>;
-  REPRISE_LAUNCH(kernel, grid, large ? LargeTile::kThreads : SmallTile::kThreads, context.queue, p);
+  const bool large = simt_tile(p.shape, card_size(context)).rows == kLargeSide;
+  large ? launch_product_by<LargeTile, kMoments>(context, p, part_count)
+        : launch_product_by<SmallTile, kMoments>(context, p, part_count);
 }
 
 }  // namespace reprise

@@ -62,6 +62,24 @@ std::vector<KernelCase> wider_cases() {
   table.add<Conv>("n1_32x31_c4_k72_statistics", {{Conv::kY, many}, {Conv::kMeanOfY, k}, {Conv::kRstdOfY, k}, {Conv::kX, few},
                                                  {Conv::kW, shaped({72, 1, 1, 4})}}, window);
   table.add<ConvData>("n1_32x31_c72_k4", {{ConvData::kDx, many}, {ConvData::kDy, few}, {ConvData::kW, shaped({4, 1, 1, 72})}}, window);
+  const auto odd = shaped({1, 32, 31, 5});  // channels that are no whole chunks
+  table.add<Conv>("n1_32x31_c5_k72_statistics", {{Conv::kY, many}, {Conv::kMeanOfY, k}, {Conv::kRstdOfY, k}, {Conv::kX, odd},
+                                                 {Conv::kW, shaped({72, 1, 1, 5})}}, window);
+  table.add<ConvData>("n1_32x31_c72_k5", {{ConvData::kDx, many}, {ConvData::kDy, odd}, {ConvData::kW, shaped({5, 1, 1, 72})}}, window);
+  using NormConv = NormConvForward;
+  const auto four = shaped({4});
+  table.add<NormConv>("n1_32x31_c4_k72_statistics",
+                      {{NormConv::kY, many}, {NormConv::kMeanOfY, k}, {NormConv::kRstdOfY, k}, {NormConv::kX, few}, {NormConv::kW, shaped({72, 1, 1, 4})},
+                       {NormConv::kMean, four}, {NormConv::kRstd, four}, {NormConv::kGamma, four}, {NormConv::kBeta, four}}, window);
+  using Weight = ConvBackwardWeight;
+  using NormWeight = NormConvBackwardWeight;
+  const auto deep = shaped({1, 2, 2, 1024}), wide = shaped({1, 2, 2, 72}), channels = shaped({1024}), dw = shaped({72, 1, 1, 1024});
+  table.add<Weight>("n1_2x2_c1024_k72", {{Weight::kDw, dw}, {Weight::kX, deep}, {Weight::kDy, wide}}, window);
+  table.add<NormWeight>("n1_2x2_c1024_k72", {{NormWeight::kDw, dw}, {NormWeight::kX, deep}, {NormWeight::kDy, wide}, {NormWeight::kMean, channels},
+                                             {NormWeight::kRstd, channels}, {NormWeight::kGamma, channels}, {NormWeight::kBeta, channels}}, window);
+  using Head = LossHeadForward;
+  table.add<Head>("m67_c8_v1000", {{Head::kLosses, shaped({67}, DType::kF64)}, {Head::kX, shaped({67, 8})}, {Head::kW, shaped({1000, 8})},
+                                   {Head::kLabels, shaped({67}, DType::kI32)}}, CapAttribute{0});
   return table.cases();
 }
 
