@@ -10,6 +10,7 @@ template <uint32_t kWidth>
 struct ChannelNorm {
   Pack<kWidth> mean, scale, shift;  // (x - mean) scale + shift
 
+  ChannelNorm() = default;
   // Vectors of channels, the pack's first one at c.
   __device__ ChannelNorm(const float* means, const float* rstd, const float* gamma, const float* beta, uint64_t c)
       : mean(load_pack<kWidth>(means + c)), scale(load_pack<kWidth>(rstd + c)), shift(load_pack<kWidth>(beta + c)) {

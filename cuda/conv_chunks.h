@@ -41,7 +41,30 @@ struct ChunkNorm<true> {
   static constexpr bool kConverts = true;
   InputNorm norm;
 
-  __device__ NormedChunk of(uint32_t chunk) const { return {of_channels<8>(chunk)}; }
+  // The lanes of a warp take kAcross chunks that follow each other, lane l that of number l % kAcross. Each lane reads its share of their channels
+  // from memory, in the order of lanes, and has the rest from others: `told` is the chunk in which its share lies, told_of() its number.
+  template <uint32_t kAcross>
+  static constexpr uint32_t kShare = 8 * kAcross / kWarpLanes;
+  template <uint32_t kAcross>
+  __device__ static uint32_t told_of() {
+    return lane_index() * kShare<kAcross> / 8;
+  }
+  template <uint32_t kAcross>
+  __device__ NormedChunk of_warp(uint32_t told) const {
+    constexpr uint32_t kEach = kShare<kAcross>;
+    const ChannelNorm<kEach> share(norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{told} * 8 + lane_index() * kEach % 8);
+    NormedChunk whole;
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < 8; ++i) {
+      const auto of = [&](const Pack<kEach>& pack) {
+        return kEach == 8
+                   ? pack.at[i % kEach]
+                   : __shfl_sync(kAllLanes, pack.at[i % kEach], static_cast<int>((lane_index() % kAcross * 8 + i) / kEach));
+      };
+      whole.norm.mean.at[i] = of(share.mean), whole.norm.scale.at[i] = of(share.scale), whole.norm.shift.at[i] = of(share.shift);
+    }
+    return whole;
+  }
   template <uint32_t kWidth>
   __device__ ChannelNorm<kWidth> of_channels(uint32_t chunk) const {
     return {norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{chunk} * kWidth};
@@ -85,7 +108,11 @@ struct WindowChunks : ChunkNorm<kNormed> {
   class Walk {
    public:
     __device__ Walk(const WindowChunks& source, uint64_t index, uint64_t depth, uint64_t)
-        : source_(source), chunk_(static_cast<uint32_t>(depth / kElements) % source.chunks), converted_(chunk_) {
+        : source_(source), chunk_(static_cast<uint32_t>(depth / kElements) % source.chunks) {
+      if constexpr (kNormed) {
+        const uint32_t first = static_cast<uint32_t>(depth / kElements) - lane_index() % kSlabChunks;  // of the warp
+        told_ = (first + source.template told_of<kSlabChunks>()) % source.chunks;
+      }
       const uint32_t tap = static_cast<uint32_t>(depth / kElements) / source.chunks;
       const uint32_t across = static_cast<uint32_t>(most(1, source.columns.taps));  // no tap, no slab
       line_ = tap / across, column_ = tap % across;
@@ -108,11 +135,11 @@ struct WindowChunks : ChunkNorm<kNormed> {
     }
 
     __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
-    __device__ NormedChunk conversion() const { return source_.of(converted_); }
+    __device__ NormedChunk conversion() const { return source_.template of_warp<kSlabChunks>(told_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() {
       inside_.drop_slab();
-      for (converted_ += kSlabChunks; converted_ >= source_.chunks;) converted_ -= source_.chunks;
+      for (told_ += kSlabChunks; told_ >= source_.chunks;) told_ -= source_.chunks;
     }
 
    private:
@@ -157,7 +184,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
     int32_t moved_;             // from a pixel's place to that of the tap's pixel and the thread's channels
     int32_t pixel_[kTurns];     // where the first tap of each output reads
     uint32_t outside_[kTurns];  // a bit for each line of taps that reads outside, then for each column
-    uint32_t converted_;
+    uint32_t told_ = 0;         // of the slab that is converted next: the chunk whose norm this lane reads
     InsideBits<kTurns> inside_;
   };
 };
@@ -179,6 +206,9 @@ struct TapChunks : ChunkNorm<kNormed> {
       const ConvShape& s = source.shape;
       const uint32_t flat = static_cast<uint32_t>(index / kElements), tap = flat / source.chunks;
       chunk_ = flat % source.chunks;
+      if constexpr (kNormed) {
+        told_ = (flat - lane_index() % kAcross + source.template told_of<kAcross>()) % source.chunks;
+      }
       first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad_top;
       first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad_left;
       left_ = index < source.count ? static_cast<int32_t>(end - depth) : 0;
@@ -203,11 +233,13 @@ struct TapChunks : ChunkNorm<kNormed> {
     }
 
     __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
-    __device__ NormedChunk conversion() const { return source_.of(chunk_); }
+    __device__ NormedChunk conversion() const { return source_.template of_warp<kAcross>(told_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() { inside_.drop_slab(); }
 
    private:
+    static constexpr uint32_t kAcross = SquareMmaTile::kThreads / kStep;  // of tensor cores' tiles
+
     __device__ int32_t place_of(uint32_t n, uint32_t line, uint32_t column) const {
       return static_cast<int32_t>(((n * source_.shape.H + line) * source_.shape.W + column) * source_.chunks);
     }
@@ -232,6 +264,7 @@ struct TapChunks : ChunkNorm<kNormed> {
     int32_t first_line_, first_column_;  // of the input, that the tap reads for output 0
     int32_t left_;                       // of the depth
     int32_t place_, step_place_;
+    uint32_t told_ = 0;  // the chunk whose norm this lane reads
     InsideBits<kTurns> inside_;
   };
 };

@@ -27,7 +27,7 @@ RATES = """\
 | f32 multiply-adds a clock | 128 | 128 | programming guide, "Arithmetic Instructions" (8.6 and its relatives, 9.0) |
 | integer multiply-adds, others, a clock | 64, 64 | 64, 64 | the same; `IMAD` shares the f32 pipes, the others have their own |
 | conversions, reciprocals and the like a clock | 16 | 16 | the same |
-| shared memory, bytes a clock | 128 | 128 | the same, "Shared Memory": 32 banks of 4 bytes |
+| shared memory, and what lanes shuffle, bytes a clock | 128 | 128 | the same, "Shared Memory": 32 banks of 4 bytes |
 | L2, bytes a clock and multiprocessor | 47 | 39 | **assumed**, see below |
 | DRAM, GB/s | 77 | 3350 | data sheets: 102 and 3350; see below |
 
@@ -132,7 +132,7 @@ class Demand:
         'f32': max((of('FFMA', 'FADD', 'FMUL') + imad) / card.f32_fma, imad / 64),
         'integer': of('integer') / 64,
         'special': of('MUFU', 'convert') / 16,
-        'shared': moved('LDS', 'LDSM', 'STS', 'LDGSTS') / 128,
+        'shared': (moved('LDS', 'LDSM', 'STS', 'LDGSTS') + of('SHFL') * 4) / 128,
         'L2': moved('LDG', 'LDGSTS', 'STG') / card.l2_bytes,
         'DRAM': 0,
     }
