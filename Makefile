@@ -517,7 +517,7 @@ bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $
 	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
 .PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers chen chen-curves
 
-cuda: $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
+cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
 cuda-models: $(foreach each,attention conv linear,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
 	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done

@@ -12,9 +12,10 @@ fail() { echo "$1" >&2; exit 1; }
 if ! command -v python3 >/dev/null 2>&1; then echo "skipped: no python3 here; the counts of machine code are not compared"; exit 0; fi
 mkdir -p "$built"
 check_model() {
-  tests/ports/paper_model.py >"$built/PAPER_MODEL.md"
+  [ -x "${BUILD:-build}/reprise" ] || fail "no ${BUILD:-build}/reprise, which plans the steps of cuda/PAPER_MODEL.md: make it first"
+  tests/ports/paper_model.py "${BUILD:-build}/reprise" >"$built/PAPER_MODEL.md"
   if [ -n "${BLESS:-}" ]; then cp "$built/PAPER_MODEL.md" cuda/PAPER_MODEL.md; fi
-  diff -u cuda/PAPER_MODEL.md "$built/PAPER_MODEL.md" >&2 || fail "cuda/PAPER_MODEL.md is not what tests/golden/cuda gives: make cuda BLESS=1"
+  diff -u cuda/PAPER_MODEL.md "$built/PAPER_MODEL.md" >&2 || fail "cuda/PAPER_MODEL.md is not what tests/golden/cuda and the plans give: make cuda BLESS=1"
 }
 if [ ! -e "$built/compiler" ]; then
   check_model

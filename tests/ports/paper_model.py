@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints cuda/PAPER_MODEL.md: what limits each main kernel on an Orin Nano Super and on an H100, computed from tests/golden/cuda.
+"""Prints cuda/PAPER_MODEL.md: what limits each main kernel on an Orin Nano Super and on an H100, computed from tests/golden/cuda, and what
+whole steps would take (paper_steps.py). Its argument is the program `reprise`, which plans these steps.
 
 Here because cards are seldom at hand: what a main loop asks of each part of a multiprocessor is known from its machine code,
 what the part gives from public figures. The largest quotient is the least that an iteration can take. `make cuda BLESS=1` writes the page.
@@ -8,6 +9,8 @@ import os
 import re
 import sys
 from collections import namedtuple
+
+import paper_steps
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../golden/cuda')
 
@@ -41,6 +44,8 @@ Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', de
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowChunks<float>, RowChunks<float>', 'product'),
     Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, RowChunks<Bf16>, ScaledOutput<Bf16', 'product', 2),
+    Work("a linear layer's gradient of x, bf16", 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, ColumnChunks<Bf16>', 'product', 2),
+    Work("a linear layer's gradient of w, bf16", 'linear', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks<Bf16>, ColumnChunks<Bf16>', 'product', 2),
     Work('logits of the loss head, bf16', 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, RowChunks<Bf16>, HeadOutput', 'product', 2),
     Work("the loss head's gradient of x, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput', 'product', 2),
     Work("the loss head's gradient of w, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput', 'product', 2),
@@ -51,6 +56,8 @@ WORKS = (
     Work('its gradient of x', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, WindowChunks<false, Bf16>, PhaseTap', 'product', 2, again=9),
     Work('its gradient of w', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks<Bf16>, TapChunks<false, Bf16>', 'product', 2),
     Work('its gradient of w, of relu(norm(x))', 'conv', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks<Bf16>, TapChunks<true, Bf16>', 'product', 2),
+    Work('convolution of 3 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, PixelsSource<Bf16>', 'product', columns=64),
+    Work('its gradient of w, of 3 channels, bf16', 'conv', r'tile_product_simt<SimtTile<64, 8>, false, ColumnsSource<Bf16>, TapsSource<Bf16>', 'product'),
     Work('convolution 3x3 of 64 channels, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, WindowChunks<false, float>', 'product', columns=64,
          again=9),
     Work('the same of relu(norm(x)), f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, true, WindowChunks<true, float>', 'product', columns=64,
@@ -179,10 +186,19 @@ def table(card):
   return '\n'.join(lines)
 
 
+def share_of(title, card):
+  """Of which peak a kernel reaches which share, on paper."""
+  demand = Demand(next(work for work in WORKS if work.title == title), card)
+  return demand.peak, demand.peak_of
+
+
 def used_kernels():
   return '\n'.join(f'- {work.title}:\n  `{find_kernel(work, CARDS[0].architecture).name}`' for work in WORKS)
 
 
+if len(sys.argv) != 2:
+  sys.exit('usage: paper_model.py REPRISE, a program that plans')
+steps = '\n\n'.join(paper_steps.table(sys.argv[1], net, CARDS, share_of) for net in paper_steps.NETS)
 print(f"""# CUDA's main kernels on paper
 
 **Every figure here is computed, none is measured.** `tests/ports/paper_model.py` writes this page from `tests/golden/cuda`, what the
@@ -197,8 +213,9 @@ bf16 or f32, or of its DRAM's bytes where a kernel only streams.
 What the model leaves out makes a card slower than this: latencies, barriers, the first and the last slabs, tails of the grid. What it
 counts too much makes it faster: both ways of a branch in the loop, loads that hit the first cache, words of shared memory that several
 lanes read at once. DRAM of a product counts the rows and columns under all resident blocks once; of attention it is left out, because the
-keys and values of a head stay in L2, and so are the small loops inside the main one that begin their copies. The forward's main loop is that
-of keys which all queries see, without dropout; the backward's hold both ways of the mask and of dropout, which most of their turns skip.
+keys and values of a head stay in L2, and so are the small loops inside the main one that begin their copies. The forward's main loop is
+that of keys which all queries see, without dropout; the backward's hold both ways of the mask and of dropout, which most of their turns
+skip.
 
 ## Orin Nano Super, sm_87
 
@@ -207,6 +224,16 @@ of keys which all queries see, without dropout; the backward's hold both ways of
 ## H100 SXM, sm_90
 
 {table(CARDS[1])}
+
+## Whole steps
+
+What a micro-batch and its update take if every row takes the time of its multiply-adds at its kernel's share above, or of its bytes at
+DRAM's rate, whichever is longer, and nothing waits: **computed, and less than a card takes.** Rows, their flops and bytes are those of
+`reprise plan`; `tests/ports/paper_steps.py` says which kernel computes which row. A product counts what its tiles compute beyond its edges.
+What decodes stored weights, what adds up the parts of split sums and launches themselves are left out. Kernels under 1% of a step on both
+cards are "others".
+
+{steps}
 
 ## Rates
 
