@@ -10,6 +10,7 @@ import re
 import sys
 from collections import namedtuple
 
+import paper_peers
 import paper_steps
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../golden/cuda')
@@ -39,8 +40,8 @@ reach three quarters on AGX Orin (152.8 of 204.8 GB/s), and so are counted here.
 """
 
 # What is modelled. `bytes` are of an element of the operands. Of a product: `columns` is the width of C, where it is narrow, and `again`
-# how often an element of A is met along the depth. Of a stream: `fresh` is the share of the loop's loads and stores that go to DRAM.
-Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh', defaults=(4, None, 1, 1.0))
+# how often an element of A is met along the depth. Of a loop nothing more. Of a stream: `fresh` is the share of the loop's loads and stores that go to DRAM.
+Work = namedtuple('Work', 'title file kernel kind bytes columns again fresh golden', defaults=(4, None, 1, 1.0, None))
 WORKS = (
     Work('product f32, 128 x 128', 'linear', r'tile_product_simt<SimtTile<128, 8>, false, RowChunks<float>, RowChunks<float>', 'product'),
     Work('product bf16, 128 x 128', 'linear', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, RowChunks<Bf16>, ScaledOutput<Bf16', 'product', 2),
@@ -64,12 +65,12 @@ WORKS = (
          again=9),
     Work('its gradient of x, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, false, WindowChunks<false, float>', 'product', columns=64, again=9),
     Work('its gradient of w, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, false, ColumnChunks<float>, TapChunks<false', 'product'),
-    Work('attention forward, D = 64, bf16', 'attention_forward_mma', r'attention_forward_mma<64>', 'attention'),
-    Work('attention forward, D = 128, bf16', 'attention_forward_mma', r'attention_forward_mma<128>', 'attention'),
-    Work('attention backward: dq, D = 64, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<64>', 'attention'),
-    Work('attention backward: dk and dv, D = 64, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<64>', 'attention'),
-    Work('attention backward: dq, D = 128, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<128>', 'attention'),
-    Work('attention backward: dk and dv, D = 128, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<128>', 'attention'),
+    Work('attention forward, D = 64, bf16', 'attention_forward_mma', r'attention_forward_mma<64>', 'loop'),
+    Work('attention forward, D = 128, bf16', 'attention_forward_mma', r'attention_forward_mma<128>', 'loop'),
+    Work('attention backward: dq, D = 64, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<64>', 'loop'),
+    Work('attention backward: dk and dv, D = 64, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<64>', 'loop'),
+    Work('attention backward: dq, D = 128, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<128>', 'loop'),
+    Work('attention backward: dk and dv, D = 128, bf16', 'attention_backward_mma', r'attention_backward_keys_mma<128>', 'loop'),
     # Of x, gamma and beta only x comes from DRAM.
     Work('layer norm forward of 768 columns, bf16', 'layer_norm', r'norm_forward_warp_row<8, 3, true, Bf16>', 'stream', fresh=1 / 2),
     Work('GELU, bf16', 'elementwise', r'map_elements<GeluTanh, Bf16', 'stream'),
@@ -114,7 +115,7 @@ class Counts:
 
 
 def find_kernel(work, architecture):
-  path = f'{FOLDER}/sm_{architecture}.txt'
+  path = f'{FOLDER}/{work.golden or f"sm_{architecture}"}.txt'
   lines = [line for line in open(path, encoding='utf-8') if re.match(f'{work.file} {work.kernel}', line)]
   if len(lines) != 1:
     sys.exit(f'{path}: {len(lines)} kernels are "{work.file} {work.kernel}", which paper_model.py models as "{work.title}": name one there')
@@ -186,6 +187,12 @@ def table(card):
   return '\n'.join(lines)
 
 
+def share_of_peer(kernel, name):
+  card = Card(*paper_peers.CARDS[name])
+  work = next((work for work in WORKS if work.title == kernel), Work(kernel, f'sm_{card.architecture}', kernel, 'loop', golden='others'))
+  return Demand(work, card).peak
+
+
 def share_of(title, card):
   """Of which peak a kernel reaches which share, on paper."""
   demand = Demand(next(work for work in WORKS if work.title == title), card)
@@ -198,6 +205,10 @@ def used_kernels():
 
 if len(sys.argv) != 2:
   sys.exit('usage: paper_model.py REPRISE, a program that plans')
+peers, errors = paper_peers.table(share_of_peer)
+error_of = lambda *architectures: '{:.1f} to {:.1f}'.format(min(errors[each][0] for each in architectures), max(errors[each][1] for each in architectures))
+h200 = Card(*paper_peers.CARDS['H200'])
+step_on_h200 = 1e3 * paper_steps.Step(paper_steps.manifest_of(sys.argv[1], paper_steps.NETS[0]), h200, lambda title: share_of(title, h200)).total
 steps = '\n\n'.join(paper_steps.table(sys.argv[1], net, CARDS, share_of) for net in paper_steps.NETS)
 print(f"""# CUDA's main kernels on paper
 
@@ -234,6 +245,18 @@ What decodes stored weights, what adds up the parts of split sums and launches t
 cards are "others".
 
 {steps}
+
+## Beside what was measured
+
+The same model of kernels that others have written and timed, and of ours on the one card that they have met. Theirs were compiled here,
+and their loops counted as ours are (`tests/golden/cuda/others.txt`).
+
+{peers}
+
+{paper_peers.SOURCES}
+So a card of Ampere's kind takes **{error_of(80, 86)} times** what this page says, and one of Hopper's **{error_of(90)} times**: a share above is
+what a kernel cannot exceed, not what it reaches. Between kernels of a kind the order is right (the four SGEMMs), the distance is not. The
+step of GPT-2 small took {paper_peers.STEP_ON_H200_MS:.0f} ms on the H200 [c], which this page's rules put at {step_on_h200:.1f} ms.
 
 ## Rates
 
