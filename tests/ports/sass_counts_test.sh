@@ -69,6 +69,7 @@ count unsaid | grep -q '^fault: .*dynamic shared' || fail "does not see that dyn
 # The comparison, over an output folder that is made up: as the golden, with another nvcc, with a changed count, with a spill.
 mkdir -p "$scratch/build/cuda"
 golden=tests/golden/cuda/sm_87.txt
+ln -s "$(realpath "${BUILD:-build}/reprise")" "$scratch/build/reprise"
 echo /usr/bin/nvdisasm >"$scratch/build/cuda/disassembler"
 for source in cuda/*.cu tests/ports/cuda_*_kernels.cu; do
   name=$(basename "$source" .cu)
