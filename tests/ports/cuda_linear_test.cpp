@@ -83,6 +83,21 @@ constexpr const char* kMmaCases[] = {"linear_forward__m32_c16_k32", "linear_forw
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
   for (const char* id : kMmaCases) expect_no_bank_conflicts(id);
 }
+// The tile without tensor cores, of chunks: rows turned on their way to shared memory, and columns as they lie.
+TEST(CudaChunks, OfF32ReadAndWriteSharedMemoryWithoutBankConflicts) {
+  for (const char* id :
+       {"linear_forward__m32_c16_k32", "linear_forward__m32_c16_k32_input_major", "linear_backward_weight__m48_c256_k48"}) {
+    const std::vector<KernelCase>& cases = kernel_cases();
+    const auto found = std::find_if(cases.begin(), cases.end(), [&](const KernelCase& c) { return c.id == id; });
+    ASSERT_NE(found, cases.end()) << id;
+    (void)fibre::take_bank_counts();
+    EXPECT_EQ(judge_reference(watched(kBackend), *found), "") << id;
+    const fibre::BankCounts counts = fibre::take_bank_counts();
+    EXPECT_GT(counts.loads.accesses, 0u) << id;
+    EXPECT_GT(counts.stores.accesses, 0u) << id;
+    EXPECT_EQ(counts.conflicts(), 0u) << id;
+  }
+}
 TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
   for (const char* id : kMmaCases) expect_right_in_every_model(id);
 }
