@@ -18,6 +18,15 @@ struct CudaStaging {
   uint64_t used = 0;              // bytes of it
 };
 
+// What copies to memory of the host and back go through, which go on beside the kernels: a queue of its own, in which they end in their order. So
+// an event that several transfers share says of the latest that it has ended, and of the others with it.
+struct CudaCopies {
+  static constexpr uint32_t kEvents = 16;
+  void* queue = nullptr;         // a cudaStream_t
+  void* asked = nullptr;         // cudaEvent_t: what the kernels' queue had before the last start
+  void* copied[kEvents] = {};    // cudaEvent_t: the last start of these numbers has ended
+};
+
 // What is known of the device once it is chosen.
 struct CudaMachine {
   char kernel_set[64] = {};         // "BACKEND/COMPILER/sm_NN": its splits, its functions and its tensor cores decide the bits
@@ -26,9 +35,10 @@ struct CudaMachine {
   uint32_t runtime_version = 0;     // CUDA's that this program was compiled with, 13000 for 13.0: the driver must not be older
   void* queue = nullptr;            // a cudaStream_t; null is the default one, which cannot be recorded
   CudaStaging* staging = nullptr;   // null: every copy to the card is waited for
+  const CudaCopies* copies = nullptr;  // null: transfers to memory of the host wait their turn among the kernels
 };
 
-// Once, when the device has been chosen: all but queue and staging, which are the caller's.
+// Once, when the device has been chosen: all but queue, staging and copies, which are the caller's.
 void choose_cuda_machine(CudaMachine& machine, CardSize size = CardSize::kSmall);
 
 // The table points into `machine`, which must outlive it.

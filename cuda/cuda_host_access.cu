@@ -16,6 +16,23 @@ CudaStaging* staging_of(const KernelContext& context) {
   return context.machine == nullptr ? nullptr : static_cast<const CudaMachine*>(context.machine)->staging;
 }
 
+const CudaCopies* copies_of(const KernelContext& context) {
+  return context.machine == nullptr ? nullptr : static_cast<const CudaMachine*>(context.machine)->copies;
+}
+cudaEvent_t copied(const CudaCopies& copies, uint32_t number) { return static_cast<cudaEvent_t>(copies.copied[number % CudaCopies::kEvents]); }
+
+// The copy queue waits for the kernels' of now, and nobody waits for the copy. A capture of the kernels' queue takes the copy into it.
+Status start_copy(const KernelContext& context, void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind, uint32_t number) {
+  const CudaCopies* copies = copies_of(context);
+  if (copies == nullptr) return cuda_status(cudaMemcpyAsync(to, from, bytes, kind, stream_of(context)));
+  const cudaStream_t queue = static_cast<cudaStream_t>(copies->queue);
+  const cudaEvent_t asked = static_cast<cudaEvent_t>(copies->asked);
+  REPRISE_RETURN_IF_ERROR(cuda_status(cudaEventRecord(asked, stream_of(context))));
+  REPRISE_RETURN_IF_ERROR(cuda_status(cudaStreamWaitEvent(queue, asked, 0)));
+  REPRISE_RETURN_IF_ERROR(cuda_status(cudaMemcpyAsync(to, from, bytes, kind, queue)));
+  return cuda_status(cudaEventRecord(copied(*copies, number), queue));
+}
+
 // The other half is free once the card has read what it was last filled with.
 Status turn_halves(CudaStaging& staging, cudaStream_t stream) {
   REPRISE_RETURN_IF_ERROR(cuda_status(cudaEventRecord(static_cast<cudaEvent_t>(staging.copied[staging.half]), stream)));
@@ -70,7 +87,25 @@ Status cuda_copy(const KernelContext& context, ArenaAddress to, ArenaAddress fro
   return cuda_status(cudaMemcpyAsync(to.for_kernels, from.for_kernels, bytes, cudaMemcpyDeviceToDevice, stream_of(context)));
 }
 
+Status cuda_start_out(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes, uint32_t number) {
+  return start_copy(context, to, from.for_kernels, bytes, cudaMemcpyDeviceToHost, number);
+}
+
+Status cuda_start_in(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes, uint32_t number) {
+  return start_copy(context, to.for_kernels, from, bytes, cudaMemcpyHostToDevice, number);
+}
+
+Status cuda_await(const KernelContext& context, uint32_t number) {
+  const CudaCopies* copies = copies_of(context);
+  return copies == nullptr ? ok_status() : cuda_status(cudaStreamWaitEvent(stream_of(context), copied(*copies, number), 0));
+}
+
 // A fault inside a kernel shows here, with all that was queued behind it.
-Status cuda_synchronise(const KernelContext& context) { return cuda_status(cudaStreamSynchronize(stream_of(context))); }
+Status cuda_synchronise(const KernelContext& context) {
+  const Status kernels = cuda_status(cudaStreamSynchronize(stream_of(context)));
+  const CudaCopies* copies = copies_of(context);
+  const Status copied = copies == nullptr ? ok_status() : cuda_status(cudaStreamSynchronize(static_cast<cudaStream_t>(copies->queue)));
+  return kernels.ok() ? copied : kernels;
+}
 
 }  // namespace reprise

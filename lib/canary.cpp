@@ -1,6 +1,8 @@
 // Measured bytes: how far the canary is gone.
 #include "lib/canary.h"
 
+#include <cstring>
+
 #include "lib/program_run.h"
 
 namespace reprise {
@@ -23,7 +25,26 @@ Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, u
   return ok_status();
 }
 
+// In memory of the host, where nothing is under way once the backend has synchronised.
+Status find_spilled(const Trainer& trainer, uint64_t& written) {
+  if (trainer.plan->spill_bytes > 0 && trainer.plan->spill_level == SpillLevel::kDisk) return {Code::kUnsupported, "the disk has no canary", 0};
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
+  uint64_t words = spills_to(*trainer.plan, SpillLevel::kHost) ? trainer.host_memory.bytes / sizeof kCanary : 0;
+  for (uint32_t word = kCanary; words > 0; --words) {
+    std::memcpy(&word, trainer.host_memory.base + (words - 1) * sizeof word, sizeof word);
+    if (word != kCanary) break;
+  }
+  written = align_up(words * sizeof kCanary);
+  return ok_status();
+}
+
 }  // namespace
+
+void lay_host_canary(const Trainer& trainer) {
+  if (!spills_to(*trainer.plan, SpillLevel::kHost)) return;
+  const uint64_t words = trainer.host_memory.bytes / sizeof kCanary;
+  for (uint64_t i = 0; i < words; ++i) std::memcpy(trainer.host_memory.base + i * sizeof kCanary, &kCanary, sizeof kCanary);
+}
 
 Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64_t bytes) {
   return trainer.backend->host.fill(trainer.context, to, word, bytes / sizeof word * sizeof word);
@@ -31,7 +52,7 @@ Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64
 
 Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
   const Plan& plan = *trainer.plan;
-  if (region == Region::kDisk) return {Code::kUnsupported, "the disk has no canary", 0};
+  if (region == Region::kSpill) return find_spilled(trainer, bytes);
   if (region == Region::kProgram) return find_written(trainer, trainer.region(region), trainer.arena.bytes - plan.state_bytes - plan.carried_bytes, bytes);
   bytes = 0;
   const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;

@@ -7,41 +7,82 @@ namespace reprise {
 
 namespace {
 
-// ---- the disk: between memory and a block, or from memory to memory, which is done when it is started ----
+// ---- the second level: between memory and a block, or from memory to memory, which is done when it is started ----
+
+bool is_spilled(const Ref* refs, uint32_t argument) { return ref_region(refs[argument]) == Region::kSpill; }
+bool stays_in_memory(const Ref* refs) { return !is_spilled(refs, TransferStart::kY) && !is_spilled(refs, TransferStart::kX); }
+// Of a transfer, the one of its two ends that is the block.
+uint32_t block_of(const Ref* refs) { return is_spilled(refs, TransferStart::kY) ? TransferStart::kY : TransferStart::kX; }
+
+Status copy_within(const Trainer& trainer, const RowCall& call) {
+  using A = TransferStart;
+  return trainer.backend->host.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, call[A::kY].used_bytes());
+}
+
+// ---- on disk ----
 
 Status check_disk(const Plan& plan, const Resources& given) {
-  if (plan.disk_bytes > 0 && given.disk.start_write == nullptr) {
-    return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's disk_bytes", plan.disk_bytes};
+  if (!spills_to(plan, SpillLevel::kDisk)) return ok_status();
+  if (given.disk.start_write == nullptr) {
+    return {Code::kUnsupported, "the plan keeps values on disk: bind needs a Disk of the plan's spill_bytes", plan.spill_bytes};
   }
-  if (plan.disk_bytes > given.disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's disk_bytes", plan.disk_bytes};
+  if (plan.spill_bytes > given.disk.bytes) return {Code::kUnsupported, "the disk must hold the plan's spill_bytes", plan.spill_bytes};
   return ok_status();
 }
 
-bool is_on_disk(const Ref* refs, uint32_t argument) { return ref_region(refs[argument]) == Region::kDisk; }
-bool stays_in_memory(const Ref* refs) { return !is_on_disk(refs, TransferStart::kY) && !is_on_disk(refs, TransferStart::kX); }
-
-Status start_transfer(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+Status start_on_disk(const Trainer& trainer, const RowCall& call, const Ref* refs) {
   using A = TransferStart;
-  const HostAccess& host = trainer.backend->host;
-  const uint64_t bytes = call[A::kY].used_bytes();
-  if (stays_in_memory(refs)) return host.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, bytes);
-  REPRISE_RETURN_IF_ERROR(host.synchronise(trainer.context));  // the disk is no part of the backend's order
+  if (stays_in_memory(refs)) return copy_within(trainer, call);
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // the disk is no part of the backend's order
   const Disk& disk = trainer.disk;
-  if (is_on_disk(refs, A::kY)) return disk.start_write(disk.state, call[A::kY].offset, call.u8(A::kX), bytes);
+  const uint64_t bytes = call[A::kY].used_bytes();
+  if (is_spilled(refs, A::kY)) return disk.start_write(disk.state, call[A::kY].offset, call.u8(A::kX), bytes);
   return disk.start_read(disk.state, call[A::kX].offset, call.u8(A::kY), bytes);
 }
 
-Status wait_for_transfer(const Trainer& trainer, const RowCall& call, const Ref* refs) {
-  using A = TransferWait;
+Status wait_on_disk(const Trainer& trainer, const RowCall& call, const Ref* refs) {
   if (stays_in_memory(refs)) return ok_status();
-  return trainer.disk.wait(trainer.disk.state, call[is_on_disk(refs, A::kY) ? A::kY : A::kX].offset);
+  return trainer.disk.wait(trainer.disk.state, call[block_of(refs)].offset);
 }
 
 void settle_disk(const Trainer& trainer) {
   if (trainer.disk.wait != nullptr) (void)trainer.disk.wait(trainer.disk.state, Disk::kEverything);
 }
 
-bool needs_disk(const Plan& plan) { return plan.disk_bytes > 0; }
+bool needs_disk(const Plan& plan) { return spills_to(plan, SpillLevel::kDisk); }
+
+// ---- in memory of the host: the backend copies in its own order, and a recording holds the copies ----
+
+Status check_host_memory(const Plan& plan, const Resources& given) {
+  if (!spills_to(plan, SpillLevel::kHost)) return ok_status();
+  const HostMemory& memory = given.host_memory;
+  if (memory.base == nullptr || memory.bytes < plan.spill_bytes) {
+    return {Code::kUnsupported, "the plan keeps values in memory of the host: bind needs HostMemory of the plan's spill_bytes", plan.spill_bytes};
+  }
+  if (reinterpret_cast<uintptr_t>(memory.base) % kAlignment != 0) return {Code::kUnsupported, "memory of the host must be aligned to 256 bytes", 0};
+  return ok_status();
+}
+
+// A transfer's number is its block's.
+Status start_in_host(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+  using A = TransferStart;
+  if (stays_in_memory(refs)) return copy_within(trainer, call);
+  const HostAccess& access = trainer.backend->host;
+  const uint32_t block = block_of(refs), number = ref_index(refs[block]);
+  unsigned char* const memory = trainer.host_memory.base + call[block].offset;
+  const uint64_t bytes = call[A::kY].used_bytes();
+  if (block == A::kY) return access.start_out(trainer.context, memory, {call.u8(A::kX)}, bytes, number);
+  return access.start_in(trainer.context, {call.u8(A::kY)}, memory, bytes, number);
+}
+
+Status wait_in_host(const Trainer& trainer, const RowCall&, const Ref* refs) {
+  if (stays_in_memory(refs)) return ok_status();
+  return trainer.backend->host.await(trainer.context, ref_index(refs[block_of(refs)]));
+}
+
+void settle_host(const Trainer&) {}  // the backend has synchronised
+
+bool needs_no_host(const Plan&) { return false; }
 
 // ---- the file of weights: parameters that are streamed, into slots ----
 
@@ -122,16 +163,20 @@ void settle_weights(const Trainer& trainer) {
 
 bool needs_weights(const Plan& plan) { return plan.streamed_bytes > 0; }
 
-// In the order of Carrier, behind kNone.
+enum : uint32_t { kDiskEntry, kHostEntry, kWeightsEntry };
 constexpr CarrierFunctions kCarriers[] = {
-    {.check = check_disk, .start = start_transfer, .wait = wait_for_transfer, .settle = settle_disk, .needs_host = needs_disk},
+    {.check = check_disk, .start = start_on_disk, .wait = wait_on_disk, .settle = settle_disk, .needs_host = needs_disk},
+    {.check = check_host_memory, .start = start_in_host, .wait = wait_in_host, .settle = settle_host, .needs_host = needs_no_host},
     {.check = check_weights, .start = start_load, .wait = wait_for_load, .settle = settle_weights, .needs_host = needs_weights},
 };
-static_assert(sizeof kCarriers / sizeof kCarriers[0] == kCarrierCount - 1, "every carrier has its functions");
+static_assert(kCarrierCount == 3, "every carrier has its functions");
 
 }  // namespace
 
-const CarrierFunctions& carrier_functions(Carrier carrier) { return kCarriers[static_cast<uint32_t>(carrier) - 1]; }
+const CarrierFunctions& carrier_functions(const Plan& plan, Carrier carrier) {
+  if (carrier == Carrier::kWeights) return kCarriers[kWeightsEntry];
+  return kCarriers[plan.spill_level == SpillLevel::kHost ? kHostEntry : kDiskEntry];
+}
 
 Status check_carriers(const Plan& plan, const Resources& given) {
   for (const CarrierFunctions& carrier : kCarriers) REPRISE_RETURN_IF_ERROR(carrier.check(plan, given));

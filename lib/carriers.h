@@ -1,5 +1,6 @@
 // Who carries out the rows that go on while others run: for each Carrier of kernel_info.h a start and a wait, made of what the port gives.
-// Here so that the disk is one entry of a table: bind, dispatch and the end of a step go through the table and know no carrier by name.
+// Here so that bind, dispatch and the end of a step go through one table. The second level of memory has two entries, a disk and memory of the
+// host, which carry the same rows: the plan says which (SpillLevel).
 #pragma once
 
 #include "lib/trainer.h"
@@ -20,8 +21,8 @@ struct CarrierFunctions {
   bool (*needs_host)(const Plan& plan);
 };
 
-// Of an asynchronous kernel's carrier.
-const CarrierFunctions& carrier_functions(Carrier carrier);
+// Of an asynchronous kernel's carrier in that plan.
+const CarrierFunctions& carrier_functions(const Plan& plan, Carrier carrier);
 
 // What several of them answer, or must do, together.
 Status check_carriers(const Plan& plan, const Resources& given);

@@ -39,7 +39,8 @@ class Checker : public RowProof {
     for (const StateTensor& state : plan_.state) {
       if (state.kind > StateKind::kStreamed || state.init > InitKind::kTable) return fail(Fault::kFormat);
     }
-    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.disk_bytes % kAlignment != 0 ||
+    if (plan_.spill_level > SpillLevel::kHost) return fail(Fault::kFormat);
+    if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.spill_bytes % kAlignment != 0 ||
         plan_.streamed_bytes % kAlignment != 0) {
       return fail(Fault::kMisaligned);
     }
@@ -102,12 +103,12 @@ class Checker : public RowProof {
     if (here_->bytes > plan_.arena_bytes - plan_.state_bytes - plan_.carried_bytes) return fail(Fault::kArenaBytes);
     start_rows();
     start_gradients();
-    uint64_t slots_end = 0, disk_end = 0;
+    uint64_t slots_end = 0, spill_end = 0;
     if (!check_slots(here_->slots, here_->bytes, Region::kProgram, slots_end)) return false;
-    if (!check_slots(here_->disk, plan_.disk_bytes, Region::kDisk, disk_end)) return false;
+    if (!check_slots(here_->spilled, plan_.spill_bytes, Region::kSpill, spill_end)) return false;
     if (here_->bytes != slots_end) return fail(Fault::kArenaBytes);
     if (here_->bytes > region_bytes_) region_bytes_ = here_->bytes;
-    if (disk_end > disk_bytes_) disk_bytes_ = disk_end;
+    if (spill_end > spill_bytes_) spill_bytes_ = spill_end;
     const bool has_activations = here_->input < slot_count_ && may_store(Storage::kActivation, slots_[here_->input].tensor.dtype);
     if (!check_host_slot(here_->input, has_activations ? Storage::kActivation : Storage::kI32) || !check_labels()) return false;
     if (!check_host_slot(here_->document_start, Storage::kI32) || !check_host_slot(here_->pairs, Storage::kF64)) return false;
@@ -131,7 +132,7 @@ class Checker : public RowProof {
 
   constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
-    const uint32_t base = region == Region::kDisk ? disk_base_ : slot_base_;
+    const uint32_t base = region == Region::kSpill ? spill_base_ : slot_base_;
     const uint32_t rows = here_->rows.count;
     for (uint32_t i = 0; i < slots.count; ++i) {
       const Slot slot = slots.data[i];
@@ -191,9 +192,9 @@ class Checker : public RowProof {
     if (here_->output != kNoSlot && !marks_[slot_base_ + here_->output].written) return fail(Fault::kHeld, here_->output);
     const bool evaluates = program_ == static_cast<uint32_t>(ProgramId::kEvaluate);
     if (here_->output != kNoSlot && evaluates && !is_answers(slots_[here_->output].tensor)) return fail(Fault::kHeld, here_->output);
-    for (uint32_t i = 0; i < slot_count_ + here_->disk.count; ++i) {
+    for (uint32_t i = 0; i < slot_count_ + here_->spilled.count; ++i) {
       const CheckMark& note = marks_[slot_base_ + i];
-      const Ref ref = i < slot_count_ ? i : make_ref(Region::kDisk, i - slot_count_);
+      const Ref ref = i < slot_count_ ? i : make_ref(Region::kSpill, i - slot_count_);
       if (note.filled_from != 0) return fail(Fault::kInFlight, ref);
       if (note.touched == 0) return fail(Fault::kUnused, ref);
     }
@@ -206,13 +207,13 @@ class Checker : public RowProof {
 
   // What only the whole of the programs tells: that nothing is larger than it need be, and that a step is whole.
   constexpr bool check_step() {
-    if (plan_.arena_bytes != plan_.state_bytes + plan_.carried_bytes + region_bytes_ || plan_.disk_bytes != disk_bytes_) {
+    if (plan_.arena_bytes != plan_.state_bytes + plan_.carried_bytes + region_bytes_ || plan_.spill_bytes != spill_bytes_) {
       return fail(Fault::kArenaBytes);
     }
     return plan_.worker_stack_bytes == stack_bytes_ || fail(Fault::kStack);
   }
 
-  uint64_t region_bytes_ = 0, disk_bytes_ = 0;  // the most that any program needs
+  uint64_t region_bytes_ = 0, spill_bytes_ = 0;  // the most that any program needs
 };
 
 }  // namespace proof

@@ -9,7 +9,7 @@ constexpr uint32_t kNoRow = ~0u;
 
 // The caller gives check_marks(plan) of them, of any content.
 struct CheckMark {
-  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead; of a disk block the one beneath
+  uint32_t above = kNoSlot;  // address-ordered list of the slots not yet seen to be dead; of a spilled block the one beneath
   uint32_t touched = 0;      // number of the latest row that names it, counted from 1 through all programs
   uint32_t filled_from = 0;  // in flight as a destination: the source's mark + 1
   uint32_t drained_by = 0;   // in flight as a source: transfers under way
@@ -19,11 +19,11 @@ struct CheckMark {
   uint32_t end_row = 0;  // it lives until that row: 0 before its birth, kNoRow in State and Carried
 };
 
-// Marks stand in the order State, Carried, the slots of the program being checked, its disk blocks.
+// Marks stand in the order State, Carried, the slots of the program being checked, its spilled blocks.
 constexpr uint32_t check_marks(const Plan& plan) {
   uint32_t most = 0;
   for (const Program& program : plan.programs) {
-    const uint32_t own = program.slots.count + program.disk.count;
+    const uint32_t own = program.slots.count + program.spilled.count;
     most = own > most ? own : most;
   }
   return plan.state.count + plan.carried.count + most;

@@ -1,4 +1,4 @@
-// The part of the proof that concerns addresses: no two slots that live at the same time share bytes, nor do two disk blocks.
+// The part of the proof that concerns addresses: no two slots that live at the same time share bytes, nor do two spilled blocks.
 #pragma once
 
 #include "lib/check_mark.h"
@@ -79,7 +79,7 @@ class LiveSlots {
 
 // Disk blocks are a stack: each begins at or past the end of every live one. Invariant: the live ones are in the list from `top_` down,
 // each at or past the end of the next.
-class DiskStack {
+class SpillStack {
  public:
   constexpr void start(const Span<Slot>& blocks, CheckMark* notes) {
     blocks_ = blocks;

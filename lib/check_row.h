@@ -18,7 +18,7 @@ class RowProof : public Walk {
  protected:
   constexpr void start_rows() {
     live_.start(here_->slots, marks_ + slot_base_);
-    disk_.start(here_->disk, marks_ + disk_base_);
+    spill_.start(here_->spilled, marks_ + spill_base_);
     transfers_.start_program();
   }
 
@@ -26,7 +26,7 @@ class RowProof : public Walk {
   constexpr bool check_row(const Row row) {
     if (!find_kernel(row)) return false;
     if (live_.has_births(row_) && !check_births()) return false;
-    if (disk_count_ != 0 && !check_disk_births()) return false;
+    if (spill_count_ != 0 && !check_spill_births()) return false;
     if (!check_arguments(row)) return false;
     const ShapedCall call = {row.op, row.pass, tensors_, present_, &plan_.attributes, row.attribute};
     if (const Fault fault = info_->shape_fault(call); fault != Fault::kNone) return fail(fault);
@@ -77,9 +77,9 @@ class RowProof : public Walk {
     return to.first_row == row_ && from.first_row < row_ && from.end_row == row_ + 1 ? refs_[1] : kNoSlot;
   }
 
-  constexpr bool check_disk_births() {
-    const Fault fault = disk_.insert_births(row_);
-    return fault == Fault::kNone || fail(fault, make_ref(Region::kDisk, disk_.newcomer()));
+  constexpr bool check_spill_births() {
+    const Fault fault = spill_.insert_births(row_);
+    return fault == Fault::kNone || fail(fault, make_ref(Region::kSpill, spill_.newcomer()));
   }
 
   // ---- arguments: presence, type, life, and who may read and write what ----
@@ -159,8 +159,8 @@ class RowProof : public Walk {
     } else {
       at = find(ref, tensor);
       if (at == kNoMark) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
-      if (at >= disk_base_ && !may_touch_disk()) return fail(Fault::kDisk, ref);
-      if (at < carried_base_ && plan_.state.data[at].kind == StateKind::kStreamed && !may_touch_file(ref)) return fail(Fault::kDisk, ref);
+      if (at >= spill_base_ && !may_touch_spilled()) return fail(Fault::kSpill, ref);
+      if (at < carried_base_ && plan_.state.data[at].kind == StateKind::kStreamed && !may_touch_file(ref)) return fail(Fault::kSpill, ref);
     }
     CheckMark& note = marks_[at];
     if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
@@ -181,10 +181,10 @@ class RowProof : public Walk {
     return true;
   }
 
-  static constexpr bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+  static constexpr bool is_spilled(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kSpill; }
 
   // Disk blocks are touched by transfers to or from memory alone.
-  constexpr bool may_touch_disk() const { return info_->carrier == Carrier::kDisk && !(is_disk(refs_[0]) && is_disk(refs_[1])); }
+  constexpr bool may_touch_spilled() const { return info_->carrier == Carrier::kSpill && !(is_spilled(refs_[0]) && is_spilled(refs_[1])); }
 
   // A streamed parameter is touched by loads into slots alone, and these load nothing else.
   constexpr bool may_touch_file(Ref ref) const { return info_->carrier == Carrier::kWeights && refs_[info_->source()] == ref; }
@@ -305,7 +305,7 @@ class RowProof : public Walk {
   // where it reads, its tokens, travels to the places as it were: the wait reads the same tokens again.
   constexpr bool check_transfer(const Row& row) {
     const uint32_t pairs = info_->source();
-    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kDisk, refs_[pairs]);
+    if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kSpill, refs_[pairs]);
     for (uint32_t i = 0; i < pairs; ++i) {
       CheckMark& destination = mark(refs_[i]);
       CheckMark& source = mark(refs_[pairs + i]);
@@ -331,7 +331,7 @@ class RowProof : public Walk {
 
   LiveSlots live_;
   OpenTransfers transfers_;
-  DiskStack disk_;
+  SpillStack spill_;
   const BackendRules& rules_;
   uint32_t pool_counts_[AttributeTypes::kCount] = {};
   UpdateProof update_;

@@ -8,7 +8,7 @@
 namespace reprise {
 
 // Where the first fault lies. `slot` is a Ref: a program's slot shows as its plain index, Carried as 2^30 + i, State as
-// 2^31 + i, a disk block as 2^31 + 2^30 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
+// 2^31 + i, a spilled block as 2^31 + 2^30 + i, none as kNoRef. A fault outside the programs has program == kProgramCount; outside the rows, row == kNoRow.
 struct Verdict {
   Fault fault = Fault::kNone;
   uint32_t program = kProgramCount;
@@ -39,8 +39,8 @@ class Walk {
     here_ = &plan_.programs[index];
     slots_ = here_->slots.data;
     slot_count_ = here_->slots.count;
-    disk_count_ = here_->disk.count;
-    disk_base_ = slot_base_ + slot_count_;
+    spill_count_ = here_->spilled.count;
+    spill_base_ = slot_base_ + slot_count_;
   }
 
   // The mark of the tensor that a reference names, by its index, and the tensor; kNoMark where there is none.
@@ -59,9 +59,9 @@ class Walk {
       tensor = &plan_.carried.data[index];
       return carried_base_ + index;
     }
-    if (region == Region::kDisk && index < here_->disk.count) {
-      tensor = &here_->disk.data[index].tensor;
-      return disk_base_ + index;
+    if (region == Region::kSpill && index < here_->spilled.count) {
+      tensor = &here_->spilled.data[index].tensor;
+      return spill_base_ + index;
     }
     return kNoMark;
   }
@@ -75,11 +75,11 @@ class Walk {
   uint32_t row_ = kNoRow;
   uint32_t now_ = 0;             // rows walked, of all programs
   const Slot* slots_ = nullptr;  // of the program being walked
-  uint32_t slot_count_ = 0, disk_count_ = 0;
+  uint32_t slot_count_ = 0, spill_count_ = 0;
   Ref numbers_ = kNoRef;  // the slot of labels, where these are f32 as other slots are
   uint32_t slot_base_;  // the first mark of these slots
   CheckMark* marks_;
-  uint32_t disk_base_ = 0;         // the first mark of the program's disk blocks
+  uint32_t spill_base_ = 0;         // the first mark of the program's spilled blocks
   const Program* here_ = nullptr;  // the program being walked
   uint32_t program_ = kProgramCount;
   const Plan& plan_;

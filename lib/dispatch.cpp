@@ -13,7 +13,7 @@ constexpr Status kNoKernel = {Code::kUnsupported, "the backend lacks a kernel th
 // bind has checked the port; a carrier needs no kernel.
 Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool probe) {
   if (probe) return ok_status();
-  const CarrierFunctions& carrier = carrier_functions(kernel_info(call.op, call.pass).carrier);
+  const CarrierFunctions& carrier = carrier_functions(*trainer.plan, kernel_info(call.op, call.pass).carrier);
   return call.pass == Pass::kStart ? carrier.start(trainer, call, refs) : carrier.wait(trainer, call, refs);
 }
 

@@ -17,7 +17,7 @@ enum class Fault : uint8_t {
   kTooFewBytes,      // a tensor reserves fewer bytes than its shape and type need
   kDType,            // a tensor's type is not the one the kernel takes
   kShape,            // shapes break the kernel's contract, or a tensor's own shape makes no sense
-  kArenaBytes,       // a region, the arena, the disk or the file of weights is not as large as what lies in it
+  kArenaBytes,       // a region, the arena, the second level or the file of weights is not as large as what lies in it
   kHint,             // `below` does not name the nearest live slot below
   kOverlap,          // two tensors that live at the same time share bytes
   kUnknownKernel,    // no such kernel
@@ -35,7 +35,7 @@ enum class Fault : uint8_t {
                      // start; or a kernel is off queue 0
   kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
   kUnused,           // no row touches the slot
-  kDisk,             // a disk block is touched by a row that is no transfer to or from memory, or a streamed parameter by one that is no load
+  kSpill,            // a spilled block is touched by a row that is no transfer to or from memory, or a streamed parameter by one that is no load
                      // into a slot; or a load's source is not streamed
   kHostSlot,         // the slot of labels, of documents' starts or of pairs is read as something else, or another slot as one of these
   kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
@@ -58,7 +58,7 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kTooFewBytes: return "a tensor must reserve at least the bytes of its shape and type";
     case Fault::kDType: return "an argument must have the type its kernel takes, all activations of a row the same";
     case Fault::kShape: return "shapes must obey the kernel's contract";
-    case Fault::kArenaBytes: return "regions, arena, disk and file of weights must be as large as what lies in them, no smaller and no larger";
+    case Fault::kArenaBytes: return "regions, arena, second level and file of weights must be as large as what lies in them, no smaller and no larger";
     case Fault::kHint: return "below must name the nearest live slot below";
     case Fault::kOverlap: return "tensors that live at the same time must not share bytes";
     case Fault::kUnknownKernel: return "op and pass must name a kernel";
@@ -75,8 +75,8 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kInFlight: return "nothing may touch a slot between the start and the wait of a transfer or load, which must name the same arguments";
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
-    case Fault::kDisk:
-      return "only a transfer to or from memory may touch a disk block; only a load into a slot may touch a streamed parameter, and it may "
+    case Fault::kSpill:
+      return "only a transfer to or from memory may touch a spilled block; only a load into a slot may touch a streamed parameter, and it may "
              "load nothing else";
     case Fault::kHostSlot: return "labels, starts of documents and pairs must be read from the slots that the host fills with them, and from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";

@@ -1,4 +1,4 @@
-// How the host reaches the arena, which may be a device's memory that it cannot see: five operations that every backend gives.
+// How the host reaches the arena, which may be a device's memory that it cannot see: eight operations that every backend gives.
 // Here so that weights, batches, scalars, reports and snapshots are the same code whatever the arena is made of.
 #pragma once
 
@@ -19,7 +19,13 @@ struct HostAccess {
   Status (*fill)(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) = nullptr;
   // Within the arena, where neither range reaches into the other.
   Status (*copy)(const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) = nullptr;
-  // Waits for every operation and kernel so far; says what failed among them.
+  // Copies between the arena and HostMemory that go on beside what is queued. What was called before the start is done before the copy begins;
+  // what comes behind it does not wait, until `await`. They are done in the order of their starts.
+  Status (*start_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes, uint32_t number) = nullptr;
+  Status (*start_in)(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes, uint32_t number) = nullptr;
+  // What is called behind it comes after the copy that was started last with this number. The host itself waits for nothing.
+  Status (*await)(const KernelContext& context, uint32_t number) = nullptr;
+  // Waits for every operation, kernel and started copy so far; says what failed among them.
   Status (*synchronise)(const KernelContext& context) = nullptr;
 };
 

@@ -31,8 +31,8 @@ enum class Pass : uint8_t {
 
 // A reference to a tensor: the region in the two top bits, the index in the rest.
 using Ref = uint32_t;
-enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kDisk = 3 };
-constexpr Ref kNoRef = ~0u;  // an optional argument that is absent: the disk's last index, which no plan reaches
+enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kSpill = 3 };
+constexpr Ref kNoRef = ~0u;  // an optional argument that is absent: the last block, which no plan reaches
 
 constexpr Ref make_ref(Region region, uint32_t index) { return static_cast<uint32_t>(region) << 30 | index; }
 constexpr Region ref_region(Ref ref) { return static_cast<Region>(ref >> 30); }
@@ -76,7 +76,7 @@ struct Program {
                               // [P,2] f64 of one that evaluates pairs
   uint32_t pairs = kNoSlot;   // slot the host fills: [P,8] f64, JudgedPairs; absent where labels alone are learned
   uint32_t token_types = kNoSlot;  // slot the host fills: [B,T] i32, to which of a row's texts each token belongs; absent where nothing reads it
-  Span<Slot> disk = {};       // blocks of the spill file, in the order of their birth; a stack: `below` is unused
+  Span<Slot> spilled = {};    // blocks of the second level, in the order of their birth; a stack: `below` is unused
 };
 
 // Table: numbers of the plan's own, in no snapshot. Streamed: a frozen parameter that lies in the file of weights and not in the arena; its
@@ -111,6 +111,9 @@ struct LearningRate {
 enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate, kGenerate };
 constexpr uint32_t kProgramCount = 5;
 
+// The second level of memory, in which blocks lie that programs spill: a file, or memory of the host beside the arena. A plan has one of them.
+enum class SpillLevel : uint8_t { kDisk, kHost };
+
 // FNV-1a, 64 bits: ties a text to what was made from it.
 constexpr uint64_t text_hash(const char* text) {
   uint64_t hash = 0xcbf29ce484222325u;
@@ -139,7 +142,8 @@ struct Plan {
   uint64_t arena_bytes = 0;
   uint64_t seed = 0;
   uint32_t accumulate = 1;  // micro-batches per step
-  uint64_t disk_bytes = 0;  // of the spill file: the highest end of a disk block of any program
+  SpillLevel spill_level = SpillLevel::kDisk;
+  uint64_t spill_bytes = 0;         // of the second level: the highest end of a block of any program
   uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
   uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
   uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
@@ -154,21 +158,23 @@ struct WrittenPlan {
   Span<uint64_t> smaller_budgets = {};  // for which the same recipe has a plan that takes so many bytes, the largest first
 };
 
+constexpr bool spills_to(const Plan& plan, SpillLevel level) { return plan.spill_bytes > 0 && plan.spill_level == level; }
+
 // Of a reference that check.h has proved.
 constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref ref) {
   const uint32_t index = ref_index(ref);
   switch (ref_region(ref)) {
     case Region::kState: return plan.state[index].tensor;
     case Region::kCarried: return plan.carried[index];
-    case Region::kDisk: return program.disk[index].tensor;
+    case Region::kSpill: return program.spilled[index].tensor;
     default: return program.slots[index].tensor;
   }
 }
 
-// Whether what a reference names has an address in the arena: not a block of the spill file, nor a parameter that is streamed.
+// Whether what a reference names has an address in the arena: not a block of the second level, nor a parameter that is streamed.
 constexpr bool lies_in_arena(const Plan& plan, Ref ref) {
   if (ref_region(ref) == Region::kState) return plan.state[ref_index(ref)].kind != StateKind::kStreamed;
-  return ref_region(ref) != Region::kDisk;
+  return ref_region(ref) != Region::kSpill;
 }
 
 // What a kernel finds wrong in data, which nobody can know before the step.

@@ -39,7 +39,7 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
   workers.run(workers.state, tasks, run_task, &job);
 }
 
-// A second level of memory that a plan may spill to, or a file that it streams from: `bytes` bytes, addressed from 0. A transfer is started,
+// A second level of memory that a plan may spill to (SpillLevel), or a file that it streams from: `bytes` bytes, addressed from 0. A transfer is started,
 // goes on by itself while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers end in the order of their
 // starts. Their memory is the arena of the same port, as kernels see it. A port without one leaves it empty.
 struct Disk {
@@ -51,6 +51,13 @@ struct Disk {
   // Returns when no transfer that was started at `offset` is under way any more (kEverything: none at all). kInputOutput with errno
   // as the detail where one has failed, whichever: every wait says so from then on, a wait for everything for the last time.
   Status (*wait)(void* state, uint64_t offset) = nullptr;
+};
+
+// The other second level: memory of the host beside a device's arena, which the device copies to and from by itself (host_access.h). The host may
+// look at it when nothing is under way. Where the arena is the host's own memory it is more of the same.
+struct HostMemory {
+  unsigned char* base = nullptr;  // aligned to kAlignment
+  uint64_t bytes = 0;
 };
 
 // Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes
@@ -118,6 +125,10 @@ struct Port {
   // The file of a plan's streamed weights, as a disk of `bytes` bytes that is only read, past any cache where the port can; close_disk closes it.
   // A transfer fails where the file is no longer the one that was opened. Null on a port without one.
   Status (*open_weights)(const char* path, uint64_t bytes, Disk* weights);
+  // Memory of the host for what a plan spills. kOutOfMemory where the machine has not so much; kUnsupported, with the reason, where the device has no
+  // memory of its own beside the host's. Both are null on a port without it.
+  Status (*acquire_host)(uint64_t bytes, HostMemory* memory);
+  void (*release_host)(HostMemory* memory);
   // Of a clock that never goes back.
   double (*seconds)();
   // What the device takes beside the arena, in words for a person, written into text[bytes]; null where the arena is the process's own.

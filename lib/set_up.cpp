@@ -91,6 +91,7 @@ Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& 
 
 // All is canary but the padding of Carried's tensors.
 Status initialise_behind_state(const Trainer& trainer) {
+  lay_host_canary(trainer);
   const uint64_t state_bytes = trainer.plan->state_bytes;
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state_bytes, kCanary, trainer.arena.bytes - state_bytes));
   for (const Tensor& tensor : trainer.plan->carried) {
@@ -187,6 +188,7 @@ Status bind_proved(const Plan& plan, const Backend& backend, const Resources& re
   trainer.context.scalars = reinterpret_cast<StepScalars*>(trainer.state_tensor(0).for_kernels);
   trainer.disk = resources.disk;
   trainer.weights = resources.weights;
+  trainer.host_memory = resources.host_memory;
   REPRISE_RETURN_IF_ERROR(try_rows(trainer));
   REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_arena(trainer)));
   return record_or_unbind(trainer);
@@ -204,6 +206,7 @@ Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer) {
   next.arena = resources.arena;
   next.disk = resources.disk;
   next.weights = resources.weights;
+  next.host_memory = resources.host_memory;
   next.highest = next.generated = 0;
   for (void*& recording : next.recordings) recording = nullptr;
   REPRISE_RETURN_IF_ERROR(try_rows(next));

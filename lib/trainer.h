@@ -28,8 +28,9 @@ struct Workspace {
 struct Resources {
   Arena arena = {};                  // plan.arena_bytes at least
   const Workers* workers = nullptr;  // must outlive the trainer
-  Disk disk = {};                    // of a plan with disk_bytes
+  Disk disk = {};                    // of a plan that spills to disk, of its spill_bytes
   Disk weights = {};                 // of a plan with streamed_bytes: the file of its weights, which is only read
+  HostMemory host_memory = {};       // of a plan that spills to the host, of its spill_bytes
   Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
   bool eager = false;                // each row is called and waited for: slower on a device, but an error names its row
 };
@@ -40,6 +41,7 @@ struct Trainer {
   KernelContext context;
   Arena arena;
   Disk disk, weights;
+  HostMemory host_memory;
   uint64_t step = 0;  // steps done; a resumed run sets it
   uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
@@ -140,7 +142,8 @@ double learning_rate_at(const LearningRate& rate, uint64_t step);
 Status measured_bytes(const Trainer& trainer, uint64_t& bytes);
 
 // The same of one region, from its start, and found in its own bytes: of State what bind or a row has written, of Carried what rows have, and of
-// the region that the programs share what has been written since bind, or since the canary was laid there again.
+// the region that the programs share what has been written since bind, or since the canary was laid there again; of
+// memory of the host what has been spilled there. A disk has no canary.
 Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes);
 
 // Lays the canary again in the region that the programs share, and behind it: what the next one writes is then seen alone. Between programs,

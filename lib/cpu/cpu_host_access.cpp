@@ -25,6 +25,16 @@ Status cpu_copy(const KernelContext&, ArenaAddress to, ArenaAddress from, uint64
   return ok_status();
 }
 
+Status cpu_start_out(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes, uint32_t) {
+  return cpu_copy_out(context, to, from, bytes);
+}
+
+Status cpu_start_in(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes, uint32_t) {
+  return cpu_copy_in(context, to, from, bytes);
+}
+
+Status cpu_await(const KernelContext&, uint32_t) { return ok_status(); }
+
 Status cpu_synchronise(const KernelContext&) { return ok_status(); }
 
 }  // namespace reprise

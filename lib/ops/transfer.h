@@ -1,5 +1,5 @@
-// Copies that go on while other rows run: between memory and a disk block, or from memory to memory, of tensors of any type. A start and a wait
-// name the same destination and source; between them the destination is in flight. The port's disk carries them (carriers.h).
+// Copies that go on while other rows run: between memory and a block of the second level, or from memory to memory, of tensors of any type. A start and a wait
+// name the same destination and source; between them the destination is in flight. The plan's second level carries them (carriers.h).
 #pragma once
 
 #include "lib/kernel_info.h"
@@ -11,7 +11,7 @@ struct TransferStart {
   static constexpr Fault fault(const ShapedCall& c) { return shape::same_bytes(c, 2); }
   static constexpr const char* kSynopsis = "y = x begins";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kTransfer, .pass = Pass::kStart, .name = "transfer.start", .carrier = Carrier::kDisk,
+      .op = Op::kTransfer, .pass = Pass::kStart, .name = "transfer.start", .carrier = Carrier::kSpill,
       .arguments = {contract::out("y[...]", Storage::kAny), contract::in("x[...]", Storage::kAny)}, .shape_fault = fault};
 };
 
@@ -20,7 +20,7 @@ struct TransferWait {
   static constexpr Fault fault(const ShapedCall& c) { return shape::same_bytes(c, 2); }
   static constexpr const char* kSynopsis = "y = x has ended";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kTransfer, .pass = Pass::kWait, .name = "transfer.wait", .carrier = Carrier::kDisk,
+      .op = Op::kTransfer, .pass = Pass::kWait, .name = "transfer.wait", .carrier = Carrier::kSpill,
       .arguments = {contract::updated("y[...]", Storage::kAny), contract::in("x[...]", Storage::kAny)}, .shape_fault = fault};
 };
 

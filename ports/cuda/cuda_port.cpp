@@ -32,6 +32,8 @@ struct OpenCard {
   Card card;
   CudaMachine machine;
   CudaStaging staging;
+  CudaCopies copies;
+  HostMemory host_memory;
   CardArena arena;
   CardFile files[kFileCount];
 };
@@ -72,6 +74,24 @@ Status open_everything(CardSize size) {
             open.card.architecture};
   }
   return open_queue();
+}
+
+Status open_copies() {
+  REPRISE_RETURN_IF_ERROR(open_stream(&open.copies.queue));
+  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&open.copies.asked, kWithoutTime)));
+  for (void*& event : open.copies.copied) REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
+  open.machine.copies = &open.copies;
+  return ok_status();
+}
+
+void close_copies() {
+  open.machine.copies = nullptr;
+  if (open.copies.queue != nullptr) (void)open.driver.destroy_stream(open.copies.queue);
+  if (open.copies.asked != nullptr) (void)open.driver.destroy_event(open.copies.asked);
+  for (void* event : open.copies.copied) {
+    if (event != nullptr) (void)open.driver.destroy_event(event);
+  }
+  open.copies = {};
 }
 
 // What is asked after the card has failed may fail too; nothing more can be done about it.
@@ -115,7 +135,7 @@ void close_backend(Backend* backend) {
 uint64_t pinned_bytes() {
   uint64_t bytes = CudaStaging::kBytes;
   for (const CardFile& file : open.files) bytes += file.piece != nullptr ? kPieceBytes : 0;
-  return bytes;
+  return bytes + open.host_memory.bytes;
 }
 
 Status acquire_arena(uint64_t bytes, Arena* arena) {
@@ -143,6 +163,42 @@ Status resize_arena(uint64_t bytes, Arena* arena) {
 void release_arena(Arena* arena) {
   if (arena->base.for_kernels != nullptr) give_card_arena(open.driver, open.arena);
   *arena = {};
+}
+
+char host_refusal[240];  // a Status has no room for the figures
+
+Status acquire_host(uint64_t bytes, HostMemory* memory) {
+  *memory = {};
+  if (open.host_memory.base != nullptr) return {Code::kUnsupported, "the process already has its memory of the host: release it first", bytes};
+  if (open.card.is_integrated) {
+    return {Code::kUnsupported, "the card's memory is the host's own, so that nothing is saved by keeping values there: leave \"host\" out, or take \"disk\"", 0};
+  }
+  const uint64_t available = linux_memory().available_bytes;
+  void* pinned = nullptr;
+  if (bytes > available || open.driver.allocate_pinned(&pinned, bytes) != 0) {
+    (void)snprintf(host_refusal, sizeof host_refusal,
+                   "the plan wants %llu MiB of pinned memory of the host, which has %llu MiB available: plan with less of \"host\", or with a larger budget",
+                   static_cast<unsigned long long>((bytes >> 20) + ((bytes & 0xfffff) != 0)), static_cast<unsigned long long>(available >> 20));
+    return {Code::kOutOfMemory, host_refusal, bytes};
+  }
+  open.host_memory = {static_cast<unsigned char*>(pinned), bytes};
+  if (const Status status = open_copies(); !status.ok()) {
+    close_copies();
+    (void)open.driver.free_pinned(pinned);
+    open.host_memory = {};
+    return status;
+  }
+  *memory = open.host_memory;
+  return ok_status();
+}
+
+void release_host(HostMemory* memory) {
+  if (memory->base != nullptr) {
+    close_copies();
+    (void)open.driver.free_pinned(memory->base);
+    open.host_memory = {};
+  }
+  *memory = {};
 }
 
 // ---- files: the thread of each takes the card's bytes in pieces through pinned memory of its own ----
@@ -233,6 +289,8 @@ constexpr Port kCudaPort = {
     .open_disk = open_file<kSpillFile>,
     .close_disk = close_disk,
     .open_weights = open_file<kWeightsFile>,
+    .acquire_host = acquire_host,
+    .release_host = release_host,
     .seconds = seconds,
     .describe_device = describe_device,
 };

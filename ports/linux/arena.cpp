@@ -94,6 +94,20 @@ Status linux_resize_arena(uint64_t bytes, Arena* arena) {
   return ok_status();
 }
 
+Status linux_acquire_host(uint64_t bytes, HostMemory* memory) {
+  *memory = {};
+  Arena taken;
+  REPRISE_RETURN_IF_ERROR(linux_acquire_arena(bytes, &taken));
+  *memory = {taken.base.for_kernels, taken.bytes};
+  return ok_status();
+}
+
+void linux_release_host(HostMemory* memory) {
+  Arena taken = {{memory->base}, memory->bytes};
+  linux_release_arena(&taken);
+  *memory = {};
+}
+
 void linux_release_arena(Arena* arena) {
   const uint64_t addresses = arena->reserved_bytes > arena->bytes ? arena->reserved_bytes : arena->bytes;
   if (arena->base.for_kernels != nullptr) (void)munmap(arena->base.for_kernels, addresses);

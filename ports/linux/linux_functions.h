@@ -16,6 +16,9 @@ void linux_release_arena(Arena* arena);
 // touched, and comes back zeroed.
 Status linux_reserve_arena(uint64_t bytes, Arena* arena);
 Status linux_resize_arena(uint64_t bytes, Arena* arena);
+// More memory of the same, for what a plan spills to the host.
+Status linux_acquire_host(uint64_t bytes, HostMemory* memory);
+void linux_release_host(HostMemory* memory);
 // MemTotal and MemAvailable of /proc/meminfo; the largest number there is where the kernel does not say.
 struct LinuxMemory {
   uint64_t total_bytes, available_bytes;

@@ -32,6 +32,8 @@ constexpr Port kLinuxPort = {
     .open_disk = linux_open_disk,
     .close_disk = linux_close_disk,
     .open_weights = linux_open_weights,
+    .acquire_host = linux_acquire_host,
+    .release_host = linux_release_host,
     .seconds = linux_seconds,
     .describe_device = nullptr,
 };

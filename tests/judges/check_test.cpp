@@ -490,30 +490,30 @@ TEST(Check, DiskBlocksAreProvedLikeSlots) {
     change(plan, plan.programs[0]);
     return plan;
   };
-  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes -= 256; }), kOutOfRegion);
-  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.disk_bytes += 4; }), kMisaligned);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 4; }), kMisaligned);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.offset = 0; }), kOverlap);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0].tensor.offset, p.disk[1].tensor.offset); }), kOverlap);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 9; }), kNotLive);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].end_row = 99; }), kSlotOrder);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.disk[0], p.disk[1]); }), kSlotOrder);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[0].first_row = 2; }), kNotLive);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk[1].tensor.shape[0] = 63; }), kShape);
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.disk.push_back(p.disk[1]), p.disk[2].tensor.offset = 512; }), kOutOfRegion);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.spill_bytes -= 256; }), kOutOfRegion);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.spill_bytes += 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[1].tensor.offset = 4; }), kMisaligned);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[1].tensor.offset = 0; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.spilled[0].tensor.offset, p.spilled[1].tensor.offset); }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[0].end_row = 9; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[0].end_row = 99; }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { std::swap(p.spilled[0], p.spilled[1]); }), kSlotOrder);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[0].first_row = 2; }), kNotLive);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[1].tensor.shape[0] = 63; }), kShape);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled.push_back(p.spilled[1]), p.spilled[2].tensor.offset = 512; }), kOutOfRegion);
 }
 
 TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
-  const Ref lower = make_ref(Region::kDisk, 0), upper = make_ref(Region::kDisk, 1);
+  const Ref lower = make_ref(Region::kSpill, 0), upper = make_ref(Region::kSpill, 1);
   const auto with = [](uint32_t row, uint32_t i, Ref ref) {
     OwnedPlan plan = spilling_plan();
     argument(plan, row, i) = ref;
     return plan;
   };
-  EXPECT_FAULT(with(5, 1, lower), kDisk);   // a kernel reads it
-  EXPECT_FAULT(with(11, 0, lower), kDisk);  // or writes it
-  EXPECT_FAULT(with(4, 1, lower), kDisk);   // from disk to disk
-  EXPECT_FAULT(with(4, 0, make_ref(Region::kDisk, 2)), kBadReference);
+  EXPECT_FAULT(with(5, 1, lower), kSpill);   // a kernel reads it
+  EXPECT_FAULT(with(11, 0, lower), kSpill);  // or writes it
+  EXPECT_FAULT(with(4, 1, lower), kSpill);   // from disk to disk
+  EXPECT_FAULT(with(4, 0, make_ref(Region::kSpill, 2)), kBadReference);
   EXPECT_FAULT(with(4, 1, kNoRef), kMissingArgument);
   EXPECT_FAULT(with(7, 1, lower), kInFlight);  // its wait names another block
   EXPECT_FAULT(with(1, 0, make_ref(Region::kState, 0)), kReadOnly);
@@ -525,7 +525,7 @@ TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
   EXPECT_NE(judge(plan).fault, Fault::kNone);
   plan = spilling_plan();
   argument(plan, 1, 0) = upper, argument(plan, 3, 0) = upper;  // read before anything was written there
-  plan.programs[0].disk[0].first_row = plan.programs[0].disk[1].first_row = 1;
+  plan.programs[0].spilled[0].first_row = plan.programs[0].spilled[1].first_row = 1;
   EXPECT_FAULT(plan, kReadBeforeWrite);
 }
 
@@ -560,7 +560,7 @@ TEST(Check, TransfersTakeWhatIsStoredHowever) {
       change(plan, plan.programs[0]);
       return plan;
     };
-    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram& p) { p.disk[0].tensor.dtype = other, p.disk[0].tensor.bytes = plan.disk_bytes = 4096; }), kDType);
+    EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram& p) { p.spilled[0].tensor.dtype = other, p.spilled[0].tensor.bytes = plan.spill_bytes = 4096; }), kDType);
     EXPECT_FAULT(broken([&](OwnedPlan&, OwnedProgram& p) { p.slots[2].tensor.shape[0] = 512; }), kShape);
     EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 4, 0) = make_ref(Region::kState, 1); }), kReadOnly);
     EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 5, 0) = make_ref(Region::kState, 1); }), kInFlight);
@@ -602,10 +602,10 @@ TEST(Check, LoadsAreProved) {
   };
   const Ref w1 = make_ref(Region::kState, 1), w2 = make_ref(Region::kState, 2);
   EXPECT_FAULT(loading_plan(Loading::kReadsTooSoon), kInFlight);
-  EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 2, 1) = w1; }), kDisk);        // a kernel reads the file
+  EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 2, 1) = w1; }), kSpill);        // a kernel reads the file
   EXPECT_FAULT(broken([&](OwnedPlan& plan, OwnedProgram&) { argument(plan, 1, 1) = w2; }), kInFlight);    // its wait names another weight
-  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.rows[0].op = p.rows[1].op = Op::kTransfer; }), kDisk);
-  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { argument(plan, 0, 1) = argument(plan, 1, 1) = plan.programs[0].input; }), kDisk);  // it is not streamed
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.rows[0].op = p.rows[1].op = Op::kTransfer; }), kSpill);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { argument(plan, 0, 1) = argument(plan, 1, 1) = plan.programs[0].input; }), kSpill);  // it is not streamed
   EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[1].kind = plan.state[2].kind = StateKind::kParameter; }), kOverlap);
   EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[2].tensor.offset = 0; }), kOverlap);
   EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.streamed_bytes += 256; }), kArenaBytes);

@@ -82,7 +82,7 @@ class DirectedMutantMaker {
       plan.programs[0].bytes += kAlignment;
       plan.arena_bytes += kAlignment;
     });
-    add("disk one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.disk_bytes += kAlignment; });
+    add("disk one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.spill_bytes += kAlignment; });
     add("a row that ends inside a block", Fault::kBlocks, [](OwnedPlan& plan) {
       for (StateTensor& state : plan.state) {
         if (state.tensor.dtype != DType::kF32 || are_whole_blocks(DType::kQ8_0, state.tensor.last_dimension())) continue;

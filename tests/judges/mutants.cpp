@@ -102,7 +102,7 @@ class MutantMaker {
     switch (ref_region(ref)) {
       case Region::kCarried: return good_.carried[ref_index(ref)];
       case Region::kState: return good_.state[ref_index(ref)].tensor;
-      case Region::kDisk: return p.disk[ref_index(ref)].tensor;
+      case Region::kSpill: return p.spilled[ref_index(ref)].tensor;
       default: return p.slots[ref_index(ref)].tensor;
     }
   }
@@ -366,21 +366,21 @@ class MutantMaker {
     add_at("source overwritten in flight", {Fault::kInFlight}, true, arguments(could_be_overwritten),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto lies_on_another = [](const OwnedProgram& p, MutantSite& s) {  // argument: a block born while block `other` lives
-      for (s.argument = 1; s.argument < p.disk.size(); ++s.argument) {
+      for (s.argument = 1; s.argument < p.spilled.size(); ++s.argument) {
         for (s.other = 0; s.other < s.argument; ++s.other) {
-          if (p.disk[s.other].end_row > p.disk[s.argument].end_row) return s.row == p.disk[s.argument].first_row;
+          if (p.spilled[s.other].end_row > p.spilled[s.argument].end_row) return s.row == p.spilled[s.argument].first_row;
         }
       }
       return false;
     };
     add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      p.disk[s.argument].tensor.offset = p.disk[s.other].tensor.offset;
+      p.spilled[s.argument].tensor.offset = p.spilled[s.other].tensor.offset;
     });
     const auto has_live_twin_on_disk = [this](const OwnedProgram& p, MutantSite& s) {
       if (!is_transfer(p, s.row, Pass::kStart) || !is_transfer(p, s.row + 1, Pass::kWait) || !is_disk(ref_at(p, s, 1))) return false;
-      for (uint32_t d = 0; d < p.disk.size(); ++d) {
-        s.other = make_ref(Region::kDisk, d);
-        if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row + 1 && alike(p, ref_at(p, s, 1), s.other)) return true;
+      for (uint32_t d = 0; d < p.spilled.size(); ++d) {
+        s.other = make_ref(Region::kSpill, d);
+        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row + 1 && alike(p, ref_at(p, s, 1), s.other)) return true;
       }
       return false;
     };
@@ -390,16 +390,16 @@ class MutantMaker {
            });
     const auto could_read_disk = [this](const OwnedProgram& p, MutantSite& s) {
       if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
-      for (uint32_t d = 0; d < p.disk.size(); ++d) {
-        s.other = make_ref(Region::kDisk, d);
-        if (p.disk[d].first_row < s.row && p.disk[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
+      for (uint32_t d = 0; d < p.spilled.size(); ++d) {
+        s.other = make_ref(Region::kSpill, d);
+        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
       }
       return false;
     };
-    add_at("a kernel reads the disk", {Fault::kDisk}, true, arguments(could_read_disk),
+    add_at("a kernel reads the disk", {Fault::kSpill}, true, arguments(could_read_disk),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
-    if (good_.disk_bytes > 0) {
-      add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.disk_bytes -= kAlignment; });
+    if (good_.spill_bytes > 0) {
+      add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.spill_bytes -= kAlignment; });
     }
   }
 
@@ -465,10 +465,10 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("a kernel reads the file of weights", {Fault::kDisk}, true, arguments(reads_a_load),
+    add_at("a kernel reads the file of weights", {Fault::kSpill}, true, arguments(reads_a_load),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto is_load = [](const OwnedProgram& p, MutantSite& s) { return loads(p, s.row, Pass::kStart); };
-    add_at("the spill file's carrier loads", {Fault::kDisk}, true, rows(is_load), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].op = Op::kTransfer; });
+    add_at("the spill file's carrier loads", {Fault::kSpill}, true, rows(is_load), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].op = Op::kTransfer; });
     if (good_.streamed_bytes > 0) {
       add("file of weights 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.streamed_bytes -= kAlignment; });
       add("file of weights 256 bytes long", {Fault::kArenaBytes}, [](OwnedPlan& plan) { plan.streamed_bytes += kAlignment; });

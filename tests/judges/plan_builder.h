@@ -60,9 +60,9 @@ class PlanBuilder {
   // A block of the spill file at that offset; blocks are asked for in the order of their births.
   Ref disk(Shape shape, uint64_t offset, DType dtype = DType::kF32) {
     uint64_t end = offset;
-    here_->disk.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotUse::kBoundary});
-    plan.disk_bytes = std::max(plan.disk_bytes, end);
-    return make_ref(Region::kDisk, static_cast<uint32_t>(here_->disk.size() - 1));
+    here_->spilled.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotUse::kBoundary});
+    plan.spill_bytes = std::max(plan.spill_bytes, end);
+    return make_ref(Region::kSpill, static_cast<uint32_t>(here_->spilled.size() - 1));
   }
   void row(Op op, Pass pass, std::initializer_list<Ref> arguments, uint32_t attribute = 0, uint16_t accumulate = 0) {
     here_->rows.push_back({op, pass, 0, accumulate, attribute, 0, static_cast<uint32_t>(here_->arguments.size())});
@@ -107,9 +107,9 @@ class PlanBuilder {
                                                        : static_cast<uint32_t>(here_->arguments.size());
       for (uint32_t a = row.first_argument; a < last; ++a) {
         const Ref ref = here_->arguments[a];
-        const bool on_disk = ref != kNoRef && ref_region(ref) == Region::kDisk;
+        const bool on_disk = ref != kNoRef && ref_region(ref) == Region::kSpill;
         if (ref == kNoRef || (!on_disk && ref_region(ref) != Region::kProgram)) continue;
-        Slot& slot = on_disk ? here_->disk[ref_index(ref)] : here_->slots[ref];
+        Slot& slot = on_disk ? here_->spilled[ref_index(ref)] : here_->slots[ref];
         slot.first_row = std::min(slot.first_row, r);
         slot.end_row = r + 1;
       }

@@ -29,14 +29,14 @@ Ref* own_arguments(OwnedProgram& p, uint32_t row) {
 
 void renew_lifetimes(OwnedProgram& p) {
   const uint32_t count = static_cast<uint32_t>(p.rows.size());
-  for (auto* list : {&p.slots, &p.disk}) {
+  for (auto* list : {&p.slots, &p.spilled}) {
     for (Slot& slot : *list) slot.first_row = slot.end_row = count;
   }
   for (uint32_t r = 0; r < count; ++r) {
     for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
       const Ref ref = p.arguments[p.rows[r].first_argument + i];
       if (!is_local(ref)) continue;
-      Slot& slot = is_disk(ref) ? p.disk[ref_index(ref)] : p.slots[ref];
+      Slot& slot = is_disk(ref) ? p.spilled[ref_index(ref)] : p.slots[ref];
       slot.first_row = std::min(slot.first_row, r);
       slot.end_row = r + 1;
     }
@@ -114,12 +114,12 @@ void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way
       p.slots[index].end_row = r + rows + 1;
     }
   }
-  const Ref on_disk = make_ref(Region::kDisk, 0);
+  const Ref on_disk = make_ref(Region::kSpill, 0);
   for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, index, way == Way::kDisk ? on_disk : source);
   if (way == Way::kDisk) {
     for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, on_disk, source);
-    p.disk.push_back(block);
-    plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.bytes);
+    p.spilled.push_back(block);
+    plan.spill_bytes = std::max(plan.spill_bytes, block.tensor.bytes);
   }
   if (is_slot(source)) p.slots[source].end_row = ProgramEditor(p).uses(source).second + 1;
   for (uint32_t s = 0; s < p.slots.size(); ++s) p.slots[s].below = ProgramEditor(p).below(s);
@@ -144,7 +144,7 @@ std::pair<uint32_t, uint32_t> ProgramEditor::uses(uint32_t slot) const {
 
 void ProgramEditor::erase_row(uint32_t row) {
   p_.rows.erase(p_.rows.begin() + row);
-  for (auto* list : {&p_.slots, &p_.disk}) {
+  for (auto* list : {&p_.slots, &p_.spilled}) {
     for (Slot& slot : *list) {
       if (slot.first_row > row) --slot.first_row;
       if (slot.end_row > row) --slot.end_row;
@@ -155,7 +155,7 @@ void ProgramEditor::erase_row(uint32_t row) {
 
 void ProgramEditor::duplicate_row(uint32_t row) {
   p_.rows.insert(p_.rows.begin() + row, p_.rows[row]);
-  for (auto* list : {&p_.slots, &p_.disk}) {
+  for (auto* list : {&p_.slots, &p_.spilled}) {
     for (Slot& slot : *list) {
       if (slot.first_row > row) ++slot.first_row;
       if (slot.end_row > row) ++slot.end_row;
@@ -166,7 +166,7 @@ void ProgramEditor::duplicate_row(uint32_t row) {
 // Births move up with their row, deaths down.
 void ProgramEditor::swap_with_next(uint32_t row) {
   std::swap(p_.rows[row], p_.rows[row + 1]);
-  for (auto* list : {&p_.slots, &p_.disk}) {
+  for (auto* list : {&p_.slots, &p_.spilled}) {
     for (uint32_t i = 0; i < list->size(); ++i) {
       Slot& slot = (*list)[i];
       const bool moves_up = slot.first_row == row + 1;

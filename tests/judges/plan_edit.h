@@ -11,7 +11,7 @@ namespace reprise::testing {
 
 const KernelInfo& kernel(const Row& row);
 inline bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
-inline bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kDisk; }
+inline bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kSpill; }
 inline bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
 inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
 inline bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }

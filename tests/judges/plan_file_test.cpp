@@ -119,6 +119,9 @@ TEST(PlanFile, KindsThatNobodyKnowsAreFaults) {
   plan = SampleConvNet().make();
   plan.state.back().init = static_cast<InitKind>(4);
   EXPECT_EQ(verdict_of(again(plan)).fault, Fault::kFormat);
+  plan = SampleConvNet().make();
+  plan.spill_level = static_cast<SpillLevel>(2);
+  EXPECT_EQ(verdict_of(again(plan)).fault, Fault::kFormat);
 }
 
 TEST(PlanFile, RefusalsNameWhatIsWrong) {
@@ -129,8 +132,8 @@ TEST(PlanFile, RefusalsNameWhatIsWrong) {
   refuses("", {"plan.bin", "is no plan file"});
   refuses("{\"model\": 1}\n", {"plan.bin", "is no plan file"});
   std::string other = file;
-  other[13] = '3';
-  refuses(other, {"plan.bin: version", "\"3\"", "\"2\""});
+  other[13] = '1';
+  refuses(other, {"plan.bin: version", "\"1\"", "\"2\""});
   other = file;
   const size_t contract = file.find('\n') + 1;
   other[contract] = other[contract] == '0' ? '1' : '0';

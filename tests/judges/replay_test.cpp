@@ -307,7 +307,7 @@ class Plans {
   std::optional<PlannedModel> plan(const Choice& choice) {
     ScheduleRequest request = request_of(model_);
     request.strategy = choice.strategy;
-    request.disk = takes_disk(choice.strategy) ? kFastDisk : DiskLevel{};
+    request.disk = chooses_for_disk(choice.strategy) ? kFastDisk : DiskLevel{};
     model_.recipe.budget_bytes.reset();
     if (choice.share >= 0) {
       const uint64_t least = smallest_budget(model_, request);

@@ -131,8 +131,8 @@ class SemanticMutantMaker {
         return form_of(good_.state[ref_index(ref)].tensor);
       case Region::kCarried:
         return form_of(good_.carried[ref_index(ref)]);
-      case Region::kDisk:
-        return form_of(good_.programs[program_].disk[ref_index(ref)].tensor);
+      case Region::kSpill:
+        return form_of(good_.programs[program_].spilled[ref_index(ref)].tensor);
       default:
         return form_of(good_.programs[program_].slots[ref_index(ref)].tensor);
     }

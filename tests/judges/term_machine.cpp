@@ -28,7 +28,7 @@ void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTer
   program_ = &plan_.program(id);
   trace_ = trace;
   memory().destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
-  stores_[static_cast<size_t>(Store::kDisk)].destroy(0, UINT64_MAX);
+  stores_[static_cast<size_t>(Store::kSpill)].destroy(0, UINT64_MAX);
   under_way_.clear();
   sort_lifetimes();
   row_ = ~0u;
@@ -75,10 +75,10 @@ void TermMachine::write(uint64_t address, uint64_t bytes, Term term) {
 void TermMachine::sort_lifetimes() {
   births_.assign(program_->rows.count + 1, {});
   deaths_.assign(program_->rows.count + 1, {});
-  for (uint32_t d = 0; d < program_->disk.count; ++d) {
-    const Slot& block = program_->disk[d];
-    if (block.first_row <= program_->rows.count) births_[block.first_row].push_back(make_ref(Region::kDisk, d));
-    if (block.end_row <= program_->rows.count) deaths_[block.end_row].push_back(make_ref(Region::kDisk, d));
+  for (uint32_t d = 0; d < program_->spilled.count; ++d) {
+    const Slot& block = program_->spilled[d];
+    if (block.first_row <= program_->rows.count) births_[block.first_row].push_back(make_ref(Region::kSpill, d));
+    if (block.end_row <= program_->rows.count) deaths_[block.end_row].push_back(make_ref(Region::kSpill, d));
   }
   for (uint32_t s = 0; s < program_->slots.count; ++s) {
     const Slot& slot = program_->slots[s];
@@ -90,14 +90,14 @@ void TermMachine::sort_lifetimes() {
 
 void TermMachine::destroy_slots(const std::vector<Ref>& slots) {
   for (const Ref s : slots) {
-    const ReplayTensor place = ref_region(s) == Region::kDisk ? disk_place(ref_index(s)) : slot_place(s);
+    const ReplayTensor place = ref_region(s) == Region::kSpill ? disk_place(ref_index(s)) : slot_place(s);
     store(place).destroy(place.address, place.address + place.reserved);
   }
 }
 
 ReplayTensor TermMachine::disk_place(uint32_t block) const {
-  const Tensor& tensor = program_->disk[block].tensor;
-  return {tensor.offset, tensor.bytes, &tensor, Store::kDisk};
+  const Tensor& tensor = program_->spilled[block].tensor;
+  return {tensor.offset, tensor.bytes, &tensor, Store::kSpill};
 }
 
 ReplayTensor TermMachine::slot_place(uint32_t s) const {
@@ -173,7 +173,7 @@ void TermMachine::gather_rows(const Row& row, const Ref* refs) {
 void TermMachine::start_transfer(const ReplayTensor& to, const ReplayTensor& from) {
   const Term term = store(from).read(from.address, from.bytes());
   if (term == kNoTerm || terms_.form(term) != from.form()) throw Wrong{"transfers garbage"};
-  const uint64_t limit = to.store == Store::kDisk ? plan_.disk_bytes : plan_.arena_bytes;
+  const uint64_t limit = to.store == Store::kSpill ? plan_.spill_bytes : plan_.arena_bytes;
   if (to.bytes() > limit || to.address > limit - to.bytes()) throw Wrong{"transfers past the end"};
   if (to.store == from.store && to.address < from.address + from.reserved && from.address < to.address + to.reserved) {
     throw Wrong{"transfers a value over itself"};
@@ -199,10 +199,10 @@ void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from)
 
 ReplayTensor TermMachine::resolve_any(Ref ref) const {
   if (ref != kNoRef && ref_region(ref) == Region::kState && ref_index(ref) < plan_.state.count) return state_place(ref_index(ref));
-  if (ref == kNoRef || ref_region(ref) != Region::kDisk) return resolve(ref);
+  if (ref == kNoRef || ref_region(ref) != Region::kSpill) return resolve(ref);
   const uint32_t index = ref_index(ref);
-  if (index >= program_->disk.count) throw Wrong{"names a disk block that does not exist"};
-  if (row_ < program_->disk[index].first_row || row_ >= program_->disk[index].end_row) {
+  if (index >= program_->spilled.count) throw Wrong{"names a disk block that does not exist"};
+  if (row_ < program_->spilled[index].first_row || row_ >= program_->spilled[index].end_row) {
     throw Wrong{"touches disk block " + std::to_string(index) + " outside its lifetime"};
   }
   return disk_place(index);

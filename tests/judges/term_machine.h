@@ -20,7 +20,7 @@ struct Wrong {
 };
 
 // The arena, the spill file, or the file of streamed weights.
-enum class Store : uint8_t { kArena, kDisk, kFile };
+enum class Store : uint8_t { kArena, kSpill, kFile };
 
 struct ReplayTensor {
   uint64_t address = 0, reserved = 0;

@@ -279,6 +279,40 @@ TEST(HRevolve, RoundedSizesKeepBothBudgets) {
   }
 }
 
+// Every-k and sqrt send all that waits to the disk, but what is wanted at once: it takes these bytes and no memory meanwhile.
+TEST(DiskStrategies, SegmentsWaitOnDisk) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const Chain chain = random_chain(seed, 3, 9, 5, 0);
+    for (const auto& [strategy, k] : {std::pair{"every-k", 1}, {"every-k", 2}, {"sqrt", 0}}) {
+      ScheduleRequest request;
+      request.strategy = strategy;
+      request.k = k;
+      const Schedule in_memory = make_schedule(chain, request);
+      request.disk = {UINT64_MAX, 3, 5};
+      const Schedule on_disk = make_schedule(chain, request);
+      ASSERT_TRUE(on_disk.feasible);
+      uint64_t bytes = 0;
+      std::vector<int> written;
+      for (const Action& action : on_disk.actions) {
+        if (action.kind != ActionKind::kWrite) continue;
+        written.push_back(action.first);
+        bytes += chain.boundary_bytes(action.first);
+      }
+      std::vector<int> kept;
+      for (const Action& action : in_memory.actions) {
+        if (action.kind == ActionKind::kAdvance) kept.push_back(action.last);
+      }
+      if (!kept.empty()) kept.pop_back();
+      EXPECT_EQ(written, kept) << strategy << " seed " << seed;
+      EXPECT_EQ(on_disk.disk_bytes, bytes) << strategy << " seed " << seed;
+      EXPECT_LE(on_disk.peak_bytes, in_memory.peak_bytes) << strategy << " seed " << seed;
+      EXPECT_DOUBLE_EQ(on_disk.makespan, in_memory.makespan + 8 * static_cast<double>(bytes)) << strategy << " seed " << seed;
+      request.disk.bytes = bytes - 1;
+      if (bytes > 1) EXPECT_FALSE(make_schedule(chain, request).feasible) << strategy << " seed " << seed;
+    }
+  }
+}
+
 TEST(DiskStrategies, OthersRefuseADisk) {
   const Chain chain = random_chain(1, 3, 3, 0, 0);
   for (const std::string& name : strategy_names()) {

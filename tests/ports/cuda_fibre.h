@@ -84,6 +84,7 @@ inline cudaStream_t queue_of_tests() {
   static char stream;
   return &stream;
 }
+inline void set_late_copies(bool late) { Device::instance().set_late_copies(late); }
 inline void expect_queue(cudaStream_t queue) { Device::instance().expect_queue(queue); }
 // Of the kernels that run from now on, the so-manieth fails, as by an address that is not there; 0: none.
 inline void fail_launch(uint64_t launches) { Device::instance().fail_launch(launches); }

@@ -50,45 +50,87 @@ void Device::launch(Launch launch) {
 }
 
 void Device::require_queue(const void* stream) {
-  if (queue_expected_ == nullptr || stream == queue_expected_) return;
+  if (queue_expected_ == nullptr || stream == queue_expected_ || lane_of(stream) == kCopies) return;
   note(Fault::kQueue, std::string("work is asked for on ") + (stream == nullptr ? "the default stream" : "a stream that is not the context's queue"));
 }
 
 void Device::enqueue(std::function<void()> work, const void* stream) {
   require_queue(stream);
-  if (captures_) return captured_.push_back(std::move(work));
-  queue_.push_back(std::move(work));
-  ++queued_;
+  push(lane_of(stream), {std::move(work), 0});
+}
+
+void Device::wait_for(const void* stream, Lane other, uint64_t number) {
+  if (queue_expected_ != nullptr && stream != queue_expected_ && copy_queue_ == nullptr) copy_queue_ = stream;
+  const Lane lane = lane_of(stream);
+  if (lane == other) return;  // which is in order
+  if (lane == kCopies && captures_) copies_captured_ = true;
+  push(lane, {{}, number});
+}
+
+void Device::push(Lane lane, Queued queued) {
+  if (is_captured(lane)) return captured_[lane].push_back(std::move(queued));
+  waiting_work_[lane].push_back(std::move(queued));
+  ++queued_[lane];
+  run_early_copies();
 }
 
 bool Device::begin_capture() {
   if (captures_) return false;
-  captured_.clear();
-  capture_broke_ = false;
+  captured_ = {};
+  capture_broke_ = copies_captured_ = false;
   return captures_ = true;
 }
 
-bool Device::end_capture(std::vector<std::function<void()>>& captured) {
+bool Device::end_capture(Lanes& captured) {
   if (!std::exchange(captures_, false) || capture_broke_) return false;
+  uint64_t joined = 0;
+  for (const Queued& queued : captured_[kKernels]) joined = std::max(joined, queued.after);
+  if (joined < captured_[kCopies].size()) return false;
   captured = std::exchange(captured_, {});
   return true;
 }
 
+void Device::replay(const Lanes& captured) {
+  const uint64_t first[] = {queued_[kKernels], queued_[kCopies]};
+  for (const Lane lane : {kKernels, kCopies}) {
+    for (const Queued& queued : captured[lane]) {
+      const bool waits = queued.after > 0 || lane == kCopies;  // no copy of a graph begins before the graph
+      push(lane, {queued.work, waits ? first[1 - lane] + queued.after : 0});
+    }
+  }
+}
+
 bool Device::breaks_capture() { return captures_ && (capture_broke_ = true); }
 
-cudaError_t Device::synchronize_until(uint64_t number) {
+// What it waits for comes first.
+void Device::run_next(Lane lane) {
+  const Lane other = lane == kKernels ? kCopies : kKernels;
+  const Queued next = std::move(waiting_work_[lane].front());
+  while (done(other) < next.after && !waiting_work_[other].empty() && !failed_) run_next(other);
+  waiting_work_[lane].pop_front();
+  if (next.work && !failed_) next.work();
+}
+
+void Device::run_early_copies() {
+  std::deque<Queued>& copies = waiting_work_[kCopies];
+  while (!copies_late_ && !copies.empty() && copies.front().after <= done(kKernels)) run_next(kCopies);
+}
+
+cudaError_t Device::synchronize_until(Lane lane, uint64_t number) {
   if (breaks_capture()) return cudaErrorStreamCaptureUnsupported;
   failed_ = false;
-  const uint64_t first = done();
-  size_t ran = 0;
-  while (first + ran < number && !failed_) queue_[ran++]();
-  queue_.erase(queue_.begin(), failed_ ? queue_.end() : queue_.begin() + static_cast<std::ptrdiff_t>(ran));
+  while (done(lane) < number && !failed_) {
+    run_next(lane);
+    run_early_copies();
+  }
+  if (failed_) waiting_work_ = {};
   return failed_ ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
 Report Device::take_report() {
-  if (!queue_.empty()) note(Fault::kForgotten, std::to_string(queue_.size()) + " launches wait for a synchronise");
-  queue_.clear();
+  const size_t waiting = waiting_work_[kKernels].size() + waiting_work_[kCopies].size();
+  if (waiting > 0) note(Fault::kForgotten, std::to_string(waiting) + " launches wait for a synchronise");
+  waiting_work_ = {};
   return std::exchange(report_, {});
 }
 

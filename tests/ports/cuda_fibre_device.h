@@ -2,7 +2,9 @@
 // Here so that shared memory, warps and CUDA's run time, each in a file of its own, have one thing to call.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -121,6 +123,16 @@ struct Launch {
   const void* function = nullptr;      // the kernel itself
   std::vector<std::string> arguments;  // the bytes of each
 };
+// Work that waits for its turn in one of two queues, and how much of the other queue must be done before it.
+struct Queued {
+  std::function<void()> work;  // empty: a wait alone
+  uint64_t after = 0;
+};
+// The kernels', which all streams share, and one beside it for copies: the stream that was told to wait for an event of the kernels'. Its work is
+// done as early as it may, or as late as somebody waits for it.
+enum Lane : uint8_t { kKernels, kCopies, kLanes };
+using Lanes = std::array<std::deque<Queued>, kLanes>;
+
 // Runs launches in the fibres' stead (tests/ports/ptx_launches.h), and says what went wrong, if anything.
 using Runner = std::function<Report(const Launch&)>;
 
@@ -136,7 +148,8 @@ class Device {
   void set_order(uint64_t seed) { random_.seed(seed); }
   void set_tensor_core(TensorCore model) { tensor_core_ = model; }
   void fail_launch(uint64_t launches) { launches_until_failure_ = launches; }
-  void expect_queue(const void* queue) { queue_expected_ = queue; }  // null: any
+  void expect_queue(const void* queue) { queue_expected_ = queue, copy_queue_ = nullptr; }  // null: any
+  void set_late_copies(bool late) { copies_late_ = late; }
   void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
   void allow_memory(test::MemoryRanges ranges) { ranges_ = std::move(ranges); }
   const test::MemoryRanges& ranges() const { return ranges_; }
@@ -144,19 +157,24 @@ class Device {
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
   cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
 
-  // What the host calls. Each piece of work has a number: how many were queued before it, and itself.
+  // What the host calls. Each piece of work has a number in its queue: how many were queued there before it, and itself.
   void launch(Launch launch);
   void enqueue(std::function<void()> work, const void* stream);
   // Work that is queued from now on is kept instead; answers false where that is so already.
   bool begin_capture();
-  // What was kept. False where nothing was, or where the host waited for work meanwhile, which a card refuses too.
-  bool end_capture(std::vector<std::function<void()>>& captured);
+  // What was kept. False where nothing was, where the host waited for work meanwhile, or where the kernels do not wait for a copy in the end: a
+  // card refuses these too.
+  bool end_capture(Lanes& captured);
+  void replay(const Lanes& captured);
   // What a card refuses while work is captured: waiting and allocating. Answers whether it is, and ends it.
   bool breaks_capture();
-  uint64_t queued() const { return queued_; }
-  uint64_t done() const { return queued_ - queue_.size(); }
-  cudaError_t synchronize() { return synchronize_until(queued_); }
-  cudaError_t synchronize_until(uint64_t number);
+  Lane lane_of(const void* stream) const { return copy_queue_ != nullptr && stream == copy_queue_ ? kCopies : kKernels; }
+  // While work is captured, so much of what was.
+  uint64_t queued(Lane lane) const { return is_captured(lane) ? captured_[lane].size() : queued_[lane]; }
+  uint64_t done(Lane lane) const { return queued_[lane] - waiting_work_[lane].size(); }
+  void wait_for(const void* stream, Lane other, uint64_t number);
+  cudaError_t synchronize() { return synchronize_until(kCopies, queued_[kCopies]) == cudaSuccess ? synchronize_until(kKernels, queued_[kKernels]) : cudaErrorLaunchFailure; }
+  cudaError_t synchronize_until(Lane lane, uint64_t number);
 
   // What a running fibre calls.
   void meet_block(int line) { meet({.name = "__syncthreads", .line = line, .of_block = true}); }
@@ -187,6 +205,10 @@ class Device {
  private:
   void note(Fault fault, const std::string& text);
   void require_queue(const void* stream);
+  bool is_captured(Lane lane) const { return captures_ && (lane == kKernels || copies_captured_); }
+  void push(Lane lane, Queued queued);
+  void run_next(Lane lane);
+  void run_early_copies();
   void stop(Fault fault, const std::string& text);
   void run(const Launch& launch);
   void run_block();
@@ -225,10 +247,10 @@ class Device {
   BankCounts bank_counts_;
   cudaError_t error_ = cudaSuccess;  // of a launch or of a kernel, until it is taken
   bool failed_ = false;              // the kernel that runs
-  std::vector<std::function<void()>> queue_;
-  uint64_t queued_ = 0;
-  std::vector<std::function<void()>> captured_;
-  bool captures_ = false, capture_broke_ = false;
+  Lanes waiting_work_, captured_;
+  uint64_t queued_[kLanes] = {};
+  const void* copy_queue_ = nullptr;
+  bool copies_late_ = false, captures_ = false, copies_captured_ = false, capture_broke_ = false;
   uint64_t launches_until_failure_ = 0;
   const Launch* launch_ = nullptr;              // that runs
   std::vector<std::unique_ptr<Fibre>> fibres_;  // reused: a fibre waits in run_forever between blocks

@@ -8,10 +8,11 @@ using reprise::fibre::Device;
 
 struct FibreEvent {
   uint64_t number = 0;  // of the last work before it
+  reprise::fibre::Lane lane = reprise::fibre::kKernels;
 };
 
 struct FibreGraph {
-  std::vector<std::function<void()>> work;
+  reprise::fibre::Lanes work;
 };
 
 namespace {
@@ -23,7 +24,11 @@ constexpr std::align_val_t kAlignment{256};  // as cudaMalloc's
 
 cudaError_t cudaGetLastError() { return Device::instance().take_error(); }
 cudaError_t cudaDeviceSynchronize() { return Device::instance().synchronize(); }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaDeviceSynchronize(); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Device& device = Device::instance();
+  const reprise::fibre::Lane lane = device.lane_of(stream);
+  return device.synchronize_until(lane, device.queued(lane));
+}
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (Device::instance().breaks_capture()) return cudaErrorStreamCaptureUnsupported;
@@ -78,16 +83,17 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
-  event->number = Device::instance().queued();
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->lane = Device::instance().lane_of(stream);
+  event->number = Device::instance().queued(event->lane);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return Device::instance().done() < event->number ? cudaErrorNotReady : cudaSuccess;
+  return Device::instance().done(event->lane) < event->number ? cudaErrorNotReady : cudaSuccess;
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Device::instance().synchronize_until(event->number); }
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Device::instance().synchronize_until(event->lane, event->number); }
 
 const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
@@ -121,8 +127,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  for (const auto& work : executable->work) Device::instance().enqueue(work, stream);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t) {
+  Device::instance().replay(executable->work);
   return cudaSuccess;
 }
 
@@ -133,4 +139,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) { return cudaGraphDestroy(executable); }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned int) { return cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  Device::instance().wait_for(stream, event->lane, event->number);
+  return cudaSuccess;
+}

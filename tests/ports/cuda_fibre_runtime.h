@@ -5,8 +5,8 @@
 //
 // Memory of the device is memory of the host, born full of 0xff, which is NaN. A copy to the host fills its target with
 // 0xff when it is asked for, and brings the bytes when it runs. A copy reads its source when it runs. There is one queue
-// for all streams; an event is a place in it. None of these functions is inline, so that an object names all that it calls
-// (cuda_symbols_test.sh).
+// for all streams but the one that waits for an event of it, which is a queue beside it for copies; an event is a place in one
+// of them. None of these functions is inline, so that an object names all that it calls (cuda_symbols_test.sh).
 #pragma once
 
 #include <cstddef>

@@ -437,6 +437,58 @@ TEST_F(CudaProgram, ResumesAndSpillsToTheDiskWithTheSameBits) {
   EXPECT_EQ(snapshot_tensors(whole), snapshot_tensors(rest));
 }
 
+// Recorded or row by row; what was taken of the host is given back.
+TEST_F(CudaProgram, KeepsValuesInPinnedMemoryWithTheSameBits) {
+  const std::string whole = folder_.file("whole"), to_host = R"(, "schedule": {"strategy": "h-revolve", "host": "64MiB", "write_cost": 0.1, "read_cost": 0.1})";
+  const ProgramRun stored = run(gpt(), "none", -1, {"--save", whole});
+  ASSERT_EQ(stored.status, 0);
+  ASSERT_NE(snapshot_tensors(whole), "");
+  for (const bool late : {false, true}) {
+    for (const bool eager : {false, true}) {
+      const std::string saved = folder_.file(std::string(late ? "late" : "early") + (eager ? "eager" : "recorded"));
+      std::vector<std::string> arguments = {"--save", saved};
+      if (eager) arguments.push_back("--eager");
+      fibre::set_late_copies(late);
+      const ProgramRun spilled = run(gpt(to_host), "h-revolve", 0, arguments);
+      ASSERT_EQ(spilled.status, 0) << spilled.err;
+      EXPECT_EQ(stored.log.results(), spilled.log.results());
+      EXPECT_EQ(snapshot_tensors(whole), snapshot_tensors(saved)) << saved;
+      EXPECT_NE(spilled.err.find("in memory of the host"), std::string::npos) << spilled.err;
+      EXPECT_EQ(fake_cuda_card().held_things, 0u) << "the copies' queue, its events and the memory are given back";
+    }
+  }
+}
+
+TEST_F(CudaPort, MemoryOfTheHostIsPinnedOrRefusedInOneLine) {
+  Backend backend;
+  HostMemory memory, second;
+  ASSERT_TRUE(cuda_port().open_backend("cuda", &backend).ok());
+  const uint64_t before = fake_cuda_card().held_things;
+  ASSERT_TRUE(cuda_port().acquire_host(1 << 20, &memory).ok());
+  EXPECT_EQ(memory.bytes, uint64_t{1} << 20);
+  EXPECT_EQ(cuda_port().acquire_host(1 << 20, &second).code, Code::kUnsupported);
+  cuda_port().release_host(&memory);
+  EXPECT_EQ(fake_cuda_card().held_things, before);
+  const Status large = cuda_port().acquire_host(uint64_t{1} << 60, &memory);
+  EXPECT_EQ(large.code, Code::kOutOfMemory);
+  EXPECT_NE(std::string(large.message).find("1099511627776 MiB"), std::string::npos) << large.message;
+  EXPECT_NE(std::string(large.message).find("available"), std::string::npos) << large.message;
+  for (const char* each : {"allocate_pinned", "create_stream", "create_event"}) {
+    fake_cuda_card().fails = {each};
+    EXPECT_FALSE(cuda_port().acquire_host(1 << 20, &memory).ok()) << each;
+    EXPECT_EQ(memory.base, nullptr);
+    EXPECT_EQ(fake_cuda_card().held_things, before) << each;
+  }
+  fake_cuda_card().fails = {};
+  cuda_port().close_backend(&backend);
+  fake_cuda_card().is_integrated = true;
+  ASSERT_TRUE(cuda_port().open_backend("cuda", &backend).ok());
+  const Status shared = cuda_port().acquire_host(1 << 20, &memory);
+  EXPECT_EQ(shared.code, Code::kUnsupported);
+  EXPECT_NE(std::string(shared.message).find("the host's own"), std::string::npos) << shared.message;
+  cuda_port().close_backend(&backend);
+}
+
 // Wide enough that its matrices are streamed; a head of its own, so that its embeddings may stay in the file.
 std::string streaming_gpt(const std::string& weights) {
   return R"({"name": "tiny-gpt", "model": {"family": "gpt2", "vocab_size": 64, "n_positions": 24, "n_embd": 64, "n_layer": 2, "n_head": 2,
@@ -519,18 +571,23 @@ TEST_F(CudaPort, RecordsEveryProgramOnce) {
   Backend backend;
   Arena arena;
   ASSERT_TRUE(cuda_port().open_backend("cuda", &backend).ok());
-  const Recipe recipe = recipe_from(gpt());
-  const PlannedRun run = plan_run(recipe, "optimal", 0);
+  Recipe recipe = recipe_from(gpt());
+  recipe.schedule.host_bytes = uint64_t{1} << 30;  // its copies are part of the recording
+  recipe.schedule.write_cost = recipe.schedule.read_cost = 0.25;
+  const PlannedRun run = plan_run(recipe, "h-revolve", 0);
   const Plan plan = run.planned.plan.view();
+  HostMemory memory;
   ASSERT_TRUE(cuda_port().acquire_arena(plan.arena_bytes, &arena).ok());
+  ASSERT_TRUE(cuda_port().acquire_host(plan.spill_bytes, &memory).ok());
   Workers workers;
   workers.stack_bytes = plan.worker_stack_bytes;
   Trainer trainer;
-  const Status bound = bind_plan(plan, backend, workers, arena, trainer);
+  const Status bound = bind_plan(plan, backend, workers, arena, trainer, {}, {}, memory);
   ASSERT_TRUE(bound.ok()) << bound.message;
   for (uint32_t p = 0; p < kProgramCount; ++p) EXPECT_EQ(trainer.recordings[p] != nullptr, plan.programs[p].rows.count > 0) << p;
   unbind(trainer);
   for (const void* recording : trainer.recordings) EXPECT_EQ(recording, nullptr);
+  cuda_port().release_host(&memory);
   cuda_port().release_arena(&arena);
   cuda_port().close_backend(&backend);
 }

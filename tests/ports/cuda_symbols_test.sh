@@ -14,7 +14,7 @@ if [ -z "$objects" ]; then echo "no objects in $build/fibre/cuda: make it first"
 allowed() {
   echo cudaGetLastError cudaGetErrorString
   case $1 in
-    cuda_host_access) echo cudaMemcpyAsync cudaStreamSynchronize cudaEventRecord cudaEventSynchronize ;;  # the host's access to a card's memory
+    cuda_host_access) echo cudaMemcpyAsync cudaStreamSynchronize cudaEventRecord cudaEventSynchronize cudaStreamWaitEvent ;;  # the host's access to a card's memory
     cuda_backend) echo cudaFuncGetAttributes ;;                                                           # asks once what the device runs
     cuda_recorder)                                                                                        # a program's rows as a graph
       echo cudaStreamBeginCapture cudaStreamEndCapture cudaGraphInstantiate cudaGraphUpload cudaGraphLaunch cudaGraphDestroy cudaGraphExecDestroy ;;

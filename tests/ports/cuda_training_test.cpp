@@ -8,6 +8,8 @@
 #include <cmath>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_recorder.h"
+#include "cuda/launch.h"
 #include "tests/runtime/expect_same.h"
 
 namespace reprise {
@@ -37,11 +39,23 @@ const Case kCases[] = {{"resnet", tiny_resnet(""), 1e-4},
                        {"gpt", tiny_gpt(""), 1e-4},
                        {"gpt_bf16_accumulated", tiny_gpt(R"(, "dtype": "bf16", "accumulate": 2, "clip_norm": 0.5)"), 2e-2}};
 
+const CudaCopies& copies_of_tests() {
+  static const CudaCopies copies = [] {
+    CudaCopies made;
+    (void)cudaStreamCreateWithFlags(&made.queue, cudaStreamNonBlocking);
+    (void)cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(&made.asked), cudaEventDisableTiming);
+    for (void*& event : made.copied) (void)cudaEventCreateWithFlags(reinterpret_cast<cudaEvent_t*>(&event), cudaEventDisableTiming);
+    return made;
+  }();
+  return copies;
+}
+
 const Backend& fibre_backend() {
   static const CudaMachine machine = [] {
     CudaMachine chosen;
     choose_cuda_machine(chosen);
     chosen.queue = fibre::queue_of_tests();
+    chosen.copies = &copies_of_tests();
     return chosen;
   }();
   static const Backend backend = [] {
@@ -75,6 +89,57 @@ TEST_P(CudaTraining, TheSameBitsForEveryBudgetAndLossesAsTheCpu) {
   }
   fibre::expect_queue(nullptr);
   EXPECT_EQ(fibre::take_report().text, "");
+}
+
+// Early and late copies to the host and back, called row by row and replayed, give the bits of storing all.
+TEST_P(CudaTraining, TheHostIsASecondLevelWithTheSameBits) {
+  const Case& c = kCases[GetParam()];
+  Recipe recipe = recipe_for(c, "cuda");
+  fibre::expect_queue(fibre::queue_of_tests());
+  Backend recorded = fibre_backend();
+  recorded.recorder = kCudaRecorder;
+  const RunResult expected = train_plan(plan_run(recipe, "none").planned.plan, recipe, {.steps = 3, .backend = &fibre_backend()});
+  recipe.schedule.host_bytes = uint64_t{1} << 30;
+  recipe.schedule.write_cost = recipe.schedule.read_cost = 0.25;
+  const PlannedRun run = plan_run(recipe, "h-revolve", 0);
+  ASSERT_TRUE(spills_to(run.planned.plan.view(), SpillLevel::kHost));
+  for (const bool late : {false, true}) {
+    for (const Backend* backend : {&fibre_backend(), static_cast<const Backend*>(&recorded)}) {
+      fibre::set_late_copies(late);
+      expect_same(expected, train_plan(run.planned.plan, recipe, {.steps = 3, .backend = backend}), std::string(c.name) + (late ? " late" : " early"));
+      EXPECT_EQ(fibre::take_report().text, "");
+    }
+  }
+  fibre::expect_queue(nullptr);
+}
+
+// The judge sees a wait that is lost, and a copy that begins before its source is written.
+TEST(CudaTrainingJudge, SeesALostWaitAndAnEarlyStart) {
+  Recipe recipe = recipe_for(kCases[0], "cuda");
+  fibre::expect_queue(fibre::queue_of_tests());
+  const RunResult expected = train_plan(plan_run(recipe, "none").planned.plan, recipe, {.steps = 2, .backend = &fibre_backend()});
+  recipe.schedule.host_bytes = uint64_t{1} << 30;
+  recipe.schedule.write_cost = recipe.schedule.read_cost = 0.25;
+  const PlannedRun run = plan_run(recipe, "h-revolve", 0);
+  Backend waits_for_nothing = fibre_backend(), starts_early = fibre_backend();
+  waits_for_nothing.host.await = [](const KernelContext&, uint32_t) { return ok_status(); };
+  starts_early.host.start_out = [](const KernelContext&, void* to, ArenaAddress from, uint64_t bytes, uint32_t number) {
+    const CudaCopies& copies = copies_of_tests();
+    (void)cudaMemcpyAsync(to, from.for_kernels, bytes, cudaMemcpyDeviceToHost, copies.queue);
+    return Status{cuda_status(cudaEventRecord(static_cast<cudaEvent_t>(copies.copied[number % CudaCopies::kEvents]), copies.queue))};
+  };
+  for (const auto& [backend, late] : {std::pair{&waits_for_nothing, true}, {&starts_early, false}}) {
+    fibre::set_late_copies(late);
+    bool same = false;
+    try {
+      same = train_plan(run.planned.plan, recipe, {.steps = 2, .backend = backend}).state == expected.state;
+    } catch (const std::runtime_error&) {  // a loss that is not finite
+    }
+    EXPECT_FALSE(same) << (late ? "a lost wait" : "an early start");
+    (void)cudaDeviceSynchronize();
+    (void)fibre::take_report();
+  }
+  fibre::expect_queue(nullptr);
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, CudaTraining, ::testing::Range(0, 4), [](const auto& info) { return std::string(kCases[info.param].name); });

@@ -49,6 +49,8 @@ struct Graph {
   uint64_t nodes = 0;
 };
 
+constexpr uint64_t kOfQueue = ~uint64_t{0};
+
 struct Configuration {
   Extent grid, block;
   size_t shared_bytes;
@@ -59,9 +61,11 @@ struct Configuration {
 struct Card {
   std::map<const void*, DryKernel> kernels;  // by the function that a launch names
   std::vector<Configuration> configurations;  // pushed by launches that have not begun
-  std::set<void*> events;
+  std::map<void*, uint64_t> events;  // each with how many copies its record comes behind; those of the queue with kOfQueue
   std::map<void*, std::unique_ptr<Graph>> graphs;
-  void* queue = nullptr;
+  void *queue = nullptr, *copy_queue = nullptr;
+  bool copies_may_start = false;         // the queue of copies waits for what the queue had when it was recorded last
+  uint64_t copies_started = 0, copies_joined = 0;
   bool captures = false, capture_broke = false;
   uint64_t captured = 0;
   int last_error = kSuccess;
@@ -214,10 +218,16 @@ void* DryCard::make_queue() {
   return card().queue = streams.back().get();
 }
 
+void* DryCard::make_copy_queue() {
+  static std::vector<std::unique_ptr<char>> streams;
+  streams.push_back(std::make_unique<char>());
+  return card().copy_queue = streams.back().get();
+}
+
 void* DryCard::make_event() {
   static std::vector<std::unique_ptr<char>> events;
   events.push_back(std::make_unique<char>());
-  card().events.insert(events.back().get());
+  card().events[events.back().get()] = kOfQueue;
   return events.back().get();
 }
 
@@ -300,6 +310,11 @@ int cudaFuncGetAttributes(DryFunctionAttributes* attributes, const void* functio
 }
 
 int cudaMemcpyAsync(void*, const void*, size_t, int, void* stream) {
+  if (stream != nullptr && stream == card().copy_queue) {
+    if (!std::exchange(card().copies_may_start, false)) return refuse(kInvalidHandle, "a copy begins that does not wait for the queue");
+    ++card().copies_started;
+    return take_work(card().report.copies);
+  }
   const int error = require_queue(stream, "a copy");
   return error != kSuccess ? error : take_work(card().report.copies);
 }
@@ -308,12 +323,25 @@ int cudaMemsetAsync(void*, int, size_t, void* stream) {
   return error != kSuccess ? error : take_work(card().report.fills);
 }
 int cudaStreamSynchronize(void* stream) {
-  const int error = require_queue(stream, "a wait");
+  const int error = stream != nullptr && stream == card().copy_queue ? kSuccess : require_queue(stream, "a wait");
   return error != kSuccess ? error : wait("a stream");
 }
 int cudaEventRecord(void* event, void* stream) {
-  const int error = require_queue(stream, "an event");
-  return error != kSuccess ? error : require_event(event, "a record");
+  const bool of_copies = stream != nullptr && stream == card().copy_queue;
+  if (const int error = of_copies ? kSuccess : require_queue(stream, "an event")) return error;
+  if (const int error = require_event(event, "a record")) return error;
+  card().events[event] = of_copies ? card().copies_started : kOfQueue;
+  return kSuccess;
+}
+int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
+  const bool of_copies = stream != nullptr && stream == card().copy_queue;
+  if (const int error = of_copies ? kSuccess : require_queue(stream, "a wait for an event")) return error;
+  if (const int error = require_event(event, "a wait")) return error;
+  const uint64_t copies = card().events[event];
+  if (of_copies != (copies == kOfQueue)) return refuse(kInvalidHandle, "a queue waits for itself");
+  if (of_copies) card().copies_may_start = true;
+  else card().copies_joined = std::max(card().copies_joined, copies);
+  return kSuccess;
 }
 int cudaEventSynchronize(void* event) {
   const int error = require_event(event, "a wait");
@@ -332,6 +360,7 @@ int cudaStreamEndCapture(void* stream, void** graph) {
   *graph = nullptr;
   if (const int error = require_queue(stream, "the end of a capture")) return error;
   if (!std::exchange(card().captures, false) || card().capture_broke) return refuse(kCaptureUnsupported, "a capture ends that is none any more");
+  if (card().copies_joined < card().copies_started) return refuse(kCaptureUnsupported, "a capture ends while the queue does not wait for a copy");
   *graph = keep_graph(card().captured);
   return kSuccess;
 }

@@ -8,12 +8,13 @@
 // memory, and the most threads of a block. Memory is never touched, so that an arena may be addresses alone.
 //
 // What is refused, the first of which take_report() tells:
-//   queue          Work is asked for on another stream than the queue, the default stream above all; or an event is.
+//   queue          Work is asked for on another stream than the queue, the default stream above all; or an event is. Copies may be asked for on
+//                  the queue of copies, once it waits for what the queue has had.
 //   grid, block    None, or more than any card takes; more threads than the kernel is compiled for.
 //   shared memory  Dynamic bytes past what a block always has, without an opt-in; more than some card has, static bytes included. An opt-in is
 //                  good for one launch, so that none lives on another's.
 //   parameters     More than 4 KiB of them: what every version of CUDA 12 takes.
-//   recording      A wait while work is captured; a graph, a kernel or an event that does not exist.
+//   recording      A wait while work is captured; a graph, a kernel or an event that does not exist; an end while the queue does not wait for a copy.
 #pragma once
 
 #include <cstdint>
@@ -45,6 +46,7 @@ class DryCard {
 
   // A stream, and from now on the one queue on which work may be asked for.
   static void* make_queue();
+  static void* make_copy_queue();  // beside the queue, for copies alone
   static void* make_event();
   // An arena of addresses without memory: what touches it ends the program. The same place at every call.
   static Arena addresses(uint64_t bytes);

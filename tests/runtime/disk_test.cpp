@@ -28,7 +28,7 @@ class SpillingNet {
   SpillingNet(const std::string& recipe, const char* strategy)
       : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
-    EXPECT_GT(plan_.disk_bytes, 0u);
+    EXPECT_GT(plan_.spill_bytes, 0u);
   }
 
   const Plan& plan() const { return plan_; }
@@ -65,7 +65,7 @@ TEST(Disk, LateAndEarlyDisksGiveTheSameBits) {
       std::string weights[2];
       for (const bool late : {false, true}) {
         SpillingNet net(recipe, strategy);
-        FakeDisk disk(net.plan().disk_bytes, late);
+        FakeDisk disk(net.plan().spill_bytes, late);
         ASSERT_TRUE(net.bind_with(disk.table()).ok());
         for (int step = 0; step < 3; ++step) ASSERT_TRUE(net.step().ok());
         EXPECT_EQ(disk.under_way(), 0u);
@@ -79,15 +79,15 @@ TEST(Disk, LateAndEarlyDisksGiveTheSameBits) {
 TEST(Disk, BindWantsADiskThatHoldsThePlan) {
   SpillingNet net(resnet_recipe(), "h-revolve");
   EXPECT_EQ(net.bind_with({}).code, Code::kUnsupported);
-  FakeDisk small(net.plan().disk_bytes - 1, false);
+  FakeDisk small(net.plan().spill_bytes - 1, false);
   EXPECT_EQ(net.bind_with(small.table()).code, Code::kUnsupported);
-  EXPECT_EQ(net.bind_with(small.table()).detail, net.plan().disk_bytes);
+  EXPECT_EQ(net.bind_with(small.table()).detail, net.plan().spill_bytes);
 }
 
 TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
   for (const char* strategy : {"h-revolve", "multistage"}) {
     SpillingNet net(resnet_recipe(R"(, "accumulate": 2)"), strategy);
-    FakeDisk disk(net.plan().disk_bytes, true);
+    FakeDisk disk(net.plan().spill_bytes, true);
     ASSERT_TRUE(net.bind_with(disk.table()).ok());
     ASSERT_TRUE(net.step().ok());
     const int calls = disk.calls;
@@ -119,12 +119,12 @@ TEST(Disk, WeightsAndSumsAreTransferredToo) {
     const TestArena arena(plan.arena_bytes);
     const Workers alone = {.stack_bytes = 1 << 20};
     const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kTraining);
-    FakeDisk disk(plan.disk_bytes, true);
+    FakeDisk disk(plan.spill_bytes, true);
     Trainer trainer;
     EXPECT_TRUE(bind_plan(plan, test::test_backend(), alone, arena.get(), trainer, disk.table()).ok());
     StepReport report;
     for (int step = 0; step < 3; ++step) EXPECT_TRUE(train_step(trainer, source_of(*data), report).ok());
-    EXPECT_EQ(disk.calls > 0, plan.disk_bytes > 0);
+    EXPECT_EQ(disk.calls > 0, plan.spill_bytes > 0);
     return bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
   };
   const std::vector<unsigned char> expected = steps(plain);
@@ -238,7 +238,7 @@ TEST_F(LinuxDisk, RefusesWhatItCannotReserve) {
 // The same faults through a whole step: the port's file fails, the step says so, and no weight has changed.
 TEST_F(LinuxDisk, AStepOnAFailingFileChangesNoWeight) {
   SpillingNet net(gpt_recipe(), "h-revolve");
-  ASSERT_TRUE(open_disk(net.plan().disk_bytes).ok());
+  ASSERT_TRUE(open_disk(net.plan().spill_bytes).ok());
   ASSERT_TRUE(net.bind_with(disk_).ok());
   ASSERT_TRUE(net.step().ok());
   const std::string before = net.weights();

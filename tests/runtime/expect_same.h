@@ -17,6 +17,7 @@ inline void expect_same(const RunResult& expected, const RunResult& actual, cons
   EXPECT_TRUE(expected.gradients == actual.gradients) << what << ": gradients differ";
   EXPECT_EQ(expected.evaluation.loss, actual.evaluation.loss) << what;
   EXPECT_EQ(actual.planned_bytes, actual.measured_bytes) << what;
+  EXPECT_EQ(actual.planned_spill_bytes, actual.measured_spill_bytes) << what;
 }
 
 }  // namespace reprise

@@ -102,11 +102,11 @@ TEST_P(SealedTraining, HasTheBitsOfThePlainOne) {
   const Recipe recipe = recipe_from(c.recipe);
   const PlannedRun run = plan_run(recipe, c.strategy, c.strategy == std::string("none") ? -1 : 0);
   const Plan plan = run.planned.plan.view();
-  EXPECT_EQ(plan.disk_bytes > 0, c.strategy == std::string("h-revolve"));
+  EXPECT_EQ(plan.spill_bytes > 0, c.strategy == std::string("h-revolve"));
   SealedDevice device(plan.arena_bytes + kGuardBytes, test::test_backend());
   const TestArena memory(plan.arena_bytes + kGuardBytes);
-  const Outcome sealed = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.disk_bytes));
-  const Outcome plain = live(plan, recipe, test::test_backend(), memory.get(), device.disk(plan.disk_bytes));
+  const Outcome sealed = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.spill_bytes));
+  const Outcome plain = live(plan, recipe, test::test_backend(), memory.get(), device.disk(plan.spill_bytes));
   EXPECT_EQ(plain.losses, sealed.losses);
   EXPECT_EQ(plain.gradient_norms, sealed.gradient_norms);
   EXPECT_TRUE(plain.state == sealed.state);

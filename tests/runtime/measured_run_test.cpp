@@ -28,9 +28,9 @@ json gpt() {
     "data": {"kind": "synthetic"}, "batch": 2, "accumulate": 3, "steps": 6, "clip_norm": 1.0, "seed": 9, "optimizer": {"name": "adamw", "lr": 0.003}})");
 }
 
-json spilling() {
-  json recipe = with(resnet(), {{"name", "measured-spill"}, {"model", {{"units", {3, 3, 3}}}},
-                                {"schedule", {{"strategy", "h-revolve"}, {"disk", "1MiB"}, {"write_cost", 0.1}, {"read_cost", 0.1}}}});
+json spilling(const std::string& name, const char* level) {
+  json recipe = with(resnet(), {{"name", name}, {"model", {{"units", {3, 3, 3}}}},
+                                {"schedule", {{"strategy", "h-revolve"}, {level, "1MiB"}, {"write_cost", 0.1}, {"read_cost", 0.1}}}});
   recipe["budget"] = smallest_budget(recipe);
   return recipe;
 }
@@ -38,8 +38,9 @@ json spilling() {
 std::string resnet_stored() { return train_program("measured-stored", with(resnet(), {{"schedule", "none"}})); }
 std::string resnet_tight() { return train_program("measured-tight", with(resnet(), {{"budget", smallest_budget(resnet())}})); }
 std::string gpt_tight() { return train_program("measured-gpt", with(gpt(), {{"budget", smallest_budget(gpt())}})); }
-std::string resnet_spilling() { return train_program("measured-spill", spilling()); }
-std::vector<std::string> programs() { return {resnet_stored(), resnet_tight(), gpt_tight(), resnet_spilling()}; }
+std::string resnet_spilling() { return train_program("measured-spill", spilling("measured-spill", "disk")); }
+std::string resnet_on_host() { return train_program("measured-host", spilling("measured-host", "host")); }
+std::vector<std::string> programs() { return {resnet_stored(), resnet_tight(), gpt_tight(), resnet_spilling(), resnet_on_host()}; }
 
 json manifest_of(const std::string& program) { return json::parse(file_text(fs::path(program).parent_path() / "manifest.json")); }
 

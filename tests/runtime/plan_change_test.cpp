@@ -15,19 +15,33 @@ namespace {
 
 constexpr uint64_t kGuard = 4096;
 
-// The plans of one recipe, from the one that stores everything to the smallest; the last but one spills to a disk.
+Recipe with_host(Recipe recipe) {
+  recipe.schedule.host_bytes = uint64_t{1} << 30;
+  recipe.schedule.write_cost = recipe.schedule.read_cost = 0.25;
+  return recipe;
+}
+
+// The plans of one recipe, from the one that stores everything to the smallest; the third spills to a disk and the last to the host.
 struct Plans {
   explicit Plans(const Recipe& recipe)
-      : runs{plan_run(recipe, "none"), plan_run(recipe, "optimal", 0.4), plan_run(recipe, "h-revolve", 0), plan_run(recipe, "optimal", 0)} {
+      : runs{plan_run(recipe, "none"), plan_run(recipe, "optimal", 0.4), plan_run(recipe, "h-revolve", 0), plan_run(recipe, "optimal", 0),
+             plan_run(with_host(recipe), "h-revolve", 0)} {
     for (const PlannedRun& run : runs) {
       views.push_back(run.planned.plan.view());
       most_bytes = std::max(most_bytes, views.back().arena_bytes + kGuard);
-      disk_bytes = std::max(disk_bytes, views.back().disk_bytes);
+      uint64_t& spilled = views.back().spill_level == SpillLevel::kHost ? host_bytes : disk_bytes;
+      spilled = std::max(spilled, views.back().spill_bytes);
     }
+    EXPECT_GT(host_bytes, 0u);
+    if (!linux_port().acquire_host(host_bytes, &host_memory).ok()) throw std::runtime_error("no memory of the host");
   }
+  ~Plans() { linux_port().release_host(&host_memory); }
+  Plans(const Plans&) = delete;
+  Plans& operator=(const Plans&) = delete;
   std::vector<PlannedRun> runs;
   std::vector<Plan> views;
-  uint64_t most_bytes = 0, disk_bytes = 0;
+  uint64_t most_bytes = 0, disk_bytes = 0, host_bytes = 0;
+  HostMemory host_memory;
 };
 
 // Which of the plans takes over before which step.
@@ -40,22 +54,27 @@ struct Place {
   const Workers& workers;
 };
 
-Resources resources_for(const Place& place, const Plan& plan) {
-  return {.arena = {place.arena.base, plan.arena_bytes + kGuard}, .workers = &place.workers, .disk = place.disk};
+Resources resources_for(const Plans& plans, const Place& place, const Plan& plan) {
+  return {.arena = {place.arena.base, plan.arena_bytes + kGuard}, .workers = &place.workers, .disk = place.disk, .host_memory = plans.host_memory};
 }
 
 // Trains with these changes; each plan must have measured what it has planned when the next takes over.
 RunResult train_with_changes(const Plans& plans, const BatchSource& source, const Place& place, int steps, const Changes& changes) {
   size_t now = changes.front().second;
   Trainer trainer;
-  const Resources first = resources_for(place, plans.views[now]);
-  EXPECT_TRUE(bind_plan(plans.views[now], place.backend, place.workers, first.arena, trainer, place.disk).ok());
+  const Resources first = resources_for(plans, place, plans.views[now]);
+  EXPECT_TRUE(bind_plan(plans.views[now], place.backend, place.workers, first.arena, trainer, place.disk, {}, plans.host_memory).ok());
   RunResult result;
   for (int s = 0; s < steps; ++s) {
     for (const auto& [before, plan] : changes) {
       if (before != s || s == 0) continue;
       EXPECT_EQ(measure(trainer), trainer.plan->arena_bytes) << "before step " << s;
-      const Status status = rebind(plans.views[plan], resources_for(place, plans.views[plan]), trainer);
+      uint64_t spilled = 0;
+      if (trainer.plan->spill_level == SpillLevel::kHost) {
+        EXPECT_TRUE(measured_bytes(trainer, Region::kSpill, spilled).ok());
+        EXPECT_EQ(spilled, trainer.plan->spill_bytes) << "before step " << s;
+      }
+      const Status status = rebind(plans.views[plan], resources_for(plans, place, plans.views[plan]), trainer);
       EXPECT_TRUE(status.ok()) << status.message;
       now = plan;
     }
@@ -79,7 +98,8 @@ std::vector<std::string> recipes() {
           gpt_recipe(), gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)")};
 }
 
-const Changes kChanges[] = {{{0, 0}, {3, 3}}, {{0, 3}, {3, 0}}, {{0, 0}, {1, 3}, {2, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 3}}, {{0, 2}, {2, 1}, {5, 3}}};
+const Changes kChanges[] = {{{0, 0}, {3, 3}}, {{0, 3}, {3, 0}}, {{0, 0}, {1, 3}, {2, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 3}}, {{0, 2}, {2, 1}, {5, 3}},
+                            {{0, 4}, {2, 0}, {4, 2}, {5, 4}, {7, 3}}};
 
 class PlanChange : public ::testing::TestWithParam<size_t> {};
 
@@ -150,8 +170,12 @@ TEST(PlanChangeRefused, AndGoesOn) {
   other.arena.base = good.arena.base + kAlignment;
   other.arena.bytes -= kAlignment;
   refused(small, other, "where State lies");
-  ASSERT_GT(disk.disk_bytes, 0u);
+  ASSERT_GT(disk.spill_bytes, 0u);
   refused(disk, good, "disk");
+  const PlannedRun to_host = plan_run(with_host(recipe), "h-revolve", 0);
+  const Plan host = to_host.planned.plan.view();
+  ASSERT_TRUE(spills_to(host, SpillLevel::kHost));
+  refused(host, good, "memory of the host");
   Recipe others[] = {recipe, recipe, recipe, recipe};
   others[0].seed += 1;
   others[1].accumulate = 2;

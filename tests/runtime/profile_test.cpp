@@ -111,7 +111,7 @@ TEST_P(Predicted, CountsTransfersByTheByte) {
   SolvedModel model = solve_model(recipe_from(case_.recipe), costs);
   ScheduleRequest request;
   request.strategy = "h-revolve";
-  request.disk = disk_level(model, uint64_t{1} << 30);
+  request.disk = second_level(model, uint64_t{1} << 30);
   EXPECT_EQ(request.disk.read_cost, 0x1p-41);
   model.recipe.budget_bytes = smallest_budget(model, request);
   const PlannedModel planned = plan_model(model, request);
@@ -123,8 +123,8 @@ TEST_P(Predicted, CountsTransfersByTheByte) {
       if (row.op != Op::kTransfer) {
         rows += times * prices_.seconds(row_key(planned.plan, program, row));
       } else if (row.pass == Pass::kStart) {
-        const bool writes = ref_region(y) == Region::kDisk;
-        const Tensor& block = program.disk[ref_index(writes ? y : x)].tensor;
+        const bool writes = ref_region(y) == Region::kSpill;
+        const Tensor& block = program.spilled[ref_index(writes ? y : x)].tensor;
         transfers += times * static_cast<double>(block.bytes) * (writes ? 0x1p-40 : 0x1p-41);
       }
     }
@@ -134,7 +134,12 @@ TEST_P(Predicted, CountsTransfersByTheByte) {
   add(ProgramId::kUpdate, 1);
   EXPECT_GT(transfers, 0);
   EXPECT_EQ(*planned.predicted_seconds, rows + transfers + planned.plan.accumulate * kMicroBatchSeconds);
-  EXPECT_THROW((void)disk_level(model_, 5), UserError) << "the profile has not measured the disk";
+  EXPECT_THROW((void)second_level(model_, 5), UserError) << "the profile has not measured the disk";
+  model.recipe.schedule.host_bytes = 1;
+  EXPECT_THROW((void)second_level(model, 5), UserError) << "nor memory of the host";
+  model.measured->host = DiskLevel{0, 0x1p-30, 0x1p-31};
+  EXPECT_EQ(second_level(model, 5).write_cost, 0x1p-30);
+  EXPECT_EQ(second_level(model, 5).read_cost, 0x1p-31);
 }
 
 TEST_P(Predicted, NeverRisesWithTheBudget) {

@@ -54,8 +54,8 @@ TEST_P(SameBits, WithADisk) {
     for (const double share : {0.0, 0.15}) {
       const PlannedRun run = plan_run(recipe, strategy, share);
       const std::string what = std::string(c.name) + " " + strategy + " share " + std::to_string(share);
-      EXPECT_TRUE(share > 0 || run.planned.plan.disk_bytes > 0) << what << ": nothing goes to disk";
-      EXPECT_EQ(run.planned.plan.disk_bytes, run.planned.schedule.disk_bytes) << what;
+      EXPECT_TRUE(share > 0 || run.planned.plan.spill_bytes > 0) << what << ": nothing goes to disk";
+      EXPECT_EQ(run.planned.plan.spill_bytes, run.planned.schedule.disk_bytes) << what;
       EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes) << what << ": packed must be the schedule's bound";
       for (const uint32_t workers : {1u, 2u}) {
         const RunResult result = train_plan(run.planned.plan, recipe, {kSteps, workers, workers == 2});

@@ -28,6 +28,12 @@ unsigned char* base = nullptr;
 uint64_t arena_bytes = 0;
 std::deque<Job> queue;
 std::vector<unsigned char> spilled;
+struct StartedCopy {
+  uint32_t number;
+  unsigned char *to, *from;
+  uint64_t bytes;
+};
+std::deque<StartedCopy> copies;  // that are under way, in the order of their starts
 
 void protect(int protection) {
   if (::mprotect(base, arena_bytes, protection) != 0) throw std::runtime_error("mprotect");
@@ -44,6 +50,31 @@ Status push(std::function<Status()> run) {
   return ok_status();
 }
 
+void bring_copies(size_t count) {
+  for (; count > 0; --count) {
+    std::memcpy(copies.front().to, copies.front().from, copies.front().bytes);
+    copies.pop_front();
+  }
+}
+
+Status start_copy(void* to, const void* from, uint64_t bytes, uint32_t number) {
+  return push([=] {
+    std::memset(to, 0xff, bytes);  // NaN until it has come
+    copies.push_back({number, static_cast<unsigned char*>(to), static_cast<unsigned char*>(const_cast<void*>(from)), bytes});
+    return ok_status();
+  });
+}
+
+// In their order, up to the last of that number.
+Status await_copy(const KernelContext&, uint32_t number) {
+  return push([=] {
+    size_t count = 0;
+    for (size_t c = 0; c < copies.size(); ++c) count = copies[c].number == number ? c + 1 : count;
+    bring_copies(count);
+    return ok_status();
+  });
+}
+
 Status run_queue(const KernelContext&) {
   const Unsealed unsealed;
   Status status = ok_status();
@@ -52,6 +83,7 @@ Status run_queue(const KernelContext&) {
     if (status.ok()) status = job.run();
   }
   queue.clear();
+  bring_copies(copies.size());
   return status;
 }
 
@@ -110,6 +142,11 @@ constexpr HostAccess kQueuedHost = {
         [](const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) {
           return push([=] { return cpu->host.copy(context, to, from, bytes); });
         },
+    .start_out = [](const KernelContext&, void* to, ArenaAddress from, uint64_t bytes,
+                    uint32_t number) { return start_copy(to, from.for_kernels, bytes, number); },
+    .start_in = [](const KernelContext&, ArenaAddress to, const void* from, uint64_t bytes,
+                   uint32_t number) { return start_copy(to.for_kernels, from, bytes, number); },
+    .await = await_copy,
     .synchronise = run_queue,
 };
 

@@ -7,7 +7,8 @@
 namespace reprise {
 
 // The CPU's kernels and host operations, queued: `synchronise` unprotects the arena, does all in order until one fails, protects the
-// arena again and answers the first failure. `copy_out` spoils its target until then. One device at a time in a process.
+// arena again and answers the first failure. `copy_out` spoils its target until then. A copy that is started spoils
+// its target when its turn comes, and brings the bytes when it is awaited: as late as it may. One device at a time in a process.
 class SealedDevice {
  public:
   // `cpu`: whose kernels run; a test may have changed some. It must outlive the device.

@@ -42,7 +42,7 @@ PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::strin
   PlannedRun run;
   Recipe planned = recipe;
   planned.schedule.strategy = strategy;
-  if (takes_disk(strategy) && planned.schedule.disk_bytes == 0) {
+  if (chooses_for_disk(strategy) && planned.schedule.spill_bytes() == 0) {
     planned.schedule.disk_bytes = uint64_t{1} << 30;
     planned.schedule.write_cost = 0.5;
     planned.schedule.read_cost = 0.25;
@@ -95,17 +95,22 @@ struct Poison {
 
 namespace {
 
-// The port's own spill file for the time of a run; none for a plan without disk.
-struct DiskOf {
-  explicit DiskOf(const Plan& plan) {
-    if (plan.disk_bytes == 0) return;
+// What a plan spills to for the time of a run, of the port's own: a file, or memory of the host.
+struct SecondLevel {
+  explicit SecondLevel(const Plan& plan) {
+    if (spills_to(plan, SpillLevel::kHost) && !linux_port().acquire_host(plan.spill_bytes, &host_memory).ok()) throw std::runtime_error("no memory of the host");
+    if (!spills_to(plan, SpillLevel::kDisk)) return;
     const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
-    if (!linux_port().open_disk(path.c_str(), plan.disk_bytes, &disk).ok()) throw std::runtime_error("no spill file");
+    if (!linux_port().open_disk(path.c_str(), plan.spill_bytes, &disk).ok()) throw std::runtime_error("no spill file");
   }
-  ~DiskOf() { linux_port().close_disk(&disk); }
-  DiskOf(const DiskOf&) = delete;
-  DiskOf& operator=(const DiskOf&) = delete;
+  ~SecondLevel() {
+    linux_port().close_disk(&disk);
+    linux_port().release_host(&host_memory);
+  }
+  SecondLevel(const SecondLevel&) = delete;
+  SecondLevel& operator=(const SecondLevel&) = delete;
   Disk disk;
+  HostMemory host_memory;
 };
 
 // The port's own pool for the time of a run.
@@ -121,10 +126,11 @@ struct PoolOf {
 
 }  // namespace
 
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk, const Disk& weights) {
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk, const Disk& weights,
+                 const HostMemory& host_memory) {
   std::vector<CheckMark> marks(check_marks(plan));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .workspace = workspace}, trainer);
+  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .host_memory = host_memory, .workspace = workspace}, trainer);
 }
 
 BatchSource source_of(Dataset& data) {
@@ -185,9 +191,9 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   const Plan plan = owned.view();
   const TestArena arena(plan.arena_bytes + 4096);
   const PoolOf pool(options.workers);
-  const DiskOf disk(plan);
+  const SecondLevel level(plan);
   Trainer trainer;
-  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, disk.disk, options.weights);
+  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, level.disk, options.weights, level.host_memory);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {
@@ -213,6 +219,10 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   result.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
   result.planned_bytes = plan.arena_bytes;
   result.measured_bytes = measure(trainer);
+  if (spills_to(plan, SpillLevel::kHost)) {
+    result.planned_spill_bytes = plan.spill_bytes;
+    if (!measured_bytes(trainer, Region::kSpill, result.measured_spill_bytes).ok()) throw std::runtime_error("measured_bytes of the host");
+  }
   if (!evaluate(trainer, source, 1, result.evaluation).ok()) throw std::runtime_error("evaluate");
   return result;
 }

@@ -23,7 +23,7 @@ struct PlannedRun {
   SolvedModel model;
   PlannedModel planned;
 };
-// A strategy that takes a disk gets one of 1 GiB, so fast that it uses it, unless the recipe names one.
+// A strategy that takes a disk gets one of 1 GiB, so fast that it uses it, unless the recipe names a second level.
 // `budget_share`: from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget. Throws where
 // it does not fit.
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share = -1);
@@ -45,6 +45,7 @@ struct RunResult {
   std::vector<unsigned char> state;      // all of it, after the last step
   std::vector<unsigned char> gradients;  // Carried
   uint64_t planned_bytes = 0, measured_bytes = 0;
+  uint64_t planned_spill_bytes = 0, measured_spill_bytes = 0;  // of memory of the host; of a disk nothing is measured
   EvaluationReport evaluation;           // over one batch, after the last step
 };
 // The values of one state tensor in `result`; throws where there is none of that name.
@@ -56,7 +57,8 @@ RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptio
 RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const RunOptions& options);
 
 // bind() with a workspace for the time of the call.
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {}, const Disk& weights = {});
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {}, const Disk& weights = {},
+                 const HostMemory& host_memory = {});
 
 // A data set as a source of micro-batches.
 BatchSource source_of(Dataset& data);

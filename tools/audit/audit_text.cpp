@@ -101,6 +101,7 @@ std::string audit_text(const json& manifest) {
   };
   list("slots", manifest.at("slots"));
   if (manifest.contains("disk")) list("blocks on disk", manifest.at("disk"));
+  if (manifest.contains("host")) list("blocks on the host", manifest.at("host"));
   return text.str();
 }
 

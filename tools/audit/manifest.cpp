@@ -24,7 +24,7 @@ json tensor_json(const Tensor& tensor, const std::string& name, const std::strin
           {"bytes", tensor.bytes}, {"offset", tensor.offset}};
 }
 
-// The slots of the arena, or the blocks on disk.
+// The slots of the arena, or the blocks of the second level.
 json slots_json(const OwnedPlan& plan, std::vector<Slot> OwnedProgram::*list, std::vector<std::string> OwnedProgram::*names) {
   json slots = json::array();
   for (uint32_t p = 0; p < kProgramCount; ++p) {
@@ -67,17 +67,17 @@ json regions_json(const OwnedPlan& plan) {
     if (!plan.programs[p].rows.empty()) add(kProgramNames[p], transient, plan.programs[p].bytes, high_water_row(plan.programs[p].slots));
   }
   if (plan.streamed_bytes > 0) add("streamed", plan.streamed_bytes, plan.streamed_bytes, 0);
-  if (plan.disk_bytes > 0) add("disk", plan.disk_bytes, plan.disk_bytes, high_water_row(plan.programs[0].disk));
+  if (plan.spill_bytes > 0) add(spill_name(plan.spill_level), plan.spill_bytes, plan.spill_bytes, high_water_row(plan.programs[0].spilled));
   return regions;
 }
 
-// The columns of a row that say what it touches: "slot:12", "state:3", "carried:0", "disk:1".
-json reference_json(Ref ref) {
-  const char* const regions[] = {"slot:", "carried:", "state:", "disk:"};
-  return regions[static_cast<uint32_t>(ref_region(ref))] + std::to_string(ref_index(ref));
+// The columns of a row that say what it touches: "slot:12", "state:3", "carried:0", "disk:1" or "host:1".
+json reference_json(const OwnedPlan& plan, Ref ref) {
+  const char* const regions[] = {"slot", "carried", "state", spill_name(plan.spill_level)};
+  return std::string(regions[static_cast<uint32_t>(ref_region(ref))]) + ":" + std::to_string(ref_index(ref));
 }
 
-void add_references(const OwnedProgram& program, const Row& row, json& entry) {
+void add_references(const OwnedPlan& plan, const OwnedProgram& program, const Row& row, json& entry) {
   const KernelInfo& kernel = kernel_info(row.op, row.pass);
   json reads = json::array(), writes = json::array(), scratch = nullptr;
   for (uint32_t a = 0; a < kernel.arity(); ++a) {
@@ -85,9 +85,9 @@ void add_references(const OwnedProgram& program, const Row& row, json& entry) {
     if (ref == kNoRef) continue;
     const Role role = kernel.arguments[a].role;
     const bool adds = role == Role::kOutput && (row.accumulate >> a & 1u) != 0;
-    if (role == Role::kScratch) scratch = reference_json(ref);
-    if (role == Role::kInput || role == Role::kUpdated || adds) reads.push_back(reference_json(ref));
-    if (role == Role::kOutput || role == Role::kUpdated) writes.push_back(reference_json(ref));
+    if (role == Role::kScratch) scratch = reference_json(plan, ref);
+    if (role == Role::kInput || role == Role::kUpdated || adds) reads.push_back(reference_json(plan, ref));
+    if (role == Role::kOutput || role == Role::kUpdated) writes.push_back(reference_json(plan, ref));
   }
   entry["reads"] = reads;
   entry["writes"] = writes;
@@ -130,7 +130,7 @@ json row_json(const OwnedPlan& plan, const OwnedProgram& program, size_t r) {
                 {"link", plan.link_names[row.link]}, {"stage", stage_of(row, origin)}, {"queue", row.queue},
                 {"flops", cost.flops}, {"bytes", cost.bytes}};
   entry["action"] = origin.action == kNoAction ? json(nullptr) : json(origin.action);
-  add_references(program, row, entry);
+  add_references(plan, program, row, entry);
   return entry;
 }
 
@@ -208,7 +208,7 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"peak", peak_json(plan.programs[0])},
                    {"outside", outside_json(model, plan)},
                    {"measured", json::object()}};
-  if (plan.disk_bytes > 0) manifest["disk"] = slots_json(plan, &OwnedProgram::disk, &OwnedProgram::disk_names);
+  if (plan.spill_bytes > 0) manifest[spill_name(plan.spill_level)] = slots_json(plan, &OwnedProgram::spilled, &OwnedProgram::spilled_names);
   const auto& feature_maps = model.recipe.feature_map_budget_bytes;
   manifest["feature_map_budget_bytes"] = feature_maps ? json(*feature_maps) : json(nullptr);
   manifest["budget_bytes"] = planned.budget_bytes ? json(*planned.budget_bytes) : json(nullptr);

@@ -27,7 +27,10 @@ class ManifestCheck {
     const Ends state = check_tensors("state"), carried = check_tensors("carried");
     check_programs();
     check_slots("slots");
-    if (fields_.has("disk")) check_slots("disk");
+    if (fields_.has("disk") && fields_.has("host")) refuse("host", "stands beside disk: a plan spills to one of the two");
+    for (const char* list : {"disk", "host"}) {
+      if (fields_.has(list)) check_slots(list);
+    }
     for (const json& program : all_["programs"]) check_rows(program);
     check_regions(state, carried);
     check_peak();
@@ -105,22 +108,22 @@ class ManifestCheck {
     }
   }
 
-  // Of the arena or of the disk, each program's in the order of their ids.
+  // Of the arena or of the second level, each program's in the order of their ids.
   void check_slots(const std::string& list) {
-    const bool on_disk = list == "disk";
+    const bool spilled = list != "slots";
     for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
       const JsonFields slot = fields_.element(list, n);
       check_tensor(slot);
       text(slot, "layer");
       const auto program = programs_.find(text(slot, "program"));
       if (program == programs_.end()) refuse(slot.path_of("program"), "is none of programs");
-      std::vector<const json*>& known = on_disk ? program->second.disk : program->second.slots;
+      std::vector<const json*>& known = spilled ? program->second.spilled : program->second.slots;
       if (integer(slot, "id") != known.size()) refuse(slot.path_of("id"), "must be " + std::to_string(known.size()) + ": ids count the slots of a program");
       known.push_back(&all_[list][n]);
       const uint64_t first = integer(slot, "first_row"), last = integer(slot, "last_row");
       if (first > last || last >= program->second.program->at("rows").size()) refuse(slot.path_of("last_row"), "must be a row of its program, from first_row on");
       const uint64_t end = integer(slot, "offset") + integer(slot, "bytes");
-      if (!on_disk && end > program->second.program->at("bytes").get<uint64_t>()) refuse(slot.path_of("bytes"), "ends behind its program's bytes");
+      if (!spilled && end > program->second.program->at("bytes").get<uint64_t>()) refuse(slot.path_of("bytes"), "ends behind its program's bytes");
     }
   }
 
@@ -145,7 +148,7 @@ class ManifestCheck {
 
   struct Known {
     const json* program = nullptr;
-    std::vector<const json*> slots, disk;
+    std::vector<const json*> slots, spilled;
   };
 
   void check_row(const JsonFields& row, const Known& known) const {
@@ -167,10 +170,10 @@ class ManifestCheck {
     const std::string digits = colon == std::string::npos ? "" : word.substr(colon + 1);
     const bool counts = !digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == std::string::npos;
     const std::map<std::string, size_t> sizes = {
-        {"slot", known.slots.size()}, {"disk", known.disk.size()}, {"state", all_["state"].size()}, {"carried", all_["carried"].size()}};
+        {"slot", known.slots.size()}, {fields_.has("host") ? "host" : "disk", known.spilled.size()}, {"state", all_["state"].size()}, {"carried", all_["carried"].size()}};
     const auto size = sizes.find(word.substr(0, std::min(colon, word.size())));
     if (!counts || size == sizes.end() || std::stoul(digits) >= size->second) {
-      refuse(row.path_of(key), "must name a slot, state, carried or disk that is there, as \"slot:0\" does, not " + json_shown(reference));
+      refuse(row.path_of(key), "must name a slot, state, carried, disk or host that is there, as \"slot:0\" does, not " + json_shown(reference));
     }
   }
 
@@ -188,7 +191,7 @@ class ManifestCheck {
       const std::string name = text(region, "name");
       const auto program = programs_.find(name);
       const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state.memory : name == "streamed" ? state.file : carried.memory;
-      if (name != "disk" && integer(region, "planned_bytes") != planned) refuse(region.path_of("planned_bytes"), "must be " + std::to_string(planned));
+      if (name != "disk" && name != "host" && integer(region, "planned_bytes") != planned) refuse(region.path_of("planned_bytes"), "must be " + std::to_string(planned));
     }
   }
 

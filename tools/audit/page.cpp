@@ -35,7 +35,7 @@ json column_of(const json& objects, const std::string& name) {
 }
 
 json manifest_by_columns(json manifest) {
-  for (const char* list : {"state", "carried", "slots", "disk", "actions", "regions"}) {
+  for (const char* list : {"state", "carried", "slots", "disk", "host", "actions", "regions"}) {
     if (manifest.contains(list)) manifest[list] = by_columns(manifest[list]);
   }
   for (json& program : manifest.at("programs")) program["rows"] = by_columns(program.at("rows"));

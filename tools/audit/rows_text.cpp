@@ -28,7 +28,7 @@ std::string link_name(const json& links, const json& index) {
 class Names {
  public:
   Names(const json& manifest, const std::string& program) : manifest_(manifest) {
-    for (const char* list : {"slots", "disk"}) {
+    for (const char* list : {"slots", "disk", "host"}) {
       if (!manifest.contains(list)) continue;
       for (const json& slot : manifest[list]) {
         if (slot["program"] == program) own_[list].push_back(&slot);
@@ -47,8 +47,8 @@ class Names {
     const size_t colon = reference.find(':'), index = std::stoul(reference.substr(colon + 1));
     const std::string region = reference.substr(0, colon);
     if (region == "state" || region == "carried") return manifest_[region][index]["name"].get<std::string>();
-    const std::string word = own_.at(region == "slot" ? "slots" : "disk")[index]->at("name").get<std::string>();
-    return region == "disk" ? "disk:" + word : word;
+    const std::string word = own_.at(region == "slot" ? "slots" : region)[index]->at("name").get<std::string>();
+    return region == "slot" ? word : region + ":" + word;
   }
 
   const json& manifest_;

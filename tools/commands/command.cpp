@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-uint64_t disk_bytes_of(const std::string& text) { return text == "0" ? 0 : parse_bytes(text, "--disk"); }
+uint64_t spill_bytes_of(const std::string& text, const char* option) { return text == "0" ? 0 : parse_bytes(text, option); }
 
 void print_json(const nlohmann::json& json) { std::cout << json.dump(1) << "\n"; }
 

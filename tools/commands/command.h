@@ -42,8 +42,8 @@ Command add_doctor(OptionParser& app, const Port& port, LookAtCard look_at_card)
 
 constexpr uint64_t kMostLinks = 1000000;
 
-// An option's bytes of disk; 0: none.
-uint64_t disk_bytes_of(const std::string& text);
+// Bytes of a second level of memory, of that option; 0: none.
+uint64_t spill_bytes_of(const std::string& text, const char* option);
 
 // A report for programs, on stdout.
 void print_json(const nlohmann::json& json);

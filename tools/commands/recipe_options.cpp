@@ -24,9 +24,10 @@ void RecipeOptions::add_to(OptionParser& app) {
 
 void RecipeOptions::add_schedule_to(OptionParser& app) {
   app.add_option("--schedule,--strategy", strategy, "one of: none every-k sqrt revolve multistage h-revolve optimal ...; overrides the recipe's");
-  app.add_option("--disk", disk, "h-revolve, multistage: bytes that may lie on disk; overrides the recipe's");
+  app.add_option("--disk", disk, "bytes that boundaries may take on disk; overrides the recipe's");
+  app.add_option("--host", host, "the same in pinned memory of the host, beside a card's");
   app.add_option("--k", k, "every-k, sqrt, chen-recursive: links per segment")->check(integer_from(1, kMostLinks));
-  app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,...");
+  app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,... or offload:PATTERN,...");
 }
 
 void RecipeOptions::add_profile_to(OptionParser& app, const Port& port) {
@@ -38,6 +39,7 @@ std::string RecipeOptions::first_given() const {
   if (budget) return "--budget";
   if (!strategy.empty()) return "--schedule";
   if (!disk.empty()) return "--disk";
+  if (!host.empty()) return "--host";
   if (k != 0) return "--k";
   if (!policy.empty()) return "--policy";
   return profile.empty() ? "" : "--profile";
@@ -62,8 +64,12 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
   }
   if (!strategy.empty()) rules.options["schedule.strategy"] = "--schedule, --strategy";
   if (!disk.empty()) {
-    result.schedule.disk_bytes = disk_bytes_of(disk);
+    result.schedule.disk_bytes = spill_bytes_of(disk, "--disk");
     rules.options["schedule.disk"] = "--disk";
+  }
+  if (!host.empty()) {
+    result.schedule.host_bytes = spill_bytes_of(host, "--host");
+    rules.options["schedule.host"] = "--host";
   }
   if (k != 0) {
     result.schedule.k = k;

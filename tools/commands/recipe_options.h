@@ -10,7 +10,7 @@
 namespace reprise {
 
 struct RecipeOptions {
-  std::string recipe, strategy, profile, disk;
+  std::string recipe, strategy, profile, disk, host;
   std::optional<std::string> budget;
   int k = 0;
   std::string policy;

@@ -47,6 +47,9 @@ std::string board_file(const std::string& word) {
 std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
   if (options.board.empty()) return std::nullopt;
   const Board board = read_board(board_file(options.board), backend_of(recipe));
+  if (recipe.schedule.host_bytes > 0) {
+    throw UserError(options.recipe.recipe + ": schedule.host: " + board.name + " has one memory for its processors, so that nothing is saved there; leave it out");
+  }
   if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.host.room_bytes());
   return board;
 }
@@ -173,6 +176,7 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
     answer["window_bytes"] = planned.window_bytes;
     answer["stall_share"] = planned.stall_share;
   }
+  if (planned.fits && planned.plan.spill_bytes > 0) answer[spill_name(planned.plan.spill_level) + std::string("_bytes")] = planned.plan.spill_bytes;
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) {
     answer["widened"] = {{"file_bytes", widened.file_bytes}, {"memory_bytes", widened.memory_bytes}, {"bf16_bytes", widened.bf16_bytes}};
   }

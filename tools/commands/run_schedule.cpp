@@ -30,7 +30,7 @@ int run_unit_chain(ScheduleOptions& options) {
   options.unit_chain.strategy = options.strategy;
   options.unit_chain.write_cost = options.write_cost;
   options.unit_chain.read_cost = options.read_cost;
-  if (!options.disk.empty()) options.unit_chain.disk = disk_bytes_of(options.disk);
+  if (!options.disk.empty()) options.unit_chain.disk = spill_bytes_of(options.disk, "--disk");
   const nlohmann::ordered_json answer = answer_unit_chain(options.unit_chain);
   if (options.json) {
     std::cout << answer.dump() << "\n";
@@ -48,7 +48,7 @@ DiskLevel disk_of(const ScheduleOptions& options) {
   };
   const DiskLevel disk = {0, cost(options.write_cost, "--write-cost"), cost(options.read_cost, "--read-cost")};
   if (options.disk.empty()) return disk;
-  return {disk_bytes_of(options.disk), disk.write_cost, disk.read_cost};
+  return {spill_bytes_of(options.disk, "--disk"), disk.write_cost, disk.read_cost};
 }
 
 int run_schedule(ScheduleOptions& options) {

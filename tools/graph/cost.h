@@ -23,6 +23,8 @@ CallCost call_cost(const Graph& graph, const Call& call);
 constexpr double kFlopsPerByte = 16;
 // The same of a byte to or from disk: 320 GFLOP/s against 1 GB/s.
 constexpr double kFlopsPerDiskByte = 320;
+// The same of a byte between a card and memory of the host: 15 TFLOP/s against 25 GB/s, of PCIe 4.0 with 16 lanes.
+constexpr double kFlopsPerHostByte = 600;
 double call_price(const Graph& graph, const Call& call);
 
 }  // namespace reprise

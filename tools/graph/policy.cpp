@@ -32,7 +32,7 @@ Op plain_op(Op op) {
 [[noreturn]] void refuse(const std::string& policy) {
   std::string known;
   for (const std::string& name : policy_names()) known += (known.empty() ? "" : ", ") + name;
-  throw UserError("schedule.policy: must be one of " + known + ", or ops:OP,... or names:PATTERN,..., not \"" + policy + "\"");
+  throw UserError("schedule.policy: must be one of " + known + ", or ops:OP,... or names:PATTERN,... or offload:PATTERN,..., not \"" + policy + "\"");
 }
 
 KeepRule keep_ops(const std::string& policy, const std::vector<std::string>& ops) {

@@ -16,7 +16,7 @@ Program OwnedProgram::view() const {
   program.output = output;
   program.pairs = pairs;
   program.token_types = token_types;
-  program.disk = span_of(disk);
+  program.spilled = span_of(spilled);
   return program;
 }
 
@@ -42,7 +42,8 @@ Plan OwnedPlan::view() const {
   plan.arena_bytes = arena_bytes;
   plan.seed = seed;
   plan.accumulate = accumulate;
-  plan.disk_bytes = disk_bytes;
+  plan.spill_level = spill_level;
+  plan.spill_bytes = spill_bytes;
   plan.streamed_bytes = streamed_bytes;
   plan.worker_stack_bytes = worker_stack_bytes;
   plan.recipe_hash = recipe_hash;
@@ -56,7 +57,7 @@ const Tensor* tensor_of(const OwnedPlan& plan, const OwnedProgram& program, Ref 
   switch (ref_region(ref)) {
     case Region::kState: return &plan.state[ref_index(ref)].tensor;
     case Region::kCarried: return &plan.carried[ref_index(ref)];
-    case Region::kDisk: return &program.disk[ref_index(ref)].tensor;
+    case Region::kSpill: return &program.spilled[ref_index(ref)].tensor;
     default: return &program.slots[ref_index(ref)].tensor;
   }
 }

@@ -20,6 +20,9 @@ struct RowOrigin {
   bool of_gradient = false;     // it writes a gradient, by whatever kernel
 };
 
+// The second level of memory, as the faces name it.
+inline const char* spill_name(SpillLevel level) { return level == SpillLevel::kHost ? "host" : "disk"; }
+
 struct OwnedProgram {
   std::vector<Row> rows;
   std::vector<RowOrigin> origins;        // parallel to rows, as long as nobody changes them
@@ -28,8 +31,8 @@ struct OwnedProgram {
   std::vector<std::string> slot_names;   // parallel to slots
   uint64_t bytes = 0;
   uint32_t input = kNoSlot, labels = kNoSlot, document_start = kNoSlot, output = kNoSlot, pairs = kNoSlot, token_types = kNoSlot;
-  std::vector<Slot> disk;
-  std::vector<std::string> disk_names;   // parallel to disk
+  std::vector<Slot> spilled;
+  std::vector<std::string> spilled_names;  // parallel to spilled
 
   Program view() const;
 };
@@ -48,7 +51,8 @@ struct OwnedPlan {
   std::vector<uint32_t> milestones;
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
   uint32_t accumulate = 1;
-  uint64_t disk_bytes = 0, streamed_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
+  SpillLevel spill_level = SpillLevel::kDisk;
+  uint64_t spill_bytes = 0, streamed_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
 
   OwnedProgram& program(ProgramId id) { return programs[static_cast<size_t>(id)]; }
   const OwnedProgram& program(ProgramId id) const { return programs[static_cast<size_t>(id)]; }

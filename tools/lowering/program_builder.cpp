@@ -81,9 +81,9 @@ void ProgramBuilder::start_write(ValueId v, uint64_t disk, uint32_t link) {
   block.tensor = in_.graph.tensor(v);
   block.tensor.offset = disk;
   block.use = SlotUse::kBoundary;
-  on_disk_[v] = make_ref(Region::kDisk, static_cast<uint32_t>(program_.disk.size()));
-  program_.disk.push_back(block);
-  program_.disk_names.push_back(in_.graph.values[v].name);
+  on_disk_[v] = make_ref(Region::kSpill, static_cast<uint32_t>(program_.spilled.size()));
+  program_.spilled.push_back(block);
+  program_.spilled_names.push_back(in_.graph.values[v].name);
   add_transfer(Op::kTransfer, Pass::kStart, {on_disk_[v], make_ref(Region::kProgram, current_.at(v))}, link);
 }
 
@@ -199,7 +199,7 @@ OwnedProgram ProgramBuilder::finish() {
   if (!in_.window.streamed.empty()) load_streamed_weights();
   find_lifetimes();
   sort_slots(Region::kProgram, program_.slots, program_.slot_names);
-  sort_slots(Region::kDisk, program_.disk, program_.disk_names);
+  sort_slots(Region::kSpill, program_.spilled, program_.spilled_names);
   find_neighbours();
   for (const Slot& slot : program_.slots) program_.bytes = std::max(program_.bytes, slot.tensor.offset + slot.tensor.bytes);
   return std::move(program_);
@@ -209,7 +209,7 @@ OwnedProgram ProgramBuilder::finish() {
 Slot* ProgramBuilder::slot_of(Ref ref) {
   if (ref == kNoRef) return nullptr;
   if (ref_region(ref) == Region::kProgram) return &program_.slots[ref_index(ref)];
-  return ref_region(ref) == Region::kDisk ? &program_.disk[ref_index(ref)] : nullptr;
+  return ref_region(ref) == Region::kSpill ? &program_.spilled[ref_index(ref)] : nullptr;
 }
 
 // A row whose outputs are overwritten or dead before anything reads them does nothing: a recorded link's output that only a later

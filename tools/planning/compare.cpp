@@ -17,9 +17,9 @@ using nlohmann::json;
 
 namespace {
 
-// The recipe's; one that names no disk is compared with a disk as large as the arena that stores everything.
-uint64_t disk_budget(const SolvedModel& model) {
-  return model.recipe.schedule.disk_bytes > 0 ? model.recipe.schedule.disk_bytes : model.store_all_bytes;
+// The recipe's second level; one that names none is compared with a disk as large as the arena that stores everything.
+uint64_t spill_budget(const SolvedModel& model) {
+  return model.recipe.schedule.spill_bytes() > 0 ? model.recipe.schedule.spill_bytes() : model.store_all_bytes;
 }
 
 json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t memory) {
@@ -31,17 +31,19 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
     request.strategy = strategy;
     request.memory_bytes = memory;
     request.disk = {};
-    if (takes_disk(strategy)) {
-      row["disk_budget_bytes"] = disk_budget(model);
-      row["disk_is_assumed"] = model.recipe.schedule.disk_bytes == 0;
-      row["disk_bytes"] = nullptr;
-      request.disk = disk_level(model, disk_budget(model));
+    const std::string level = spill_name(model.recipe.schedule.spill_level());
+    const bool spills = chooses_for_disk(strategy) || (strategy == model.recipe.schedule.strategy && takes_disk(strategy) && model.recipe.schedule.spill_bytes() > 0);
+    if (spills) {
+      row[level + "_budget_bytes"] = spill_budget(model);
+      row[level + "_is_assumed"] = model.recipe.schedule.spill_bytes() == 0;
+      row[level + "_bytes"] = nullptr;
+      request.disk = second_level(model, spill_budget(model));
     }
     const Schedule schedule = make_schedule(model.chain, request);
     if (!schedule.feasible) return row;
     row["feasible"] = true;
     row["peak_bytes"] = model.fixed_bytes() + schedule.peak_bytes;
-    if (takes_disk(strategy)) row["disk_bytes"] = schedule.disk_bytes;
+    if (spills) row[level + "_bytes"] = schedule.disk_bytes;
     const ChainLayout layout = layout_chain(model.chain, schedule.actions);
     row["packed_bytes"] = model.fixed_bytes() + layout.packed_bytes;
     row["extra_forward_cost"] = schedule.makespan / model.forward_backward_cost - 1;
@@ -121,10 +123,12 @@ std::string row_text(const json& row) {
     std::snprintf(line, sizeof line, "%-16s  %s\n", strategy.c_str(), row.contains("reason") ? row.at("reason").get<std::string>().c_str() : "does not fit");
     return line;
   }
-  const bool on_disk = row.contains("disk_bytes") && row.at("disk_bytes").get<uint64_t>() > 0;
-  const std::string disk = on_disk ? "  with " + bytes_text(row.at("disk_bytes").get<uint64_t>()) + " on disk" : "";
+  std::string spilled;
+  for (const auto& [key, where] : {std::pair{"disk_bytes", " on disk"}, {"host_bytes", " on the host"}}) {
+    if (row.contains(key) && row.at(key).get<uint64_t>() > 0) spilled = "  with " + bytes_text(row.at(key).get<uint64_t>()) + where;
+  }
   std::snprintf(line, sizeof line, "%-16s  %-11s  %-11s  %5.1f%%%s\n", strategy.c_str(), bytes_text(row.at("peak_bytes").get<uint64_t>()).c_str(),
-                bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), disk.c_str());
+                bytes_text(row.at("packed_bytes").get<uint64_t>()).c_str(), 100 * row.at("extra_forward_cost").get<double>(), spilled.c_str());
   return line;
 }
 

@@ -11,6 +11,7 @@
 #include "tools/formats/error.h"
 #include "tools/graph/cost.h"
 #include "tools/graph/fold.h"
+#include "tools/graph/offload.h"
 #include "tools/lowering/lower.h"
 #include "tools/planning/answering_program.h"
 #include "tools/planning/backends.h"
@@ -146,8 +147,9 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   plan.worker_stack_bytes = worker_stack_bytes(plan, rules);
   if (model.answering) add_generation(plan, *model.answering, rules, model.window, static_cast<uint64_t>(model.recipe.sequence));
   plan.recipe_hash = text_hash(canonical_recipe(model.recipe).c_str());
+  plan.spill_level = model.recipe.schedule.spill_level();
   for (const OwnedProgram& each : plan.programs) {
-    for (const Slot& block : each.disk) plan.disk_bytes = std::max(plan.disk_bytes, block.tensor.offset + block.tensor.bytes);
+    for (const Slot& block : each.spilled) plan.spill_bytes = std::max(plan.spill_bytes, block.tensor.offset + block.tensor.bytes);
   }
   return plan;
 }
@@ -164,9 +166,12 @@ CallPrice remembered(const CallPrice& price) {
 
 uint64_t store_all_memory(const SolvedModel& model) { return model.store_all_bytes - model.fixed_bytes(); }
 
+// A policy that decides what each link's tape holds.
+bool keeps_by_rule(const ScheduleRecipe& schedule) { return schedule.strategy == kPolicy && !is_offload(schedule.policy); }
+
 // What plans are compared with: the step that stores everything.
 void set_references(SolvedModel& model) {
-  if (model.recipe.schedule.strategy == kPolicy) {
+  if (keeps_by_rule(model.recipe.schedule)) {
     Recipe everything = model.recipe;
     everything.schedule = {};
     const SolvedModel reference = solve_network(everything, model.network, model.measured);
@@ -182,25 +187,33 @@ void set_references(SolvedModel& model) {
 
 }  // namespace
 
-DiskLevel disk_level(const SolvedModel& model, uint64_t bytes) {
+DiskLevel second_level(const SolvedModel& model, uint64_t bytes) {
   const ScheduleRecipe& recipe = model.recipe.schedule;
   if (bytes == 0) return {};
-  if (!model.measured) return {bytes, recipe.write_cost.value_or(kFlopsPerDiskByte), recipe.read_cost.value_or(kFlopsPerDiskByte)};
-  if (!model.measured->disk) {
-    throw UserError(model.recipe.name + ": schedule.disk: the profile has not measured the disk; profile this recipe again");
+  const bool in_host = recipe.spill_level() == SpillLevel::kHost;
+  const double by_default = in_host ? kFlopsPerHostByte : kFlopsPerDiskByte;
+  if (!model.measured) return {bytes, recipe.write_cost.value_or(by_default), recipe.read_cost.value_or(by_default)};
+  const std::optional<DiskLevel>& measured = in_host ? model.measured->host : model.measured->disk;
+  if (!measured) {
+    throw UserError(model.recipe.name + (in_host ? ": schedule.host: the profile has not measured memory of the host; profile this recipe again"
+                                                 : ": schedule.disk: the profile has not measured the disk; profile this recipe again"));
   }
-  return {bytes, model.measured->disk->write_cost, model.measured->disk->read_cost};
+  return {bytes, measured->write_cost, measured->read_cost};
 }
 
 ScheduleRequest request_of(const SolvedModel& model) {
   const Recipe& recipe = model.recipe;
   ScheduleRequest request;
-  // A policy has decided what each link's tape holds; its schedule records them all.
+  // A policy has decided what each link's tape holds, and its schedule records them all; or it says what is offloaded.
   request.strategy = recipe.schedule.strategy == kPolicy ? "none" : recipe.schedule.strategy;
+  if (request.strategy == "optimal" && recipe.schedule.spill_bytes() > 0) request.strategy = "h-revolve";  // which is optimal over two levels
+  if (recipe.schedule.strategy == kPolicy && is_offload(recipe.schedule.policy)) {
+    request.starts = offloaded_starts(recipe.schedule.policy, model.graph, model.bodies.links, recipe.name + ": schedule.policy");
+  }
   request.k = recipe.schedule.k;
   request.slots = recipe.schedule.slots;
   request.residues = recipe.schedule.residues;
-  request.disk = disk_level(model, recipe.schedule.disk_bytes);
+  request.disk = second_level(model, recipe.schedule.spill_bytes());
   return request;
 }
 
@@ -235,7 +248,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.bodies = cut_into_folded_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
   model.evaluation = evaluation_calls(model.graph);
-  const bool by_policy = recipe.schedule.strategy == kPolicy;
+  const bool by_policy = keeps_by_rule(recipe.schedule);
   if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
   solve_links(model.graph, model.bodies.links, backend_of(recipe), measured ? remembered(measured->call_seconds) : call_price,
               by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});

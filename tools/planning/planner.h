@@ -22,7 +22,7 @@ struct MeasuredCosts {
   CallPrice call_seconds;  // what the schedule minimises
   std::function<double(const OwnedPlan&, const OwnedProgram&, const Row&)> row_seconds;
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
-  std::optional<DiskLevel> disk = {};  // seconds of a byte; none: not measured
+  std::optional<DiskLevel> disk = {}, host = {};  // seconds of a byte; none: not measured
   std::optional<double> stream_read_seconds = {};  // of a byte of streamed weights; none: not measured
 };
 
@@ -85,9 +85,9 @@ struct PlannedModel {
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request);
 ScheduleRequest request_of(const SolvedModel& model);
 
-// So many bytes of disk at the recipe's costs, measured costs or, without either, those of cost.h. Throws UserError where the profile
-// has not measured the disk.
-DiskLevel disk_level(const SolvedModel& model, uint64_t bytes);
+// So many bytes of the recipe's second level, disk or memory of the host, at the recipe's costs, measured costs or, without either, those of
+// cost.h. Throws UserError where the profile has not measured it.
+DiskLevel second_level(const SolvedModel& model, uint64_t bytes);
 
 // The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);

@@ -12,9 +12,9 @@ double transfer_cost(const SolvedModel& model, const OwnedProgram& program, cons
   if (row.pass != Pass::kStart) return 0;
   const Ref y = program.arguments[row.first_argument];
   if (row.op == Op::kLoad || row.op == Op::kGather) return stream_byte_cost(model) * static_cast<double>(program.slots[ref_index(y)].tensor.bytes);
-  const bool writes = ref_region(y) == Region::kDisk;
-  const Tensor& tensor = writes ? program.disk[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
-  const DiskLevel disk = disk_level(model, tensor.bytes);
+  const bool writes = ref_region(y) == Region::kSpill;
+  const Tensor& tensor = writes ? program.spilled[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
+  const DiskLevel disk = second_level(model, tensor.bytes);
   return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(tensor.bytes);
 }
 

@@ -149,13 +149,57 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, KernelTimes& ti
   }
 }
 
+// What a second level is measured with: blocks of the largest boundary, as many as it holds up to a bound, and so many of them in memory.
+struct MeasuredBlocks {
+  explicit MeasuredBlocks(const SolvedModel& model) {
+    constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
+    for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
+    blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.spill_bytes(), kMostBytes) / block);
+    sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
+  }
+  uint64_t bytes() const { return blocks * block; }
+  uint64_t block = kAlignment, blocks = 1, sources = 1;
+};
+
+// Seconds of a byte each way, by the backend's copies: all blocks out, then all back.
+DiskLevel measure_host(const Port& port, const Backend& backend, const SolvedModel& model) {
+  const MeasuredBlocks size(model);
+  struct Held {
+    const Port& port;
+    Arena arena;
+    HostMemory memory;
+    ~Held() {
+      if (memory.base != nullptr) port.release_host(&memory);
+      port.release_arena(&arena);
+    }
+  } held = {port, {}, {}};
+  const std::string& who = model.recipe.name;
+  if (port.acquire_host == nullptr) throw UserError(who + ": the recipe wants memory of the host, but a board of port \"" + port.name + "\" has none for it");
+  require(who, port.acquire_arena(size.sources * size.block, &held.arena));
+  require(who, port.acquire_host(size.bytes(), &held.memory));
+  KernelContext context;
+  context.machine = backend.machine;
+  context.queue = backend.queue;
+  require(who, backend.host.fill(context, held.arena.base, 0x01010101, size.sources * size.block));
+  const auto seconds_of_byte = [&](const auto& start) {
+    for (uint64_t b = 0; b < size.blocks; ++b) require(who, start(b));  // the pages come with the first touch
+    require(who, backend.host.synchronise(context));
+    const double begin = port.seconds();
+    for (uint64_t b = 0; b < size.blocks; ++b) require(who, start(b));
+    require(who, backend.host.synchronise(context));
+    return (port.seconds() - begin) / static_cast<double>(size.bytes());
+  };
+  const auto memory = [&](uint64_t b) { return held.arena.base + b % size.sources * size.block; };
+  const auto block = [&](uint64_t b) { return held.memory.base + b * size.block; };
+  const double write = seconds_of_byte([&](uint64_t b) { return backend.host.start_out(context, block(b), memory(b), size.block, 0); });
+  const double read = seconds_of_byte([&](uint64_t b) { return backend.host.start_in(context, memory(b), block(b), size.block, 0); });
+  return {model.recipe.schedule.host_bytes, write, read};
+}
+
 // Seconds of a byte each way, through the port as a training uses it: all blocks written, then all read back.
 DiskLevel measure_disk(const Port& port, const Backend& backend, const SolvedModel& model, const char* path) {
-  constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
-  uint64_t block = kAlignment;
-  for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
-  const uint64_t blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.disk_bytes, kMostBytes) / block), bytes = blocks * block;
-  const uint64_t sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
+  const MeasuredBlocks size(model);
+  const uint64_t block = size.block, blocks = size.blocks, sources = size.sources, bytes = size.bytes();
   struct Held {
     const Port& port;
     Arena arena;
@@ -382,6 +426,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(times);
   add_calls_not_run(model, times);
+  if (recipe.schedule.host_bytes > 0) profile.host = measure_host(port, backend, model);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, backend, model, options.spill_file);
   if (weights) profile.stream_read_seconds = weights->seconds_of_byte();
   for (const auto& [key, kernel] : times.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};

@@ -116,9 +116,10 @@ std::string profile_text(const Profile& profile) {
   nlohmann::ordered_json json = {{"format", kProfileFormat},       {"backend", profile.backend},     {"kernel_set", profile.kernel_set},
                                  {"threads", profile.threads},     {"processor", profile.processor}, {"micro_batch_seconds", profile.micro_batch_seconds},
                                  {"kernels", nlohmann::ordered_json::array()}};
-  if (profile.disk) {
-    json["disk_write_seconds"] = profile.disk->write_cost;
-    json["disk_read_seconds"] = profile.disk->read_cost;
+  for (const auto& [level, measured] : {std::pair{"disk", profile.disk}, {"host", profile.host}}) {
+    if (!measured) continue;
+    json[std::string(level) + "_write_seconds"] = measured->write_cost;
+    json[std::string(level) + "_read_seconds"] = measured->read_cost;
   }
   if (profile.stream_read_seconds) json["stream_read_seconds"] = *profile.stream_read_seconds;
   for (const auto& [key, kernel] : profile.kernels) {
@@ -126,6 +127,21 @@ std::string profile_text(const Profile& profile) {
   }
   return json.dump(1) + "\n";
 }
+
+namespace {
+
+// Both prices of a second level, or neither.
+std::optional<DiskLevel> read_level(const JsonFields& fields, const char* write, const char* read) {
+  if (!fields.has(write) && !fields.has(read)) return std::nullopt;
+  const FieldRange seconds = {0, std::numeric_limits<double>::max()};
+  DiskLevel level;
+  for (const char* key : {write, read}) (void)fields.at(key);
+  fields.read(write, level.write_cost, seconds);
+  fields.read(read, level.read_cost, seconds);
+  return level;
+}
+
+}  // namespace
 
 Profile parse_profile(const std::string& text, const std::string& path) {
   const nlohmann::json json = parse_json(text, path);
@@ -135,7 +151,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
   fields.read("format", format, kProfileFormat, kProfileFormat);
   fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels", "disk_write_seconds",
-                     "disk_read_seconds", "stream_read_seconds"});
+                     "disk_read_seconds", "host_write_seconds", "host_read_seconds", "stream_read_seconds"});
   for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
   Profile profile;
   profile.path = path;
@@ -145,12 +161,8 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   fields.read("processor", profile.processor);
   fields.read("threads", profile.threads, 1, UINT32_MAX);
   fields.read("micro_batch_seconds", profile.micro_batch_seconds, seconds);
-  if (fields.has("disk_write_seconds") || fields.has("disk_read_seconds")) {
-    profile.disk.emplace();
-    for (const char* key : {"disk_write_seconds", "disk_read_seconds"}) (void)fields.at(key);
-    fields.read("disk_write_seconds", profile.disk->write_cost, seconds);
-    fields.read("disk_read_seconds", profile.disk->read_cost, seconds);
-  }
+  profile.disk = read_level(fields, "disk_write_seconds", "disk_read_seconds");
+  profile.host = read_level(fields, "host_write_seconds", "host_read_seconds");
   fields.read("stream_read_seconds", profile.stream_read_seconds, seconds);
   for (size_t n = 0; n < fields.list_at("kernels").size(); ++n) {
     const JsonFields kernel = fields.element("kernels", n);
@@ -172,6 +184,7 @@ MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   MeasuredCosts costs;
   costs.micro_batch_seconds = profile->micro_batch_seconds;
   costs.disk = profile->disk;
+  costs.host = profile->host;
   costs.stream_read_seconds = profile->stream_read_seconds;
   costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
   costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {

@@ -155,8 +155,12 @@ struct ScheduleRecipe {
   int slots = 0;                     // revolve: checkpoints, the input's included. 0 = the cheapest number that fits
   std::string policy;                // policy: its name
   bool residues = true;              // optimal, h-revolve: false is Rotor's class
-  uint64_t disk_bytes = 0;           // h-revolve, multistage: "disk", what may lie there at once. 0 = none
-  std::optional<double> write_cost, read_cost;  // of a byte to and from disk, in flop equivalents (cost.h); a profile's seconds replace them
+  uint64_t disk_bytes = 0, host_bytes = 0;  // h-revolve, multistage: "disk" or "host", what may lie there at once. 0 = none
+  std::optional<double> write_cost, read_cost;  // of a byte to and from there, in flop equivalents (cost.h); a profile's seconds replace them
+
+  // Of the second level, which is one of the two.
+  SpillLevel spill_level() const { return host_bytes > 0 ? SpillLevel::kHost : SpillLevel::kDisk; }
+  uint64_t spill_bytes() const { return host_bytes > 0 ? host_bytes : disk_bytes; }
   bool operator==(const ScheduleRecipe&) const = default;
 };
 

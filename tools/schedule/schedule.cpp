@@ -14,24 +14,26 @@
 namespace reprise {
 namespace {
 
+enum class DiskUse : uint8_t { kNone, kAll, kChooses };  // all: whatever waits in memory without a disk waits there
+
 struct Strategy {
   const char* name;
   Schedule (*make)(const Chain&, const ScheduleRequest&);
   bool takes_k;
   bool takes_slots;
-  bool takes_disk;
+  DiskUse disk;
 };
 
 constexpr Strategy kStrategies[] = {
-    {"none", schedule_none, false, false, false},
-    {"every-k", schedule_every_k, true, false, false},
-    {"sqrt", schedule_sqrt, true, false, false},
-    {"chen", schedule_chen, false, false, false},
-    {"chen-recursive", schedule_chen_recursive, true, false, false},
-    {"revolve", schedule_revolve, false, true, false},
-    {"multistage", schedule_multistage, false, false, true},
-    {"h-revolve", schedule_hrevolve, false, false, true},
-    {"optimal", schedule_optimal, false, false, false},
+    {"none", schedule_none, false, false, DiskUse::kNone},
+    {"every-k", schedule_every_k, true, false, DiskUse::kAll},
+    {"sqrt", schedule_sqrt, true, false, DiskUse::kAll},
+    {"chen", schedule_chen, false, false, DiskUse::kNone},
+    {"chen-recursive", schedule_chen_recursive, true, false, DiskUse::kNone},
+    {"revolve", schedule_revolve, false, true, DiskUse::kNone},
+    {"multistage", schedule_multistage, false, false, DiskUse::kChooses},
+    {"h-revolve", schedule_hrevolve, false, false, DiskUse::kChooses},
+    {"optimal", schedule_optimal, false, false, DiskUse::kNone},
 };
 
 std::string joined_names() {
@@ -69,16 +71,21 @@ const std::vector<std::string>& strategy_names() {
 }
 
 bool takes_disk(const std::string& name) {
-  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return name == s.name && s.takes_disk; });
+  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return name == s.name && s.disk != DiskUse::kNone; });
+}
+
+bool chooses_for_disk(const std::string& name) {
+  return std::any_of(std::begin(kStrategies), std::end(kStrategies), [&](const Strategy& s) { return name == s.name && s.disk == DiskUse::kChooses; });
 }
 
 Schedule make_schedule(const Chain& chain, const ScheduleRequest& request) {
   require_chain(chain);
+  if (!request.starts.empty()) return judge_plan(chain, segment_actions(chain, request.starts, request.disk.bytes > 0), request.memory_bytes, request.disk);
   for (const Strategy& strategy : kStrategies) {
     if (request.strategy != strategy.name) continue;
     require_parameter("k", request.k, strategy.takes_k, request);
     require_parameter("slots", request.slots, strategy.takes_slots, request);
-    if (request.disk.bytes > 0 && !strategy.takes_disk) {
+    if (request.disk.bytes > 0 && strategy.disk == DiskUse::kNone) {
       throw UserError("schedule: disk: strategy \"" + request.strategy + "\" takes none");
     }
     return strategy.make(chain, request);
@@ -107,13 +114,17 @@ Schedule better_plan(Schedule a, Schedule b) {
   return b.makespan < a.makespan ? b : a;
 }
 
-std::vector<Action> segment_actions(const Chain& chain, const std::vector<int>& starts) {
+std::vector<Action> segment_actions(const Chain& chain, const std::vector<int>& starts, bool spilled) {
+  const auto is_spilled = [&](size_t s) { return spilled && s > 0 && s + 1 < starts.size(); };
   std::vector<Action> actions;
   for (size_t s = 1; s < starts.size(); ++s) {
     actions.push_back({.kind = ActionKind::kAdvance, .first = starts[s - 1], .last = starts[s]});
+    if (is_spilled(s - 1)) actions.push_back({.kind = ActionKind::kDrop, .first = starts[s - 1]});
+    if (is_spilled(s)) actions.push_back({.kind = ActionKind::kWrite, .first = starts[s]});
   }
   for (size_t s = starts.size(); s-- > 0;) {
     const int end = s + 1 < starts.size() ? starts[s + 1] : chain.length();
+    if (is_spilled(s)) actions.push_back({.kind = ActionKind::kRead, .first = starts[s]});
     for (int i = starts[s]; i < end; ++i) actions.push_back({.kind = ActionKind::kRecord, .first = i, .choice = 0});
     for (int i = end; i-- > starts[s];) actions.push_back({.kind = ActionKind::kBackward, .first = i});
     if (s > 0) actions.push_back({.kind = ActionKind::kDrop, .first = starts[s]});

@@ -17,7 +17,8 @@ struct ScheduleRequest {
   int k = 0;                           // every-k: links per segment; sqrt: segments; chen-recursive: boundaries kept per
                                        // level; 0: the strategy chooses
   int slots = 0;                       // revolve: checkpoints, the input's included; 0: the cheapest number that fits
-  DiskLevel disk = {};                 // multistage, h-revolve; no bytes: none
+  DiskLevel disk = {};                 // the second level, whatever it is made of: of strategies that takes_disk(); no bytes: none
+  std::vector<int> starts = {};        // a policy's: the links at which segments begin, 0 the first, in the strategy's stead; empty: none
   bool residues = true;                // optimal: use PLANNING 5 where the chain lists residues
   bool as_published = false;           // optimal: Rotor's recursion with its hole
 };
@@ -25,8 +26,9 @@ struct ScheduleRequest {
 // The names that `strategy` may take, in the order in which `compare` prints them.
 const std::vector<std::string>& strategy_names();
 
-// Whether that strategy may keep boundaries on disk.
+// Whether that strategy may keep boundaries on disk, and whether it chooses which: every-k and sqrt put all that they keep there.
 bool takes_disk(const std::string& name);
+bool chooses_for_disk(const std::string& name);
 
 // Infeasible is an answer, not an error: feasible = false and smallest_memory where it can be computed.
 // Throws UserError for an unknown strategy, a parameter that the strategy cannot take, or a chain that is not one

@@ -15,7 +15,7 @@ Schedule schedule_sqrt(const Chain& chain, const ScheduleRequest& request) {
   for (int s = 0; s < segments; ++s) {
     starts.push_back(static_cast<int>(static_cast<int64_t>(s) * length / segments));
   }
-  return judge_plan(chain, segment_actions(chain, starts), request.memory_bytes);
+  return judge_plan(chain, segment_actions(chain, starts, request.disk.bytes > 0), request.memory_bytes, request.disk);
 }
 
 }  // namespace reprise

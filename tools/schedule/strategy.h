@@ -28,7 +28,8 @@ Schedule judge_plan(const Chain& chain, std::vector<Action> actions, uint64_t me
 Schedule better_plan(Schedule a, Schedule b);
 
 // The chain cut before each link of `starts` (increasing, starts[0] == 0): a segment keeps only its input at first, and is
-// recorded whole, with full tapes, just before its backward; the last one is recorded at once.
-std::vector<Action> segment_actions(const Chain& chain, const std::vector<int>& starts);
+// recorded whole, with full tapes, just before its backward; the last one is recorded at once. `spilled`: the inputs wait on disk, but the last
+// segment's, which is wanted at once.
+std::vector<Action> segment_actions(const Chain& chain, const std::vector<int>& starts, bool spilled = false);
 
 }  // namespace reprise

@@ -25,11 +25,11 @@ inline CompiledPlan plan_at(const CompiledPlan& any, uint32_t number) {
   return {*written.plan, written.recipe, written.summary, any.port, written.hash, any.plans, any.file};
 }
 
-// What the program's spill file must hold, whichever plan it runs in.
-inline uint64_t most_disk_bytes(const CompiledPlan& compiled) {
-  uint64_t most = compiled.plan.disk_bytes;
+// What the program's spill file, or memory of the host, must hold, whichever plan it runs in.
+inline uint64_t most_spill_bytes(const CompiledPlan& compiled, SpillLevel level) {
+  uint64_t most = spills_to(compiled.plan, level) ? compiled.plan.spill_bytes : 0;
   for (const WrittenPlan& written : compiled.plans) {
-    if (written.plan->disk_bytes > most) most = written.plan->disk_bytes;
+    if (spills_to(*written.plan, level) && written.plan->spill_bytes > most) most = written.plan->spill_bytes;
   }
   return most;
 }

@@ -63,6 +63,7 @@ void Session::release() {
   for (Disk* file : {&disk_, &streamed_}) {
     if (file->wait != nullptr) port_.close_disk(file);
   }
+  if (host_memory_.base != nullptr) port_.release_host(&host_memory_);
   port_.release_arena(&arena_);
   port_.close_backend(&backend_);
 }
@@ -88,6 +89,7 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   if (!options.no_tune) tune();
   take_arena();
   open_disk(options.disk);
+  take_host_memory();
   require_same_model(recipe_);
   const bool asks = has_reference(recipe_) && ask_reference != nullptr, takes_base = recipe_.lora || asks;
   choose_weights(options, takes_base);
@@ -95,7 +97,7 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   std::vector<CheckMark> marks(check_marks(plan()));
   for (const WrittenPlan& written : compiled_.plans) marks.resize(std::max<size_t>(marks.size(), check_marks(*written.plan)));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = workspace, .eager = options.eager};
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .workspace = workspace, .eager = options.eager};
   prove_other_plans(resources);
   require(bind(plan(), backend_, resources, trainer_));
   if (options.resume.empty() || takes_base) load_weights();
@@ -174,7 +176,7 @@ Status Session::change_plan(uint32_t number) {
   const Plan& next = plan_at(compiled_, number).plan;
   if (fixed_ != nullptr && room_of(next) != room_of(plan())) return {Code::kUnsupported, fixed_, 0};
   REPRISE_RETURN_IF_ERROR(resize_arena(room_of(next)));
-  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .workspace = {}, .eager = trainer_.eager};
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .workspace = {}, .eager = trainer_.eager};
   require(rebind(next, resources, trainer_));
   number_ = number;
   return ok_status();
@@ -315,7 +317,7 @@ void Session::open_streamed(const std::string& option) {
 
 // The option's file, else one beside the program: a folder for temporary files may lie in memory. It has room for any of the plans.
 void Session::open_disk(const std::string& option) {
-  const uint64_t bytes = most_disk_bytes(compiled_);
+  const uint64_t bytes = most_spill_bytes(compiled_, SpillLevel::kDisk);
   if (bytes == 0) return;
   const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
   if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
@@ -323,9 +325,26 @@ void Session::open_disk(const std::string& option) {
   if (!status.ok()) fail(path + ": " + bytes_text(bytes) + " for --disk", status, &plan());
 }
 
+// Room for any of the plans.
+void Session::take_host_memory() {
+  const uint64_t bytes = most_spill_bytes(compiled_, SpillLevel::kHost);
+  if (bytes == 0) return;
+  if (port_.acquire_host == nullptr) {
+    throw UserError(recipe_.name + ": the plan keeps values in memory of the host, but a board of port \"" + port_.name + "\" has none for it");
+  }
+  const Status status = port_.acquire_host(bytes, &host_memory_);
+  if (!status.ok()) fail(recipe_.name + ": schedule.host: " + bytes_text(bytes), status, &plan());
+}
+
 uint64_t Session::measured() const {
   uint64_t bytes = 0;
   require(measured_bytes(trainer_, bytes));
+  return bytes;
+}
+
+uint64_t Session::measured_in_host() const {
+  uint64_t bytes = 0;
+  if (spills_to(plan(), SpillLevel::kHost)) require(measured_bytes(trainer_, Region::kSpill, bytes));
   return bytes;
 }
 

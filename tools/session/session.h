@@ -63,6 +63,7 @@ class Session {
     if (!status.ok()) fail(recipe_.name, status, &plan());
   }
   uint64_t measured() const;  // bytes
+  uint64_t measured_in_host() const;  // 0 of a plan that spills nothing there
 
  private:
   void set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference);
@@ -72,6 +73,7 @@ class Session {
   Status resize_arena(uint64_t bytes);
   void prove_other_plans(const Resources& resources);
   void open_disk(const std::string& option);
+  void take_host_memory();
   void open_streamed(const std::string& option);
   void choose_weights(const ProgramOptions& options, bool takes_base);
   void choose_initial_weights(const ProgramOptions& options);
@@ -87,6 +89,7 @@ class Session {
   Arena arena_;
   const char* fixed_ = nullptr;  // why the arena keeps its size, where it does
   Disk disk_, streamed_;
+  HostMemory host_memory_;
   std::optional<InputFile> streamed_file_;  // what streamed_ reads, for the host
   std::unique_ptr<WeightSource> source_;    // until the weights are loaded; null: drawn from the seed
   InitialRules rules_;                      // by which they are

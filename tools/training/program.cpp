@@ -98,7 +98,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
   const Plan& plan = choices.front().plan;
   ProgramOptions options;
   OptionParser app(std::string("Trains ") + plan.name + " inside the " + bytes_text(plan.arena_bytes) + " that its plan proves.", "train");
-  options.add_to(app, most_disk_bytes(choices.front()), plan.streamed_bytes > 0, choices.front().port.most_workers);
+  options.add_to(app, most_spill_bytes(choices.front(), SpillLevel::kDisk), plan.streamed_bytes > 0, choices.front().port.most_workers);
   try {
     const std::string program = argc > 0 ? argv[0] : "train";  // whose --help can be asked for
     if (const std::optional<int> status = app.parse(argc, argv, program)) return *status;

@@ -164,7 +164,7 @@ class EventWriter {
   void name_tracks(uint32_t process, const std::string& text) {
     name("process_name", {process, 0}, text);
     name("thread_name", {process, 0}, "compute");
-    if (plan_.disk_bytes > 0) name("thread_name", {process, 1}, "transfers");
+    if (plan_.spill_bytes > 0) name("thread_name", {process, 1}, "transfers");
   }
 
   // Whole nanoseconds, so that slices that touch do not overlap by a rounding.

@@ -104,6 +104,7 @@ json PlanMeasurements::regions() const {
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     if (program_bytes_[p]) add(program_name(static_cast<ProgramId>(p)), *program_bytes_[p]);
   }
+  if (spills_to(session_->plan(), SpillLevel::kHost) && steps_ > 0) add("host", session_->measured_in_host());
   return regions;
 }
 

@@ -418,16 +418,19 @@ class TrainingRun {
   }
 
   void note_memory_of_plan() {
-    if (trainer().step > first_step_of_plan_) measured_bytes_[session_->plan_number()] = session_->measured();
+    if (trainer().step > first_step_of_plan_) measured_bytes_[session_->plan_number()] = {session_->measured(), session_->measured_in_host()};
   }
 
   // What each plan that has run steps took; one line, where there is but one.
   std::string memory_of_plans() const {
     std::string text;
-    for (const auto& [plan, measured] : measured_bytes_) {
-      const uint64_t planned = plan_at(session_->compiled(), plan).plan.arena_bytes;
-      text += (text.empty() ? "memory: " : "\nmemory: ") + (has_plans() ? sizes_.name(plan) + ", " : "") + "planned " + std::to_string(planned) + " bytes, measured " +
-              std::to_string(measured) + " bytes (" + (measured == planned ? "equal" : "NOT EQUAL") + ")";
+    const auto compared = [](uint64_t planned, uint64_t measured) {
+      return "planned " + std::to_string(planned) + " bytes, measured " + std::to_string(measured) + " bytes (" + (measured == planned ? "equal" : "NOT EQUAL") + ")";
+    };
+    for (const auto& [number, measured] : measured_bytes_) {
+      const Plan& plan = plan_at(session_->compiled(), number).plan;
+      text += (text.empty() ? "memory: " : "\nmemory: ") + (has_plans() ? sizes_.name(number) + ", " : "") + compared(plan.arena_bytes, measured.first);
+      if (spills_to(plan, SpillLevel::kHost)) text += "; in memory of the host " + compared(plan.spill_bytes, measured.second);
     }
     return text;
   }
@@ -505,8 +508,8 @@ class TrainingRun {
   std::optional<ControlFile> control_;
   std::optional<PlanRequests> requests_;
   std::optional<Pause> pause_;
-  Progress* progress_ = nullptr;                 // while it is shown
-  std::map<uint32_t, uint64_t> measured_bytes_;  // by plan, of those that have run steps
+  Progress* progress_ = nullptr;  // while it is shown
+  std::map<uint32_t, std::pair<uint64_t, uint64_t>> measured_bytes_;  // by plan, of those that have run steps: of the arena and of the host
   uint64_t first_step_of_plan_ = 0;  // steps done when the plan took over
   static constexpr double kBoardSeconds = 10;
   BoardState board_ = read_board_state();

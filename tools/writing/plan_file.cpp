@@ -1,6 +1,6 @@
 // One list of fields for each struct, which writing and reading share: what is written in one order cannot be read in another.
 //
-//   "reprise plan 1\n"   then lines of text: the kernels' contract, the bytes of what follows, its checksum; then
+//   "reprise plan 2\n"   then lines of text: the kernels' contract, the bytes of what follows, its checksum; then
 //   the plans            numbers of their own width, the lowest byte first; of a list its length, then its entries
 #include "tools/writing/plan_file.h"
 
@@ -132,7 +132,7 @@ void program_fields(File& file, T& p) {
   file.list(p.rows, [&file](auto& row) { row_fields(file, row); });
   file.list(p.arguments, [&file](auto& ref) { file.number(ref); });
   slots(p.slots);
-  slots(p.disk);
+  slots(p.spilled);
   file.number(p.bytes), file.number(p.input), file.number(p.labels), file.number(p.document_start), file.number(p.output), file.number(p.pairs);
   file.number(p.token_types);
 }
@@ -180,7 +180,7 @@ void plan_fields(File& file, P& plan) {
   file.number(rate.kind), file.number(rate.base), file.number(rate.gamma), file.number(rate.warmup_steps), file.number(rate.steps);
   file.list(plan.milestones, [&file](auto& step) { file.number(step); });
   file.number(plan.state_bytes), file.number(plan.carried_bytes), file.number(plan.arena_bytes), file.number(plan.seed), file.number(plan.accumulate);
-  file.number(plan.disk_bytes), file.number(plan.streamed_bytes), file.number(plan.worker_stack_bytes), file.number(plan.recipe_hash);
+  file.number(plan.spill_level), file.number(plan.spill_bytes), file.number(plan.streamed_bytes), file.number(plan.worker_stack_bytes), file.number(plan.recipe_hash);
 }
 
 template <typename File, typename Plans>

@@ -69,8 +69,8 @@ class HeaderWriter {
               format(", .bytes = %" PRIu64 ", .input = %uu, .labels = %uu, .document_start = %uu, .output = %uu", program.bytes, program.input, program.labels,
                      program.document_start, program.output) +
               (program.pairs == kNoSlot ? "" : format(", .pairs = %uu", program.pairs)) +
-              (program.token_types == kNoSlot ? "" : format(", .token_types = %uu", program.token_types)) + ", .disk = " +
-              span("kDisk" + n, program.disk.size()) + "},\n";
+              (program.token_types == kNoSlot ? "" : format(", .token_types = %uu", program.token_types)) + ", .spilled = " +
+              span("kSpilled" + n, program.spilled.size()) + "},\n";
     }
     text += "    },\n    .attributes = {";
     for_each_pool(plan_.attributes, [&text](const auto& pool) {
@@ -83,7 +83,8 @@ class HeaderWriter {
             span("kMilestones", plan_.milestones.size()) + "},\n";
     text += format("    .state_bytes = %" PRIu64 ",\n    .carried_bytes = %" PRIu64 ",\n    .arena_bytes = %" PRIu64 ",\n    .seed = %" PRIu64 "u,\n",
                    plan_.state_bytes, plan_.carried_bytes, plan_.arena_bytes, plan_.seed);
-    text += format("    .accumulate = %u,\n    .disk_bytes = %" PRIu64 ",\n", plan_.accumulate, plan_.disk_bytes);
+    text += format("    .accumulate = %u,\n    .spill_level = SpillLevel::%s,\n    .spill_bytes = %" PRIu64 ",\n", plan_.accumulate,
+                   plan_.spill_level == SpillLevel::kHost ? "kHost" : "kDisk", plan_.spill_bytes);
     if (plan_.streamed_bytes > 0) text += format("    .streamed_bytes = %" PRIu64 ",\n", plan_.streamed_bytes);
     text += format("    .worker_stack_bytes = %" PRIu64 ",\n    .recipe_hash = 0x%" PRIx64 "u,\n};\n",
                    plan_.worker_stack_bytes, plan_.recipe_hash);
@@ -115,9 +116,9 @@ class HeaderWriter {
       return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kernel_info(r.op, r.pass).name, link.c_str(),
                     static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
     });
-    table("Ref", "kArguments" + n, "the two top bits are the region (0 program, 1 Carried, 2 State, 3 disk), the rest is the index; all ones: absent", program.arguments, [](Ref ref) { return format("0x%xu", ref); });
+    table("Ref", "kArguments" + n, "the two top bits are the region (0 program, 1 Carried, 2 State, 3 the second level), the rest is the index; all ones: absent", program.arguments, [](Ref ref) { return format("0x%xu", ref); });
     slots("kSlots" + n, program.slots, program.slot_names);
-    slots("kDisk" + n, program.disk, program.disk_names);
+    slots("kSpilled" + n, program.spilled, program.spilled_names);
   }
 
   void slots(const std::string& table_name, const std::vector<Slot>& list, const std::vector<std::string>& names) {

@@ -24,6 +24,13 @@ std::string streamed_text(const PlannedModel& planned) {
   return bytes_text(planned.plan.streamed_bytes) + " of weights from a file, through a window of " + bytes_text(planned.window_bytes) + "; rows wait for them " + share + " of a step";
 }
 
+std::string spilled_text(const OwnedPlan& plan) {
+  const bool in_host = plan.spill_level == SpillLevel::kHost;
+  std::string text = (in_host ? "  on the host     " : "  on disk         ") + bytes_text(plan.spill_bytes) + " of boundaries at most, ";
+  if (!in_host) return text + "in a spill file";
+  return text + (plan.backend == "cpu" ? "in memory beside the arena: to a CPU both are the same memory, and nothing is saved" : "in pinned memory beside the card's");
+}
+
 }  // namespace
 
 std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
@@ -37,7 +44,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
        << " gradients + " << bytes_text(plan.arena_bytes - plan.state_bytes - plan.carried_bytes) << " activations and scratch\n";
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) text << "  widened         " << widened_text(widened) << "\n";
   if (plan.streamed_bytes > 0) text << "  streamed        " << streamed_text(planned) << "\n";
-  if (plan.disk_bytes > 0) text << "  on disk         " << bytes_text(plan.disk_bytes) << " of boundaries at most, in a spill file\n";
+  if (plan.spill_bytes > 0) text << spilled_text(plan) << "\n";
   text << "  storing all     " << bytes_text(model.store_all_bytes) << " (this plan takes " << share << " of it)\n";
   if (const size_t truncated = truncated_links(model.bodies.links); truncated > 0) {
     text << "  truncated       " << truncated << " of " << model.bodies.links.size() << " links may keep more values than the " << kMostCandidates

@@ -21,7 +21,7 @@ function follow_link() {
   const parts = location.hash.match(/^#(slot|row)=([a-z_:]+):(\d{1,9})$/);
   if (!parts) return;
   written_link = location.hash;
-  const [, what, where, number] = parts, program = where.replace(/^disk:/, "");
+  const [, what, where, number] = parts, program = where.replace(/^(disk|host):/, "");
   if (program_names(shown.plan).includes(program)) show_program(program);
   if (what === "row") {
     if (shown.program.name === where && Number(number) < shown.program.rows.length) { show({selected: null}); select_row(Number(number)); }

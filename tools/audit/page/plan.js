@@ -22,7 +22,8 @@ function open_plan(manifest) {
   plan.program_base = plan.state_bytes + plan.carried_bytes;  // arena = [State | Carried | the program's region]
   plan.budget = budget_of(manifest, plan.program_base);
   plan.slots = unpack(manifest.slots);
-  plan.disk = unpack(manifest.disk);
+  plan.level = manifest.host ? "host" : "disk";  // where the plan spills to
+  plan.spilled = unpack(manifest[plan.level]);
   plan.state = unpack(manifest.state).map((tensor, i) => item_of(tensor, "state:" + i, "state", 0));
   plan.carried = unpack(manifest.carried).map((tensor, i) => item_of(tensor, "carried:" + i, "carried", plan.state_bytes));
   return plan;
@@ -55,14 +56,14 @@ function read_program(plan, entry) {
   const rows = unpack(entry.rows);
   const program = {plan, name: entry.name, times: entry.times, bytes: entry.bytes, live_bytes: entry.live_bytes, rows};
   program.slots = read_slots(plan, plan.slots, program, "slot");
-  program.disk = read_slots(plan, plan.disk, program, "disk");
+  program.spilled = read_slots(plan, plan.spilled, program, plan.level);
   const whole = (item) => Object.assign({}, item, {first: 0, end: Math.max(1, rows.length)});
   program.state = plan.state.filter((item) => item.kind !== "streamed").map(whole);
   program.streamed = plan.state.filter((item) => item.kind === "streamed").map(whole);  // in the file of weights, at no address of the arena
   program.carried = plan.carried.map(whole);
   program.slots.forEach((slot, i) => { slot.birth = i; });
   program.items = [...program.state, ...program.carried, ...program.slots];
-  program.by_id = new Map([...program.items, ...program.disk, ...program.streamed].map((item) => [item.id, item]));
+  program.by_id = new Map([...program.items, ...program.spilled, ...program.streamed].map((item) => [item.id, item]));
   find_uses(program);
   find_flights(program);
   find_repeats(program);
@@ -75,8 +76,8 @@ function read_slots(plan, list, program, region) {
   const items = [];
   for (const slot of list) {
     if (slot.program !== program.name) continue;
-    const id = (region === "disk" ? "disk:" : "") + program.name + ":" + slot.id;
-    const item = item_of(slot, id, region, region === "disk" ? 0 : plan.program_base);
+    const id = (region === "slot" ? "" : region + ":") + program.name + ":" + slot.id;
+    const item = item_of(slot, id, region, region === "slot" ? plan.program_base : 0);
     item.first = slot.first_row;
     item.end = slot.last_row + 1;
     items[slot.id] = item;
@@ -88,7 +89,7 @@ function read_slots(plan, list, program, region) {
 function item_of_reference(program, reference) {
   const [region, index] = reference.split(":");
   if (region === "slot") return program.by_id.get(program.name + ":" + index);
-  return program.by_id.get(region === "disk" ? "disk:" + program.name + ":" + index : reference);
+  return program.by_id.get(region === program.plan.level ? region + ":" + program.name + ":" + index : reference);
 }
 
 function references_of(row) { return row.scratch ? [...row.reads, ...row.writes, row.scratch] : [...row.reads, ...row.writes]; }

@@ -35,7 +35,9 @@ function measured_bytes(manifest, name) {
 
 function outside_list(m) {
   const plan = shown.plan, inside = [["state", exact_bytes(plan.state_bytes)], ["gradients", exact_bytes(plan.carried_bytes)]];
-  if (plan.regions.has("disk")) inside.push(["on disk", exact_bytes(plan.regions.get("disk").planned_bytes)]);
+  for (const [level, words] of [["disk", "on disk"], ["host", "on the host"]]) {
+    if (plan.regions.has(level)) inside.push([words, exact_bytes(plan.regions.get(level).planned_bytes)]);
+  }
   const outside = Object.entries(m.outside || {}).flatMap(([name, value]) => outside_lines(name, value)), measured = measured_lines(m);
   return make("div", {class: "outside"},
     make("div", {}, make("h2", {}, make("i", {class: "key state"}), make("i", {class: "key carried"}), "In every program"), fact_list(inside)),

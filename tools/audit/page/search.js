@@ -16,7 +16,7 @@ function search_for(text) {
   const names = [shown.program.name, ...program_names(shown.plan).filter((name) => name !== shown.program.name)];
   for (const name of names) {
     const program = open_program(shown.plan, name), own = program === shown.program;
-    for (const item of own ? [...program.items, ...program.disk] : program.slots) {
+    for (const item of own ? [...program.items, ...program.spilled] : program.slots) {
       if (results.length === kMostFound) return results;
       if (item.name.toLowerCase().includes(wanted)) results.push(found_item(program, item));
     }

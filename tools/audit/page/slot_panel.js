@@ -33,7 +33,7 @@ function slot_facts(program, item) {
     ["bytes", bytes_words(item.bytes), item.bytes, exact_bytes(item.bytes)],
     aligned(item.bytes) > item.bytes ? ["padding", plural(aligned(item.bytes) - item.bytes, "byte"), aligned(item.bytes) - item.bytes] : null,
     ["address", count_words(item.address), item.address, address_text(item)],
-    ["life", item.region === "slot" || item.region === "disk" ? rows_words(item.first, item.end - 1) : "all rows of all programs", null,
+    ["life", item.region === "slot" || item.region === shown.plan.level ? rows_words(item.first, item.end - 1) : "all rows of all programs", null,
      life_buttons(item)],
     ["written by", item.writers.join(" "), null, row_buttons(program, item.writers, "the host, or another program")],
     ["read by", item.readers.join(" "), null, row_buttons(program, item.readers, "nothing in " + program.name)],
@@ -55,7 +55,7 @@ function address_text(item) {
 }
 
 function life_buttons(item) {
-  if (item.region !== "slot" && item.region !== "disk") return "all rows of all programs";
+  if (item.region !== "slot" && item.region !== shown.plan.level) return "all rows of all programs";
   return [rows_words(item.first, item.end - 1), make("small", {}, " (" + plural(item.end - item.first, "row") + ")")];
 }
 
