@@ -62,8 +62,8 @@ def main():
             "**Every figure here is planned or computed, none is measured.** `tests/bench/board_page.py` writes this page by `reprise fit --board`. MiB.", "",
             "- **plan**: the arena, which is all that the training itself takes; the program proves it before the first step.",
             "- **room**: the most that an arena may take there, of 7,620 MiB that Linux sees (`tools/boards/orin-nano-8gb.json`).",
-            "- **beside**: what stays out of the arena: the system with CUDA's context and kernels (assumed, with its source in that file), what stays free so",
-            "  that the board does not freeze, and pinned memory for copies.",
+            "- **beside**: what stays out of the arena: the system with CUDA's context and kernels (assumed, with its source in that file), what",
+            "  stays free so that the board does not freeze, and pinned memory for copies.",
             "- **smaller plans**: three budgets below, each with the work that recomputing adds.",
             "- **a step**: no step is faster by the board's flops and bytes, in what binds it. A real one is slower: kernels reach a part of these rates.", ""]
     for name, recipe, rows in TRAININGS:
