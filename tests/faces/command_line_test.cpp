@@ -359,6 +359,34 @@ TEST_F(CommandLine, ADiskUnderTheMemory) {
   expect_refusal({"plan", recipe(value), "--schedule", "optimal", "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"--disk: "});
 }
 
+TEST_F(CommandLine, MemoryOfTheHostIsASecondLevelToo) {
+  json value = recipe_json();
+  value["model"]["units"] = {3, 3, 3};
+  value["schedule"] = {{"strategy", "h-revolve"}, {"host", "1MiB"}, {"write_cost", 0.1}, {"read_cost", 0.1}};
+  value["budget"] = json_answer({"fit", recipe(value), "--budget", "1GiB", "--json"})["smallest_budget"];
+  const uint64_t fitted = json_answer({"fit", recipe(value), "--json"})["host_bytes"];
+  const ProcessResult planned = reprise_command({"plan", recipe(value), "-o", folder_.file("out")});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+  EXPECT_NE((planned.out + planned.err).find("on the host"), std::string::npos) << planned.out;
+  EXPECT_NE((planned.out + planned.err).find("nothing is saved"), std::string::npos) << "a CPU's memory is the host's";
+  json manifest = json::parse(file_text(folder_.file("out/manifest.json")));
+  EXPECT_EQ(manifest["regions"].back()["name"], "host");
+  EXPECT_EQ(manifest["regions"].back()["planned_bytes"], fitted);
+  EXPECT_GT(fitted, 0u);
+  EXPECT_FALSE(manifest["host"].empty());
+  EXPECT_FALSE(manifest.contains("disk"));
+  EXPECT_NE(reprise_command({"audit", folder_.file("out/manifest.json")}).out.find("blocks on the host"), std::string::npos);
+  EXPECT_NE(reprise_command({"rows", folder_.file("out/manifest.json")}).out.find("host:layer"), std::string::npos);
+  EXPECT_EQ(reprise_command({"audit", folder_.file("out/manifest.json"), "--html", folder_.file("page.html")}).status, 0);
+  manifest["disk"] = manifest["host"];
+  write_text(folder_.file("both.json"), manifest.dump());
+  expect_refusal({"audit", folder_.file("both.json")}, 1, {"both.json: host", "one of the two"});
+  expect_refusal({"plan", recipe(value), "--disk", "1MiB", "-o", folder_.file("out")}, 1, {"schedule.host", "one of the two"});
+  expect_refusal({"fit", recipe(value), "--board", "tools/boards/raspberry-pi-5-8gb.json"}, 1, {"schedule.host", "Raspberry", "one memory"});
+  value["schedule"] = {{"strategy", "policy"}, {"policy", "offload:layer1.*,layr2.0"}, {"host", "1MiB"}};
+  expect_refusal({"plan", recipe(value), "--budget", "1GiB", "-o", folder_.file("out")}, 1, {"schedule.policy", "\"layr2.0\"", "layer1.0"});
+}
+
 TEST_F(CommandLine, UnitChains) {
   const auto revolve = [&](const char* steps, const char* slots) {
     return json_answer({"schedule", "--steps", steps, "--slots", slots, "--strategy", "revolve", "--json"}).value("extra_forwards", -1);
