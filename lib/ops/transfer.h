@@ -1,5 +1,5 @@
-// Copies that go on while other rows run: between memory and a block of the second level, or from memory to memory, of tensors of any type. A start and a wait
-// name the same destination and source; between them the destination is in flight. The plan's second level carries them (carriers.h).
+// Copies that go on while other rows run: between memory and a block of the second level, or from memory to memory, of tensors of any type. A start
+// and a wait name the same destination and source; between them the destination is in flight. The plan's second level carries them (carriers.h).
 #pragma once
 
 #include "lib/kernel_info.h"

@@ -173,7 +173,10 @@ class Device {
   uint64_t queued(Lane lane) const { return is_captured(lane) ? captured_[lane].size() : queued_[lane]; }
   uint64_t done(Lane lane) const { return queued_[lane] - waiting_work_[lane].size(); }
   void wait_for(const void* stream, Lane other, uint64_t number);
-  cudaError_t synchronize() { return synchronize_until(kCopies, queued_[kCopies]) == cudaSuccess ? synchronize_until(kKernels, queued_[kKernels]) : cudaErrorLaunchFailure; }
+  cudaError_t synchronize() {
+    const cudaError_t copies = synchronize_until(kCopies, queued_[kCopies]);
+    return copies == cudaSuccess ? synchronize_until(kKernels, queued_[kKernels]) : copies;
+  }
   cudaError_t synchronize_until(Lane lane, uint64_t number);
 
   // What a running fibre calls.

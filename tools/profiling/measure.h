@@ -61,8 +61,8 @@ struct MeasureOptions {
 // Runs two plans of the recipe, the one that stores all (left out where memory does not suffice) and the smallest; together
 // they hold every distinct call, in the cache states of both ends. They take turns in several rounds, each in an arena of its own: a
 // machine's speed drifts, and with the pages that an arena gets. A kernel's seconds are the mean over all its rows in the steps
-// whose times lie around the median. A recipe with a disk, or with memory of the host, has that measured too, with blocks of its largest boundary, as many as the
-// plan may keep there but at most 512 MiB: what the kernel's page cache holds of so much is as fast in a training.
+// whose times lie around the median. A recipe with a disk, or with memory of the host, has that measured too, with blocks of its largest
+// boundary, as many as the plan may keep there but at most 512 MiB: what the kernel's page cache holds of so much is as fast in a training.
 Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options);
 
 }  // namespace reprise

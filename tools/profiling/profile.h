@@ -39,8 +39,8 @@ std::string call_key(const Graph& graph, const Call& call);
 std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
 
 // The file: {"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds",
-// "kernels": [{"key", "seconds", "runs"}]}, and of a recipe with a disk "disk_write_seconds", "disk_read_seconds", of one with a host "host_write_seconds", "host_read_seconds", of one that streams weights
-// "stream_read_seconds", all of a byte. Reading throws UserError "FILE: field: what would be right".
+// "kernels": [{"key", "seconds", "runs"}]}, and of a recipe with a disk "disk_write_seconds", "disk_read_seconds", of one with a host
+// "host_write_seconds", "host_read_seconds", of one that streams weights "stream_read_seconds", all of a byte. Reading throws UserError "FILE: field: what would be right".
 std::string profile_text(const Profile& profile);
 Profile parse_profile(const std::string& text, const std::string& path);
 Profile read_profile(const std::string& path);
