@@ -14,7 +14,7 @@ struct PlanHeaderParts {
   const BackendRules& rules;
   std::string recipe;   // the canonical one, which the compiled program reads back for its data
   std::string summary;
-  std::vector<uint64_t> smaller_budgets;
+  std::vector<uint64_t> smaller_budgets = {};
   std::string space = "generated";  // its namespace within reprise
 };
 // The whole text. The other plans of the program stand in namespaces of their own within the first one's, budget_1, budget_2, ...; the table
