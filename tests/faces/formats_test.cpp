@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -260,6 +261,45 @@ TEST(InputFile, WhatIsGoneIsRefusedInOneLine) {
   file.read(10000, bytes, 2);
   EXPECT_THROW(file.read(10000, bytes, 5), std::logic_error);
   EXPECT_THROW(file.read(~uint64_t{0}, bytes, 2), std::logic_error);
+}
+
+// How much of the file's first `bytes` the system's page cache holds.
+uint64_t cached_bytes(const std::string& path, uint64_t bytes) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages(bytes / page);
+  EXPECT_EQ(::mincore(mapped, bytes, pages.data()), 0);
+  ::munmap(mapped, bytes);
+  ::close(descriptor);
+  return page *
+         static_cast<uint64_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char flags) { return (flags & 1) != 0; }));
+}
+
+TEST(InputFile, ALargeModelLeavesNoSecondCopyInThePageCache) {
+  TemporaryFolder folder;
+  constexpr uint64_t kRead = 8 << 20;
+  // Reads the file's first bytes in pieces, for so long as the cache holds more than `most` of them: a file system that has only just written
+  // them may hold on to them for a moment.
+  const auto cached_after_reading = [&](uint64_t file_bytes, uint64_t most) {
+    const std::string path = folder.file("f");
+    write_file(path, std::string(kRead, 'x'));
+    fs::resize_file(path, file_bytes);
+    ::sync();
+    uint64_t cached = 0;
+    for (int tries = 0; tries == 0 || (tries < 200 && cached > most); ++tries) {
+      const InputFile file(path);
+      std::vector<char> piece(60001);
+      for (uint64_t at = 0; at < kRead; at += piece.size())
+        file.read(at, piece.data(), std::min<uint64_t>(piece.size(), kRead - at));
+      cached = cached_bytes(path, kRead);
+      ::usleep(10000);
+    }
+    return cached;
+  };
+  if (cached_after_reading(kRead, kRead) < kRead) GTEST_SKIP() << "this file system keeps nothing in the page cache";
+  const uint64_t memory = static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+  EXPECT_LE(cached_after_reading(memory / 8, 2 << 20), uint64_t{2} << 20);
 }
 
 TEST(Safetensors, ATensorThatIsGoneIsRefusedInOneLine) {

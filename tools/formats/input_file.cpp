@@ -23,6 +23,7 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     throw UserError(path + ": must be a regular file");
   }
   bytes_ = static_cast<uint64_t>(status.st_size);
+  passes_cache_ = bytes_ >= static_cast<uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 8;
 }
 
 InputFile::~InputFile() { ::close(descriptor_); }
@@ -30,12 +31,16 @@ InputFile::~InputFile() { ::close(descriptor_); }
 void InputFile::read(uint64_t at, void* to, uint64_t bytes) const {
   if (at > bytes_ || bytes > bytes_ - at) throw std::logic_error("InputFile: a read past the end of " + path_);
   constexpr uint64_t kLargestRead = uint64_t{1} << 30;  // Linux reads at most 2 GiB - 4 KiB at once
+  constexpr uint64_t kLeastDropped = uint64_t{32} << 10;
+  const bool drops = passes_cache_ && bytes >= kLeastDropped;
   char* next = static_cast<char*>(to);
   while (bytes > 0) {
     const ssize_t count = ::pread(descriptor_, next, std::min(bytes, kLargestRead), static_cast<off_t>(at));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) throw UserError(path_ + ": cannot be read: " + std::strerror(errno));
     if (count == 0) refuse_as_shorter();
+    // From the file's begin, because the system drops whole folios alone, and a read ends in the middle of one.
+    if (drops) (void)::posix_fadvise(descriptor_, 0, static_cast<off_t>(at) + count, POSIX_FADV_DONTNEED);
     next += count;
     at += static_cast<uint64_t>(count);
     bytes -= static_cast<uint64_t>(count);

@@ -20,7 +20,8 @@ class InputFile {
   uint64_t bytes() const { return bytes_; }  // when it was opened
 
   // Copies bytes [at, at + bytes), which lay in the file when it was opened. Throws UserError where they are gone or cannot be read;
-  // `to` then holds some of them. From any thread; the heap is touched by an error only.
+  // `to` then holds some of them. From any thread; the heap is touched by an error only. Of a file as large as an eighth of the machine's memory,
+  // what a read of 32 KiB or more leaves in the system's page cache is given back: it would be a second copy of a model's weights.
   void read(uint64_t at, void* to, uint64_t bytes) const;
 
  private:
@@ -28,6 +29,7 @@ class InputFile {
   std::string path_;
   int descriptor_ = -1;
   uint64_t bytes_ = 0;
+  bool passes_cache_ = false;
 };
 
 }  // namespace reprise
