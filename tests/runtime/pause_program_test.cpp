@@ -140,7 +140,7 @@ TEST_F(Pause, APauseIsNoPartOfAStepsTime) {
   Process running(arguments({"--control", at("control"), "--quiet"}));
   ASSERT_TRUE(await([&] { return steps_done() >= 1; }));
   write_text(at("control"), "pause\n");
-  sleep_seconds(2);
+  sleep_seconds(2 + 2 * read_log(at("log.jsonl")).lines[0]["seconds"].get<double>());  // more than any step may take below
   write_text(at("control"), "go\n");
   EXPECT_EQ(running.wait().status, 0);
   const std::vector<json> lines = read_log(at("log.jsonl")).lines;

@@ -137,7 +137,7 @@ TracedSteps parse_traced_steps(const std::string& text) {
 
 SaveEvery parse_save_every(const std::string& text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const uint64_t count = digits > 0 && digits <= 9 ? std::stoull(text.substr(0, digits)) : 0;
+  const uint64_t count = digits > 0 && digits <= 18 ? std::stoull(text.substr(0, digits)) : 0;
   const std::string unit = text.substr(digits);
   const double seconds = unit == "s" ? 1 : unit == "min" ? 60 : unit == "h" ? 3600 : 0;
   if (count == 0 || (seconds == 0 && !unit.empty())) {

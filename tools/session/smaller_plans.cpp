@@ -22,8 +22,9 @@ std::vector<Smaller> smaller_plans(const CompiledPlan& compiled, uint32_t number
     const WrittenPlan& written = compiled.plans[n];
     const uint64_t bytes = written.plan->arena_bytes;
     if (bytes < most) plans.push_back({bytes, "--start-budget " + std::to_string(n) + " (" + bytes_text(bytes) + ")"});
-    for (const uint64_t budget : written.smaller_budgets)
-      plans.push_back({budget, "a plan for the budget " + bytes_text(budget)});
+    for (const uint64_t budget : written.smaller_budgets) {
+      if (budget < most) plans.push_back({budget, "a plan for the budget " + bytes_text(budget)});
+    }
   }
   std::stable_sort(plans.begin(), plans.end(), [](const Smaller& a, const Smaller& b) { return a.bytes > b.bytes; });
   return plans;

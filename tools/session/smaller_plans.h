@@ -9,8 +9,8 @@
 
 namespace reprise {
 
-// "; --start-budget 1 (3.0 GiB) would fit": the largest of the program's other plans for whose bytes `has_room`, or else of the budgets for which planning
-// the recipe again makes a smaller plan; and that none would fit where that is so. "" where nothing smaller is known.
+// "; --start-budget 1 (3.0 GiB) would fit": the largest for whose bytes there is room, of the program's smaller plans and of those that planning its
+// recipe again would make. Where there is room for none it names them all; "" where nothing smaller is known.
 std::string smaller_that_fit(const CompiledPlan& compiled, uint32_t number, const std::function<bool(uint64_t bytes)>& has_room);
 
 }  // namespace reprise

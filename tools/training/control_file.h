@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-// Beside "budget B" (plan_requests.h): nothing is computed from the one on until the file says anything else.
+// While the last line is the first of these nothing is computed. The other asks for nothing, and so ends that; "budget B" is read by plan_requests.h.
 inline constexpr std::string_view kPauseCommand = "pause", kGoCommand = "go";
 
 class ControlFile {
