@@ -62,6 +62,7 @@ TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(call objects
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
 TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
 FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
+WATCHED_OBJECTS := $(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/watched/%.o,$(wildcard cuda/*.cu) tests/ports/cuda_global_kernels.cu))
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
@@ -127,13 +128,16 @@ $(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
 # Blocks of weights are made of sums and products that are rounded one by one.
 $(BUILD)/rooms/formats.o $(BUILD)/tools/formats/ggml_blocks.o: TOOL_FLAGS += -ffp-contract=off
 # Rooms where nothing is hot: -O1 takes three quarters of the time.
-COLD_ROOMS := audit chat commands drawing recipes session snapshots training
+COLD_ROOMS := audit chat commands drawing onnx recipes session snapshots training
 $(COLD_ROOMS:%=$(BUILD)/rooms/%.o) $(call objects,$(wildcard tools/*.cpp $(COLD_ROOMS:%=tools/%/*.cpp))): TOOL_FLAGS += -O1
 
 $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/gtest
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
+
+# Tests that call what is compiled elsewhere, and compute little themselves: -O1 takes two thirds to three quarters of the time.
+$(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/faces/*_test.cpp tests/runtime/*_test.cpp)): TOOL_FLAGS += -O1
 
 # A kernel to copy is compiled as the library's are.
 $(BUILD)/tests/skeleton/channel_gain.o: TOOL_FLAGS = $(LIB_FLAGS)
@@ -144,6 +148,16 @@ $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $< for fibres"
 	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+
+# The same kernels again, announcing each access to functions that the thread sanitizer's run time has elsewhere, and here a judge of the tests
+# (tests/ports/cuda_fibre_access.h), as does what compilers leave to memcpy. The sanitizers' build goes without, because two of them do not go
+# together. Functions are inlined, so that an access has the line of its kernel.
+WATCHED_FLAGS := -O1 -finline-functions $(if $(findstring clang,$(CXX)),,-finline-small-functions) -ffp-contract=off -fsanitize=thread
+$(WATCHED_OBJECTS): $(BUILD)/watched/%.o: %.cu Makefile | $(BUILD)/packages/run
+	@mkdir -p $(@D)
+	@echo "  compile $< to watch what it reads and writes"
+	$(Q)$(CXX) $(TOOL_FLAGS) $(WATCHED_FLAGS) -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=watched_$(each)) $@
 
 # What each PTX instruction computes: nothing is fused but by fmaf.
 $(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
@@ -203,7 +217,7 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic
+         lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic watched
 find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
@@ -271,7 +285,8 @@ run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResN
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
 	@$(find_folder); exec $$folder/train $(ARGS)
 
-build: $(REPRISE) $(recipe_data)  ## plan and compile RECIPE, without training
+# The make in a plan's folder finds the libraries made: else, for a board, it would make them beside this one.
+build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
 	+@$(find_program) && $(make_in_folder) $$folder/train
 
 # ---- a program for a board: planned and compiled here, copied there -----------------------------------------------------------
@@ -308,18 +323,10 @@ board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a 
 	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train" \
 	  && if $(is_for_card); then echo "its driver must be of CUDA $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') or later: JetPack 6 has 12.6, JetPack 7 has 13"; fi
 
-# What `board` made, as a package of Debian's and as a plain tar, of which bin/ and share/ may lie anywhere.
 DIST := $(BUILD)/dist
 VERSION := $(shell sed -n 's/^Version: //p' lib/reprise.pc.in)
 dist: board  ## a Debian package and a tar of what `make board` makes, in build/dist
-	@$(find_folder); name=$${folder##*/}; made=$(DIST)/reprise-$(VERSION)-$(TARGET); rm -rf $$made && mkdir -p $$made/bin $$made/share/reprise/boards $$made/share/doc/reprise \
-	  && cp $(BOARD)/$(TARGET)/reprise $$made/bin && cp $(BOARD)/$(TARGET)/$${folder#$(BUILD)/}/train $$made/bin/$$name && cp tools/boards/*.json $$made/share/reprise/boards \
-	  && cp LICENSE $$made/share/doc/reprise/copyright && cp README.md tools/FORMATS.md $$made/share/doc/reprise && tar -czf $$made-arm64.tar.gz -C $(DIST) $${made##*/} \
-	  && rm -rf $$made.deb && mkdir -p $$made.deb/DEBIAN && cp -r $$made $$made.deb/usr && printf '%s\n' 'Package: reprise' 'Version: $(VERSION)' 'Architecture: arm64' \
-	    'Maintainer: the engineers of Reprise <reprise@localhost>' 'Depends: libc6 (>= 2.35)' 'Section: science' 'Priority: optional' \
-	    'Description: training inside a memory plan that is proved before it runs' " The command line, and the program that trains $$name." >$$made.deb/DEBIAN/control \
-	  && dpkg-deb --root-owner-group --build $$made.deb $(DIST)/reprise_$(VERSION)_arm64.deb >/dev/null && rm -r $$made $$made.deb \
-	  && echo "$$made-arm64.tar.gz and $(DIST)/reprise_$(VERSION)_arm64.deb"
+	@$(find_folder); tools/board_package.sh $(BOARD)/$(TARGET)/reprise "$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}/train" "$${folder##*/}" $(VERSION) $(TARGET) $(DIST)
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
 	+@$(make_in_folder) -s $$folder/plan.h
@@ -379,9 +386,11 @@ $(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNT
 
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a | $(BUILD)/packages/test
 	@echo "  link $@"
-	$(Q)$(CXX) $(filter %.o,$^) -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
+	$(Q)$(CXX) $(filter $(WATCHED_OBJECTS),$^) $(filter-out $(WATCHED_OBJECTS),$(filter %.o,$^)) -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
 $(addprefix $(BUILD)/tests/ports/cuda_,launch_test rehearsal_test): $(HOST_CODE)
+# First of all objects, so that functions of headers which are not inlined are those that announce their accesses.
+$(BUILD)/tests/ports/cuda_access_test: $(WATCHED_OBJECTS)
 
 # Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
@@ -519,7 +528,7 @@ bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $
 
 cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
-cuda-models: $(foreach each,attention conv linear,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
+cuda-models: $(foreach each,attention conv linear loss_head,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
 	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done
 
 # What runs on a card: the judges of kernels, whole steps, and products beside cuBLASLt, whose library stands beside nvcc.
@@ -577,4 +586,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

@@ -1,7 +1,7 @@
 #!/bin/sh
 # `make board` and `make dist`: one program for an AArch64 board that needs nothing but its C library, and the same of reprise. Both run here
 # under qemu: they plan to the same bytes as on this machine, train with equal bits under every plan, compiled in or filed, and measure what
-# was planned.
+# was planned. A card's program runs there with fibres for a card and a driver of the tests', as far as that goes.
 # Here because a board has neither a compiler nor the packages of a development machine, and nobody looks at one in every test.
 # BUILD names the output folder. Without the cross compiler, the emulator, or Debian's packages for arm64 it says so and passes.
 set -eu
@@ -67,5 +67,53 @@ for where in "$scratch/tar" "$scratch/root/usr"; do
   run "$where/bin/reprise" fit "$scratch/net.json" --board orin-nano-8gb
 done
 dpkg-deb -f "$package" Depends | grep -q '^libc6 (>= 2\.' || fail "the package does not say what it needs"
+
+# 4. The program for a card, but for nvcc's code and the driver: its kernels are fibres (tests/ports/cuda_fibre.h), and fake_cuda_driver.h is the
+# driver. It proves its plan, takes and measures its memory, records its steps and trains as the same program does here, bit by bit.
+card=$scratch/card
+mkdir "$card"
+sed 's/"board-net"/"board-card", "backend": "cuda"/' "$scratch/net.json" >"$scratch/card.json"
+"$build/reprise" plan "$scratch/card.json" -o "$card" 2>/dev/null
+cat >"$card/card.cpp" <<'TEXT'
+#include "tests/ports/cuda_fibre.h"
+#include <cstdio>
+#include <unistd.h>
+#include "tests/ports/fake_cuda_driver.h"
+struct Card {
+  Card() {
+    reprise::test::fake_cuda_card() = {};  // which brings the driver with it
+    reprise::fibre::architecture = 87;
+    reprise::fibre::set_order(7);
+  }
+  ~Card() {
+    const std::string fault = reprise::fibre::take_report().text;
+    if (!fault.empty()) std::fprintf(stderr, "%s\n", fault.c_str()), _exit(1);
+  }
+} card;
+TEXT
+proof="-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000"
+# shellcheck disable=SC2086
+${CXX:-g++} -std=c++20 -O1 $proof -I. -I"$card" "$card/card.cpp" tools/train_cuda.cpp -Wl,--start-group "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -Wl,--end-group \
+  -o "$card/here" -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl || fail "the card's program cannot be compiled here"
+for source in cuda/batch_norm cuda/conv cuda/cuda_backend cuda/cuda_host_access cuda/cuda_recorder cuda/elementwise cuda/grad_norm cuda/linear cuda/loss_head \
+  cuda/optimizer cuda/pool $(ls tests/ports/cuda_fibre_*.cpp | grep -v _test | sed 's/\.cpp$//') tests/ports/code_places tests/ports/fake_cuda_driver \
+  tests/ports/tensor_core tests/ops/memory_ranges "$card/card" tools/train_cuda; do
+  if [ -e "$source.cu" ]; then set -- -x c++ -include tests/ports/cuda_fibre.h "$source.cu"; else set -- "$source.cpp"; fi
+  # shellcheck disable=SC2086
+  aarch64-linux-gnu-g++ -std=c++20 -O1 -Wno-psabi -ffp-contract=off $proof -I. -I"$card" -isystem "$build/board/root/usr/include" -c "$@" \
+    -o "$card/$(basename "$source").o" || fail "$source cannot be compiled for the board"
+done
+# Kernels that the plan does not call are not compiled: their entries in the table are null. The program counts calls of malloc by its own.
+aarch64-linux-gnu-g++ -static -Wl,--unresolved-symbols=ignore-all -Wl,--allow-multiple-definition "$card"/*.o -Wl,--start-group "$build/arm64/libtools.a" "$build/arm64/libreprise.a" -Wl,--end-group \
+  -o "$card/there" -L"$build/board/root/usr/lib/aarch64-linux-gnu" -lz -licuuc -licudata -Wl,-lc -lonig -lpthread -ldl 2>"$scratch/words" \
+  || { cat "$scratch/words" >&2; fail "the card's program cannot be linked for the board"; }
+"$card/here" --quiet --log "$card/here.jsonl" --save "$card/saved-here" || fail "the card's program fails here"
+run "$card/there" --quiet --log "$card/there.jsonl" --save "$card/saved-there"
+[ "$(losses "$card/here.jsonl")" = "$(losses "$card/there.jsonl")" ] || fail "the card's program has other losses on the board"
+cmp "$card/saved-here/model.safetensors" "$card/saved-there/model.safetensors" || fail "the card's program has other weights on the board"
+grep -q '"planned_bytes": \([0-9]*\), "measured_bytes": \1}' "$card/there.jsonl" || fail "the card's plan: planned bytes are not the measured ones"
+run "$scratch/reprise" plan "$scratch/card.json" --binary -o "$card/filed"
+run "$card/there" --quiet --plan "$card/filed/plan.bin" --log "$card/filed.jsonl" --steps 1
+[ "$(losses "$card/filed.jsonl")" = "$(losses "$card/there.jsonl" | head -n 1)" ] || fail "a card's plan from a file trains otherwise than the one that is compiled in"
 
 printf '%s\n' "$(du -h "$scratch/reprise" | cut -f1) reprise, $(du -h "$scratch/train" | cut -f1) train: on a board as here"
