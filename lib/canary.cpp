@@ -42,8 +42,8 @@ Status find_spilled(const Trainer& trainer, uint64_t& written) {
 
 void lay_host_canary(const Trainer& trainer) {
   if (!spills_to(*trainer.plan, SpillLevel::kHost)) return;
-  const uint64_t words = trainer.host_memory.bytes / sizeof kCanary;
-  for (uint64_t i = 0; i < words; ++i) std::memcpy(trainer.host_memory.base + i * sizeof kCanary, &kCanary, sizeof kCanary);
+  const uint64_t words = trainer.host_memory.bytes / sizeof kCanary, first = offloaded_bytes(*trainer.plan) / sizeof kCanary;
+  for (uint64_t i = first; i < words; ++i) std::memcpy(trainer.host_memory.base + i * sizeof kCanary, &kCanary, sizeof kCanary);
 }
 
 Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64_t bytes) {
@@ -57,7 +57,7 @@ Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
   bytes = 0;
   const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;
   for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding behind a tensor is no canary
-    if (region == Region::kState && plan.state[i].kind == StateKind::kStreamed) continue;
+    if (region == Region::kState && !lies_in_arena(plan.state[i].kind)) continue;
     const Tensor& tensor = region == Region::kState ? plan.state[i].tensor : plan.carried[i];
     REPRISE_RETURN_IF_ERROR(find_written(trainer, trainer.region(region) + tensor.offset, tensor.used_bytes(), bytes));
     if (bytes > 0) bytes += tensor.offset;

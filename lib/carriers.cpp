@@ -9,10 +9,14 @@ namespace {
 
 // ---- the second level: between memory and a block, or from memory to memory, which is done when it is started ----
 
-bool is_spilled(const Ref* refs, uint32_t argument) { return ref_region(refs[argument]) == Region::kSpill; }
-bool stays_in_memory(const Ref* refs) { return !is_spilled(refs, TransferStart::kY) && !is_spilled(refs, TransferStart::kX); }
-// Of a transfer, the one of its two ends that is the block.
-uint32_t block_of(const Ref* refs) { return is_spilled(refs, TransferStart::kY) ? TransferStart::kY : TransferStart::kX; }
+bool is_away(const Trainer& trainer, const Ref* refs, uint32_t argument) { return !lies_in_arena(*trainer.plan, refs[argument]); }
+bool stays_in_memory(const Trainer& trainer, const Ref* refs) {
+  return !is_away(trainer, refs, TransferStart::kY) && !is_away(trainer, refs, TransferStart::kX);
+}
+// Of a transfer, the one of its two ends that is not in the arena: a block, or what is offloaded of State.
+uint32_t block_of(const Trainer& trainer, const Ref* refs) {
+  return is_away(trainer, refs, TransferStart::kY) ? TransferStart::kY : TransferStart::kX;
+}
 
 Status copy_within(const Trainer& trainer, const RowCall& call) {
   using A = TransferStart;
@@ -32,17 +36,17 @@ Status check_disk(const Plan& plan, const Resources& given) {
 
 Status start_on_disk(const Trainer& trainer, const RowCall& call, const Ref* refs) {
   using A = TransferStart;
-  if (stays_in_memory(refs)) return copy_within(trainer, call);
+  if (stays_in_memory(trainer, refs)) return copy_within(trainer, call);
   REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));  // the disk is no part of the backend's order
   const Disk& disk = trainer.disk;
   const uint64_t bytes = call[A::kY].used_bytes();
-  if (is_spilled(refs, A::kY)) return disk.start_write(disk.state, call[A::kY].offset, call.u8(A::kX), bytes);
+  if (is_away(trainer, refs, A::kY)) return disk.start_write(disk.state, call[A::kY].offset, call.u8(A::kX), bytes);
   return disk.start_read(disk.state, call[A::kX].offset, call.u8(A::kY), bytes);
 }
 
 Status wait_on_disk(const Trainer& trainer, const RowCall& call, const Ref* refs) {
-  if (stays_in_memory(refs)) return ok_status();
-  return trainer.disk.wait(trainer.disk.state, call[block_of(refs)].offset);
+  if (stays_in_memory(trainer, refs)) return ok_status();
+  return trainer.disk.wait(trainer.disk.state, call[block_of(trainer, refs)].offset);
 }
 
 void settle_disk(const Trainer& trainer) {
@@ -63,12 +67,12 @@ Status check_host_memory(const Plan& plan, const Resources& given) {
   return ok_status();
 }
 
-// A transfer's number is its block's.
+// A transfer's number is its block's, or its tensor's place in State. Two that have the same wait for the later one, which is done last.
 Status start_in_host(const Trainer& trainer, const RowCall& call, const Ref* refs) {
   using A = TransferStart;
-  if (stays_in_memory(refs)) return copy_within(trainer, call);
+  if (stays_in_memory(trainer, refs)) return copy_within(trainer, call);
   const HostAccess& access = trainer.backend->host;
-  const uint32_t block = block_of(refs), number = ref_index(refs[block]);
+  const uint32_t block = block_of(trainer, refs), number = ref_index(refs[block]);
   unsigned char* const memory = trainer.host_memory.base + call[block].offset;
   const uint64_t bytes = call[A::kY].used_bytes();
   if (block == A::kY) return access.start_out(trainer.context, memory, {call.u8(A::kX)}, bytes, number);
@@ -76,8 +80,8 @@ Status start_in_host(const Trainer& trainer, const RowCall& call, const Ref* ref
 }
 
 Status wait_in_host(const Trainer& trainer, const RowCall&, const Ref* refs) {
-  if (stays_in_memory(refs)) return ok_status();
-  return trainer.backend->host.await(trainer.context, ref_index(refs[block_of(refs)]));
+  if (stays_in_memory(trainer, refs)) return ok_status();
+  return trainer.backend->host.await(trainer.context, ref_index(refs[block_of(trainer, refs)]));
 }
 
 void settle_host(const Trainer&) {}  // the backend has synchronised

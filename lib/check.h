@@ -37,7 +37,7 @@ class Checker : public RowProof {
     if (!trains && (add.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
     if (trains && plan_.accumulate > 1 && add.count == 0) return fail(Fault::kFormat);
     for (const StateTensor& state : plan_.state) {
-      if (state.kind > StateKind::kStreamed || state.init > InitKind::kTable) return fail(Fault::kFormat);
+      if (state.kind > StateKind::kOffloaded || state.init > InitKind::kTable) return fail(Fault::kFormat);
     }
     if (plan_.spill_level > SpillLevel::kHost) return fail(Fault::kFormat);
     if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.spill_bytes % kAlignment != 0 ||
@@ -66,9 +66,20 @@ class Checker : public RowProof {
       marks_[i] = {.written = true, .end_row = kNoRow};
       const Ref ref = make_ref(Region::kState, i);
       if (!has_its_numbers(plan_.state[i])) return fail(Fault::kShape, ref);
-      const bool in_file = plan_.state[i].kind == StateKind::kStreamed;
-      if (!check_resident(plan_.state[i].tensor, in_file ? plan_.streamed_bytes : plan_.state_bytes, in_file ? streamed_end : end, ref)) return false;
+      const Tensor& tensor = plan_.state[i].tensor;
+      switch (plan_.state[i].kind) {
+        case StateKind::kStreamed:
+          if (!check_resident(tensor, plan_.streamed_bytes, streamed_end, ref)) return false;
+          break;
+        case StateKind::kOffloaded:
+          if (plan_.spill_level != SpillLevel::kHost) return fail(Fault::kSpill, ref);
+          if (!check_resident(tensor, plan_.spill_bytes, offloaded_end_, ref)) return false;
+          break;
+        default:
+          if (!check_resident(tensor, plan_.state_bytes, end, ref)) return false;
+      }
     }
+    spill_bytes_ = offloaded_end_;
     return (end == plan_.state_bytes && streamed_end == plan_.streamed_bytes) || fail(Fault::kArenaBytes);
   }
 
@@ -88,7 +99,7 @@ class Checker : public RowProof {
     return end == plan_.carried_bytes || fail(Fault::kArenaBytes);
   }
 
-  // Tensors of State and Carried live for ever and stand in the order of their addresses, in the arena or in the file of weights.
+  // Tensors of State and Carried live for ever and stand in the order of their addresses, in the arena, in the file of weights or on the host.
   constexpr bool check_resident(const Tensor& tensor, uint64_t region_bytes, uint64_t& end, Ref ref) {
     const Fault fault = tensor_fault(tensor, region_bytes);
     if (fault != Fault::kNone) return fail(fault, ref);
@@ -133,6 +144,7 @@ class Checker : public RowProof {
   constexpr bool check_slots(const Span<Slot>& slots, uint64_t region_bytes, Region region, uint64_t& end) {
     uint32_t previous = 0;
     const uint32_t base = region == Region::kSpill ? spill_base_ : slot_base_;
+    const uint64_t begin = region == Region::kSpill ? offloaded_end_ : 0;
     const uint32_t rows = here_->rows.count;
     for (uint32_t i = 0; i < slots.count; ++i) {
       const Slot slot = slots.data[i];
@@ -143,6 +155,7 @@ class Checker : public RowProof {
       previous = slot.first_row;
       const Fault fault = tensor_fault(slot.tensor, region_bytes);
       if (fault != Fault::kNone) return fail(fault, make_ref(region, i));
+      if (slot.tensor.offset < begin) return fail(Fault::kOverlap, make_ref(region, i));
       if (slot.tensor.offset + slot.tensor.bytes > end) end = slot.tensor.offset + slot.tensor.bytes;
     }
     return true;
@@ -214,6 +227,7 @@ class Checker : public RowProof {
   }
 
   uint64_t region_bytes_ = 0, spill_bytes_ = 0;  // the most that any program needs
+  uint64_t offloaded_end_ = 0;                   // where the blocks of the second level may begin
 };
 
 }  // namespace proof

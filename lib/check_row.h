@@ -160,7 +160,7 @@ class RowProof : public Walk {
       at = find(ref, tensor);
       if (at == kNoMark) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
       if (at >= spill_base_ && !may_touch_spilled()) return fail(Fault::kSpill, ref);
-      if (at < carried_base_ && plan_.state.data[at].kind == StateKind::kStreamed && !may_touch_file(ref)) return fail(Fault::kSpill, ref);
+      if (at < carried_base_ && !lies_in_arena(plan_.state.data[at].kind) && !may_touch_away(ref)) return fail(Fault::kSpill, ref);
     }
     CheckMark& note = marks_[at];
     if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
@@ -181,13 +181,21 @@ class RowProof : public Walk {
     return true;
   }
 
-  static constexpr bool is_spilled(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kSpill; }
+  // Of a reference that exists.
+  constexpr bool is_on_level(Ref ref) const {
+    if (ref == kNoRef) return false;
+    if (ref_region(ref) != Region::kState) return ref_region(ref) == Region::kSpill;
+    return ref_index(ref) < plan_.state.count && plan_.state[ref_index(ref)].kind == StateKind::kOffloaded;
+  }
 
-  // Disk blocks are touched by transfers to or from memory alone.
-  constexpr bool may_touch_spilled() const { return info_->carrier == Carrier::kSpill && !(is_spilled(refs_[0]) && is_spilled(refs_[1])); }
+  // What lies on the second level is touched by transfers to or from memory alone.
+  constexpr bool may_touch_spilled() const { return info_->carrier == Carrier::kSpill && !(is_on_level(refs_[0]) && is_on_level(refs_[1])); }
 
   // A streamed parameter is touched by loads into slots alone, and these load nothing else.
-  constexpr bool may_touch_file(Ref ref) const { return info_->carrier == Carrier::kWeights && refs_[info_->source()] == ref; }
+  constexpr bool may_touch_away(Ref ref) const {
+    if (plan_.state[ref_index(ref)].kind == StateKind::kOffloaded) return may_touch_spilled();
+    return info_->carrier == Carrier::kWeights && refs_[info_->source()] == ref;
+  }
   constexpr bool loads_what_is_streamed() const {
     const Ref from = refs_[info_->source()];
     const bool streamed = ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
@@ -202,6 +210,7 @@ class RowProof : public Walk {
 
   constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
     if (ref_region(ref) == Region::kState) {
+      if (plan_.state[ref_index(ref)].kind == StateKind::kOffloaded && trains()) return true;  // which a transfer alone touches
       return (role == Role::kUpdated && may_change(plan_.state[ref_index(ref)].kind)) ||
              fail(Fault::kReadOnly, ref);
     }
@@ -209,6 +218,10 @@ class RowProof : public Walk {
     if (program != ProgramId::kMicroFirst && program != ProgramId::kMicroAdd) return fail(Fault::kReadOnly, ref);
     const bool overwrites_sum = !adds && (written || program == ProgramId::kMicroAdd);
     return !overwrites_sum || fail(Fault::kAccumulate, ref);
+  }
+
+  constexpr bool trains() const {
+    return program_ != static_cast<uint32_t>(ProgramId::kEvaluate) && program_ != static_cast<uint32_t>(ProgramId::kGenerate);
   }
 
   // Evaluation counts, and changes nothing else of State; generation changes nothing.

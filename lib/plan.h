@@ -80,8 +80,9 @@ struct Program {
 };
 
 // Table: numbers of the plan's own, in no snapshot. Streamed: a frozen parameter that lies in the file of weights and not in the arena; its
-// offset counts from the start of that file, and load rows bring it into slots.
-enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable, kStreamed };
+// offset counts from the start of that file, and load rows bring it into slots. Offloaded: moments that lie in memory of the host and not in the
+// arena; their offset counts from its start, they stand in front of all blocks there, and transfers bring them into slots and take them back.
+enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable, kStreamed, kOffloaded };
 enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
 
 // What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
@@ -143,7 +144,7 @@ struct Plan {
   uint64_t seed = 0;
   uint32_t accumulate = 1;  // micro-batches per step
   SpillLevel spill_level = SpillLevel::kDisk;
-  uint64_t spill_bytes = 0;         // of the second level: the highest end of a block of any program
+  uint64_t spill_bytes = 0;         // of the second level: the highest end of an offloaded tensor, or of a block of any program
   uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
   uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
   uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
@@ -171,10 +172,20 @@ constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref 
   }
 }
 
-// Whether what a reference names has an address in the arena: not a block of the second level, nor a parameter that is streamed.
+constexpr bool lies_in_arena(StateKind kind) { return kind != StateKind::kStreamed && kind != StateKind::kOffloaded; }
+// Whether what a reference names has an address in the arena: not a block of the second level, nor what is streamed or offloaded of State.
 constexpr bool lies_in_arena(const Plan& plan, Ref ref) {
-  if (ref_region(ref) == Region::kState) return plan.state[ref_index(ref)].kind != StateKind::kStreamed;
+  if (ref_region(ref) == Region::kState) return lies_in_arena(plan.state[ref_index(ref)].kind);
   return ref_region(ref) != Region::kSpill;
+}
+
+// Of the second level's memory, what offloaded tensors take in front of all blocks.
+constexpr uint64_t offloaded_bytes(const Plan& plan) {
+  uint64_t end = 0;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind == StateKind::kOffloaded) end = state.tensor.offset + state.tensor.bytes;
+  }
+  return end;
 }
 
 // What a kernel finds wrong in data, which nobody can know before the step.

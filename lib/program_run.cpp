@@ -1,6 +1,8 @@
 // See program_run.h.
 #include "lib/program_run.h"
 
+#include <cstring>
+
 #include "lib/carriers.h"
 #include "lib/float_mode.h"
 
@@ -13,7 +15,29 @@ Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
   return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
 }
 
+// Where it lies on the host; null: in the arena.
+unsigned char* offloaded_state(const Trainer& trainer, uint32_t index) {
+  const StateTensor& state = trainer.plan->state[index];
+  return state.kind == StateKind::kOffloaded ? trainer.host_memory.base + state.tensor.offset : nullptr;
+}
+
 }  // namespace
+
+Status Trainer::write_state(uint32_t index, uint64_t at, const void* from, uint64_t bytes) const {
+  unsigned char* const there = offloaded_state(*this, index);
+  if (there == nullptr) return write(state_tensor(index) + at, from, bytes);
+  REPRISE_RETURN_IF_ERROR(backend->host.synchronise(context));
+  std::memcpy(there + at, from, bytes);
+  return ok_status();
+}
+
+Status Trainer::read_state(uint32_t index, uint64_t at, void* to, uint64_t bytes) const {
+  const unsigned char* const there = offloaded_state(*this, index);
+  if (there == nullptr) return read(to, state_tensor(index) + at, bytes);
+  REPRISE_RETURN_IF_ERROR(backend->host.synchronise(context));
+  std::memcpy(to, there + at, bytes);
+  return ok_status();
+}
 
 Status run_rows(const Trainer& trainer, ProgramId id) {
   const Program& program = trainer.plan->program(id);

@@ -100,17 +100,18 @@ Status initialise_behind_state(const Trainer& trainer) {
   return ok_status();
 }
 
-// All is canary but State's tensors, which are cleared, and the padding of Carried's; then the state gets its values.
+// All is canary but State's tensors, which are cleared wherever they lie, and the padding of Carried's; then the state gets its values.
 Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.plan->state_bytes));
   for (const StateTensor& state : trainer.plan->state) {
-    if (state.kind == StateKind::kStreamed) continue;
+    if (state.kind == StateKind::kOffloaded) std::memset(trainer.host_memory.base + state.tensor.offset, 0, state.tensor.bytes);
+    if (!lies_in_arena(state.kind)) continue;
     REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
   }
   REPRISE_RETURN_IF_ERROR(initialise_behind_state(trainer));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
-    if (state.kind == StateKind::kStreamed) continue;
+    if (!lies_in_arena(state.kind)) continue;
     if (state.init == InitKind::kTable) {
       const float* numbers = trainer.plan->numbers.data + state.first_number;
       REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(i), numbers, state.tensor.used_bytes()));
@@ -200,6 +201,9 @@ Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer) {
   if (!same_state(*trainer.plan, plan)) return {Code::kUnsupported, "a plan that takes over must be of the same training and have the same State", 0};
   if (resources.arena.base.for_kernels != trainer.arena.base.for_kernels) {
     return {Code::kUnsupported, "the arena of a plan that takes over must begin where State lies", 0};
+  }
+  if (offloaded_bytes(plan) > 0 && resources.host_memory.base != trainer.host_memory.base) {
+    return {Code::kUnsupported, "the host's memory of a plan that takes over must be where State's offloaded tensors lie", 0};
   }
   Trainer next = trainer;
   next.plan = &plan;

@@ -52,7 +52,7 @@ struct Trainer {
   ArenaAddress region(Region which) const {
     return arena.base + (which == Region::kState ? 0 : which == Region::kCarried ? plan->state_bytes : plan->state_bytes + plan->carried_bytes);
   }
-  // Of one that is not streamed.
+  // Of one that lies in the arena.
   ArenaAddress state_tensor(uint32_t index) const { return arena.base + plan->state[index].tensor.offset; }
 
   // Between steps or rows: bytes of the host into the arena, and back. `read` waits for what is queued.
@@ -61,6 +61,9 @@ struct Trainer {
     REPRISE_RETURN_IF_ERROR(backend->host.copy_out(context, to, from, bytes));
     return backend->host.synchronise(context);
   }
+  // The same of a tensor of State that is not streamed, `at` bytes from its start, wherever it lies.
+  Status write_state(uint32_t index, uint64_t at, const void* from, uint64_t bytes) const;
+  Status read_state(uint32_t index, uint64_t at, void* to, uint64_t bytes) const;
 };
 
 // Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State, fills Carried and the

@@ -60,10 +60,10 @@ Status open_queue() {
   return ok_status();
 }
 
-Status open_everything(CardSize size) {
+Status open_everything(const CudaTable& table) {
   REPRISE_RETURN_IF_ERROR(load_cuda_driver(open.driver));
   REPRISE_RETURN_IF_ERROR(open_card(open.driver, open.card));
-  choose_cuda_machine(open.machine, size);
+  choose_cuda_machine(open.machine, table.size, table.math);
   if (open.machine.runtime_version / 1000 > open.card.driver_version / 1000) {
     return {Code::kUnsupported,
             "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit",
@@ -107,16 +107,18 @@ void close_everything() {
 
 Status open_backend(const char* name, Backend* backend) {
   *backend = {};
-  const bool is_small = strcmp(name, kCudaRules.name) == 0;
-  if (!is_small && strcmp(name, kCudaLargeRules.name) != 0) {
-    return {Code::kUnsupported, "a card has the backends \"cuda\" and \"cuda-large\" alone", 0};
+  const CudaTable* wanted = nullptr;
+  for (const CudaTable& table : kCudaTables) {
+    if (strcmp(name, table.rules->name) == 0) wanted = &table;
   }
-  const CardSize size = is_small ? CardSize::kSmall : CardSize::kLarge;
-  if (is_open() && open.machine.size != size) {
-    return {Code::kUnsupported, "the process has opened the card for a plan of another size: close it first", 0};
+  if (wanted == nullptr)
+    return {Code::kUnsupported,
+            "a card has the backends \"cuda\" and \"cuda-large\" alone, each with \"+tf32\" or \"+bf16x3\" or neither", 0};
+  if (is_open() && (open.machine.size != wanted->size || open.machine.math != wanted->math)) {
+    return {Code::kUnsupported, "the process has opened the card for a plan of another size or math: close it first", 0};
   }
   if (!is_open()) {
-    if (const Status status = open_everything(size); !status.ok()) {
+    if (const Status status = open_everything(*wanted); !status.ok()) {
       close_everything();
       return status;
     }

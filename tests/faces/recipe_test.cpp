@@ -98,7 +98,7 @@ const char* const kFullGpt =
   "initializer_range": 0.1, "tie_word_embeddings": false}, "data": {"kind": "tokens", "path": "../t.bin", "token_bytes": 4, "held_out": 0.125}, "batch": 1,
   "sequence": 100, "optimizer": {"name": "adamw", "lr": 3e-4, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1},
   "lr_schedule": {"kind": "cosine", "warmup_steps": 3}, "gradient_release": true, "evaluate_every": 10, "early_stopping": {"patience": 3}, "steps": 40, "schedule": {"strategy": "multistage", "disk": "2GiB", "write_cost": 3.5, "read_cost": 0},
-  "feature_map_budget": 123456789, "backend": "cuda", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true,
+  "feature_map_budget": 123456789, "backend": "cuda", "math": "bf16x3", "lora": {"r": 4, "alpha": 16, "dropout": 0.05, "targets": ["c_attn", "mlp.c_fc"], "rslora": true,
   "rank_pattern": {"h.0.*": 9, "c_fc": 16, "h.1.mlp.c_fc": 25}, "alpha_pattern": {"h.2.attn.c_attn": 6},
   "modules_to_save": ["lm_head", "h.1.attn"]},
   "weights": {"frozen": "q8_0", "stream": "auto"}, "evaluate_first": true, "prompts": ["Once"], "answer_tokens": 7})";
@@ -136,6 +136,7 @@ TEST(Recipe, EveryKeyArrives) {
   const Recipe gpt = parse(kFullGpt);
   EXPECT_EQ(gpt.data.path, "/base/t.bin");
   EXPECT_EQ(gpt.sequence, 100);
+  EXPECT_EQ(gpt.math, Recipe::Math::kBf16x3);
   EXPECT_EQ(gpt.optimizer.beta2, 0.95);
   EXPECT_EQ(gpt.lr_schedule.steps, 40u);  // the recipe's own
   EXPECT_TRUE(gpt.gradient_release);
@@ -198,7 +199,8 @@ TEST(Recipe, OptimizersOfSmallStatesArrive) {
   EXPECT_TRUE(muon.nesterov && muon.matches_adamw);
   EXPECT_EQ(*muon.adamw_lr, 0.001);
   EXPECT_EQ(with_optimizer(R"({"name": "sgd"})", R"(, "trained": {"storage": "bf16"})").trained.storage, DType::kBf16);
-  for (const char* text : {R"({"name": "adamw", "states": "8bit"})", R"({"name": "adafactor", "least_scale": 0.01})", R"({"name": "adalomo", "decay_power": 0.5})",
+  EXPECT_TRUE(with_optimizer(R"({"name": "muon", "offload": true})").optimizer.offload);
+  for (const char* text : {R"({"name": "adamw", "states": "8bit"})", R"({"name": "adamw", "offload": true})", R"({"name": "adafactor", "least_scale": 0.01})", R"({"name": "adalomo", "decay_power": 0.5})",
                            R"({"name": "apollo", "period": 3})", R"({"name": "apollo_mini", "scale": 2})", R"({"name": "muon", "momentum": 0.5, "adamw_lr": 0.1})"}) {
     const Recipe recipe = with_optimizer(text, R"(, "trained": {"storage": "bf16"}, "lora": {"r": 4, "lr_ratio": 16})");
     EXPECT_EQ(parse(canonical_recipe(recipe)), recipe) << text;
@@ -299,6 +301,9 @@ const BadRecipe kBadRecipes[] = {
      {"optimizer.betas", "\"momentum\""}},
     {"new tokens of a model without files", kGpt, R"({"model": {"new_tokens": ["<a>"]}})", {"some.json: model.new_tokens", "\"huggingface\"", "\"gguf\""}},
     {"new tokens of pictures", kResNet, R"({"model": {"new_tokens": ["<a>"]}})", {"some.json: model.new_tokens", "unknown"}},
+    {"moments that are small anyway, on the host", kResNet, R"({"optimizer": {"name": "adafactor", "offload": true}})", {"optimizer.offload", "unknown"}},
+    {"moments that a release would want within the backward", kResNet, R"({"optimizer": {"name": "adamw", "offload": true}, "gradient_release": true})",
+     {"optimizer.offload", "gradient_release"}},
     {"states of another optimizer", kResNet, R"({"optimizer": {"name": "adafactor", "states": "8bit"}})", {"optimizer.states", "unknown"}},
     {"states that nobody has", kResNet, R"({"optimizer": {"name": "adamw", "states": "fp8"}})", {"optimizer.states", "\"8bit\""}},
     {"gradients kept by AdaLomo", kResNet, R"({"optimizer": {"name": "adalomo"}, "gradient_release": false})", {"gradient_release", "AdaLomo"}},
@@ -474,6 +479,9 @@ const BadRecipe kBadRecipes[] = {
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
     {"card", kResNet, R"({"card": "huge"})", {"card", "\"large\""}},
+    {"math", kResNet, R"({"math": "fp16", "backend": "cuda"})", {"math", "\"tf32\""}},
+    {"math of a CPU", kResNet, R"({"math": "tf32"})", {"some.json: math", "\"tf32\"", "\"backend\": \"cuda\" or \"auto\""}},
+    {"math of bf16", kResNet, R"({"math": "bf16x3", "backend": "cuda", "dtype": "bf16"})", {"some.json: math", "\"bf16x3\"", "leave it out"}},
     {"skip of nothing", kResNet, R"({"init": {"skip": ["fc.*"]}})", {"init.from", "missing"}},
     {"eps zero", kResNet, R"({"optimizer": {"name": "adamw", "eps": 0}})", {"optimizer.eps"}},
     {"eps large", kResNet, R"({"optimizer": {"name": "adamw", "eps": 2}})", {"optimizer.eps"}},

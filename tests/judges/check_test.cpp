@@ -503,6 +503,58 @@ TEST(Check, DiskBlocksAreProvedLikeSlots) {
   EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled.push_back(p.spilled[1]), p.spilled[2].tensor.offset = 512; }), kOutOfRegion);
 }
 
+// Moments on the host come into a slot and go back; behind them lies a block. Rows 0 to 10.
+OwnedPlan offloading_plan() {
+  PlanBuilder b;
+  const Ref first = b.offloaded("first", {64});
+  b.offloaded("second", {64});
+  b.begin(ProgramId::kMicroFirst);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), m = b.slot({64}), out = b.slot({64});
+  const Ref block = b.disk({64}, 512);
+  b.row(Op::kCopy, Pass::kForward, {x, in});
+  b.row(Op::kTransfer, Pass::kStart, {block, x});
+  b.row(Op::kTransfer, Pass::kStart, {m, first});
+  b.row(Op::kTransfer, Pass::kWait, {block, x});
+  b.row(Op::kTransfer, Pass::kWait, {m, first});
+  b.row(Op::kRelu, Pass::kForward, {y, m});
+  b.row(Op::kTransfer, Pass::kStart, {first, y});
+  b.row(Op::kTransfer, Pass::kStart, {out, block});
+  b.row(Op::kTransfer, Pass::kWait, {first, y});
+  b.row(Op::kTransfer, Pass::kWait, {out, block});
+  b.row(Op::kRelu, Pass::kForward, {out, out});
+  b.end();
+  b.plan.spill_level = SpillLevel::kHost;
+  return b.finish();
+}
+
+TEST(Check, OffloadedStateIsTouchedByTransfersAlone) {
+  EXPECT_SAFE(offloading_plan());
+  const Ref first = make_ref(Region::kState, 1), second = make_ref(Region::kState, 2);
+  const auto broken = [](auto change) {
+    OwnedPlan plan = offloading_plan();
+    change(plan, plan.programs[0]);
+    return plan;
+  };
+  const auto with = [&](uint32_t row, uint32_t i, Ref ref) {
+    return broken([=](OwnedPlan& plan, OwnedProgram&) { argument(plan, row, i) = ref; });
+  };
+  EXPECT_FAULT(with(5, 1, first), kSpill);                            // a kernel reads it
+  EXPECT_FAULT(with(5, 0, first), kSpill);                            // or writes it
+  EXPECT_FAULT(with(2, 0, second), kSpill);                           // from host to host
+  EXPECT_FAULT(with(2, 0, make_ref(Region::kSpill, 0)), kSpill);      // or to a block
+  EXPECT_FAULT(with(6, 0, second), kInFlight);                        // its wait names another one
+  EXPECT_FAULT(with(6, 0, make_ref(Region::kState, 0)), kReadOnly);   // it goes into the arena's State
+  EXPECT_FAULT(with(6, 0, make_ref(Region::kState, 3)), kBadReference);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.spill_level = SpillLevel::kDisk; }), kSpill);
+  EXPECT_FAULT(broken([](OwnedPlan&, OwnedProgram& p) { p.spilled[0].tensor.offset = 256; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[2].tensor.offset = 0; }), kOverlap);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.state[2].tensor.offset = 768; }), kOutOfRegion);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) { plan.spill_bytes += 256; }), kArenaBytes);
+  EXPECT_FAULT(broken([](OwnedPlan& plan, OwnedProgram&) {
+                 std::swap(plan.programs[0], plan.program(ProgramId::kEvaluate));
+               }), kReadOnly);  // evaluation changes nothing
+}
+
 TEST(Check, OnlyTransfersWithMemoryTouchTheDisk) {
   const Ref lower = make_ref(Region::kSpill, 0), upper = make_ref(Region::kSpill, 1);
   const auto with = [](uint32_t row, uint32_t i, Ref ref) {

@@ -29,6 +29,7 @@ class MutantMaker {
     break_writes();
     break_transfers();
     break_loads();
+    break_offloaded();
     change_meaning_of_rows();
     change_meaning_of_arguments();
     change_meaning_of_attributes();
@@ -472,6 +473,52 @@ class MutantMaker {
     if (good_.streamed_bytes > 0) {
       add("file of weights 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.streamed_bytes -= kAlignment; });
       add("file of weights 256 bytes long", {Fault::kArenaBytes}, [](OwnedPlan& plan) { plan.streamed_bytes += kAlignment; });
+    }
+  }
+
+  // ---- moments on the host ----
+
+  bool is_offloaded(Ref ref) const { return ref != kNoRef && ref_region(ref) == Region::kState && good_.state[ref_index(ref)].kind == StateKind::kOffloaded; }
+
+  void break_offloaded() {
+    const auto moves = [this](uint32_t end) {
+      return [this, end](const OwnedProgram& p, MutantSite& s) { return is_transfer(p, s.row, Pass::kStart) && is_offloaded(ref_at(p, s, end)); };
+    };
+    add_at("moments are not taken back", {Fault::kNone}, true, rows(moves(TransferStart::kY)), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+      const Ref home = own_arguments(p, s.row)[TransferStart::kY];
+      for (uint32_t r = static_cast<uint32_t>(p.rows.size()); r-- > 0;) {
+        if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == home) ProgramEditor(p).erase_row(r);
+      }
+    });
+    const auto another = [this, moves](const OwnedProgram& p, MutantSite& s) {
+      if (!moves(TransferStart::kX)(p, s)) return false;
+      for (uint32_t i = 0; i < good_.state.size(); ++i) {
+        s.other = make_ref(Region::kState, i);
+        if (is_offloaded(s.other) && alike(p, ref_at(p, s, TransferStart::kX), s.other)) return true;
+      }
+      return false;
+    };
+    add_at("another's moments come", {Fault::kNone}, true, rows(another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+      const Ref slot = own_arguments(p, s.row)[TransferStart::kY];
+      for (uint32_t r = 0; r < p.rows.size(); ++r) {
+        if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == slot) own_arguments(p, r)[TransferStart::kX] = s.other;
+      }
+    });
+    const auto comes_home = [this](const OwnedProgram& p, MutantSite& s) {
+      for (uint32_t r = 0; r < s.row && !kernel(p.rows[s.row]).asynchronous(); ++r) {
+        if (!is_transfer(p, r, Pass::kStart) || ref_at(p, {s.program, r}, TransferStart::kY) != ref_at(p, s, s.argument)) continue;
+        s.other = ref_at(p, {s.program, r}, TransferStart::kX);
+        return is_offloaded(s.other);
+      }
+      return false;
+    };
+    add_at("an update reaches for the host", {Fault::kSpill}, true, arguments(comes_home),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+    const bool offloads = std::any_of(good_.state.begin(), good_.state.end(), [](const StateTensor& state) { return state.kind == StateKind::kOffloaded; });
+    if (!offloads) return;
+    add("moments on a disk", {Fault::kSpill}, [](OwnedPlan& plan) { plan.spill_level = SpillLevel::kDisk; });
+    if (!good_.programs[0].spilled.empty()) {
+      add("a block among the moments", {Fault::kOverlap}, [](OwnedPlan& plan) { plan.programs[0].spilled[0].tensor.offset = 0; });
     }
   }
 

@@ -20,23 +20,14 @@ class PlanBuilder {
 
   PlanBuilder() { state(StateKind::kScalars, "scalars", {static_cast<uint32_t>(sizeof(StepScalars))}, DType::kU8); }
 
-  Ref state(StateKind kind, const std::string& name, Shape shape, DType dtype = DType::kF32) {
-    const Tensor tensor = place(shape, dtype, plan.state_bytes);
-    StateTensor named;
-    named.tensor = tensor;
-    named.kind = kind;
-    named.name = plan.keep(name);
-    plan.state.push_back(named);
-    return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
-  }
+  Ref state(StateKind kind, const std::string& name, Shape shape, DType dtype = DType::kF32) { return lasting(kind, plan.state_bytes, name, shape, dtype); }
   // A parameter in the file of weights.
   Ref streamed(const std::string& name, Shape shape, DType dtype = DType::kF32) {
-    StateTensor named;
-    named.tensor = place(shape, dtype, plan.streamed_bytes);
-    named.kind = StateKind::kStreamed;
-    named.name = plan.keep(name);
-    plan.state.push_back(named);
-    return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
+    return lasting(StateKind::kStreamed, plan.streamed_bytes, name, shape, dtype);
+  }
+  // A tensor of State on the host; they are asked for before any block.
+  Ref offloaded(const std::string& name, Shape shape, DType dtype = DType::kF32) {
+    return lasting(StateKind::kOffloaded, plan.spill_bytes, name, shape, dtype);
   }
   Ref carried(Shape shape) {
     plan.carried.push_back(place(shape, DType::kF32, plan.carried_bytes));
@@ -88,6 +79,16 @@ class PlanBuilder {
 
  private:
   static constexpr uint32_t kNoRow = ~0u;
+
+  // The next tensor of State, behind the last one of where its kind lies.
+  Ref lasting(StateKind kind, uint64_t& end, const std::string& name, const Shape& shape, DType dtype) {
+    StateTensor named;
+    named.tensor = place(shape, dtype, end);
+    named.kind = kind;
+    named.name = plan.keep(name);
+    plan.state.push_back(named);
+    return make_ref(Region::kState, static_cast<uint32_t>(plan.state.size() - 1));
+  }
 
   static Tensor place(Shape shape, DType dtype, uint64_t& end) {
     Tensor tensor;

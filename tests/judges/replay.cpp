@@ -75,7 +75,8 @@ class Judgement {
       if (found == expected_.state.end()) throw Wrong{std::string("nobody knows the state ") + tensor.name};
       const ExpectedTensor& e = found->second;
       if (!seen.insert(tensor.name).second) throw Wrong{std::string("State has twice ") + tensor.name};
-      const bool same_kind = e.kind == tensor.kind || (tensor.kind == StateKind::kStreamed && e.kind == StateKind::kParameter);
+      const bool same_kind = e.kind == tensor.kind || (tensor.kind == StateKind::kStreamed && e.kind == StateKind::kParameter) ||
+                             (tensor.kind == StateKind::kOffloaded && e.kind == StateKind::kOptimizer);
       if (!same_kind || e.init != tensor.init || e.init_scale != tensor.init_scale) {
         throw Wrong{std::string("another kind or start of ") + tensor.name};
       }

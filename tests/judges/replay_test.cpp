@@ -55,6 +55,13 @@ std::string untied_recipe(const std::string& extra, const std::string& optimizer
          extra + "}";
 }
 
+// Wide enough that some of its moments are worth offloading.
+std::string offloaded_recipe(const std::string& extra, const std::string& optimizer) {
+  return R"({"name": "offloaded-gpt", "model": {"family": "gpt2", "vocab_size": 1200, "n_positions": 8, "n_embd": 72, "n_layer": 2, "n_head": 2,
+         "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0.1}, "data": {"kind": "synthetic"}, "batch": 2, "sequence": 5, "steps": 10, "seed": 4,
+         "optimizer": {)" + optimizer + R"(, "offload": true})" + extra + "}";
+}
+
 // Wide enough that its matrices are worth streaming.
 std::string streamed_recipe(const std::string& extra, const std::string& stream = "true") {
   return R"({"name": "streamed-gpt", "model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 32, "n_layer": 3, "n_head": 2,
@@ -226,7 +233,10 @@ std::vector<NetworkCase> cases() {
           pairs_case(),
           adapted_pairs_case(),
           encoder_case(),
-          released_llama_case()};
+          released_llama_case(),
+          {"gpt, moments on the host", offloaded_recipe(thrice + R"(, "clip_norm": 1.0)", R"("name": "adamw")")},
+          {"gpt, moments in codes on the host, trained in bf16", offloaded_recipe(R"(, "trained": {"storage": "bf16"})", R"("name": "adamw", "states": "8bit")")},
+          {"gpt by Muon, momenta on the host", offloaded_recipe("", R"("name": "muon")")}};
 }
 
 // A recipe drawn at random: every key that changes the rows of a plan.

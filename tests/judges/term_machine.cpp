@@ -16,7 +16,7 @@ TermMachine::TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), term
       for (uint64_t i = 0; i < place.bytes() / sizeof(double); ++i) {
         write(norm_entry(place, i), sizeof(double), terms_.leaf("old norm " + std::to_string(i), kNormForm));
       }
-    } else if (place.store == Store::kFile) {
+    } else if (place.store != Store::kArena) {
       store(place).write(place.address, place.bytes(), state_leaf(terms_, state.name, place.form()));
     } else {
       write(place.address, place.bytes(), state_leaf(terms_, state.name, place.form()));
@@ -28,7 +28,7 @@ void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTer
   program_ = &plan_.program(id);
   trace_ = trace;
   memory().destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
-  stores_[static_cast<size_t>(Store::kSpill)].destroy(0, UINT64_MAX);
+  stores_[static_cast<size_t>(Store::kSpill)].destroy(offloaded_end(), UINT64_MAX);
   under_way_.clear();
   sort_lifetimes();
   row_ = ~0u;
@@ -49,7 +49,17 @@ Term TermMachine::state(uint32_t index) const {
 
 ReplayTensor TermMachine::state_place(uint32_t index) const {
   const StateTensor& state = plan_.state[index];
-  return {state.tensor.offset, state.tensor.bytes, &state.tensor, state.kind == StateKind::kStreamed ? Store::kFile : Store::kArena};
+  const Store store = state.kind == StateKind::kStreamed ? Store::kFile : state.kind == StateKind::kOffloaded ? Store::kSpill : Store::kArena;
+  return {state.tensor.offset, state.tensor.bytes, &state.tensor, store};
+}
+
+// Of the second level, what lasts from one program to the next.
+uint64_t TermMachine::offloaded_end() const {
+  uint64_t end = 0;
+  for (const StateTensor& state : plan_.state) {
+    if (state.kind == StateKind::kOffloaded) end = std::max(end, state.tensor.offset + state.tensor.bytes);
+  }
+  return end;
 }
 
 Term TermMachine::norm(uint32_t index, uint64_t entry) const {
@@ -137,7 +147,7 @@ void TermMachine::transfer(const Row& row) {
   const Ref *refs = program_->arguments.data + row.first_argument;
   if (row.op == Op::kGather) return gather_rows(row, refs);
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
-  if (ref_region(refs[0]) == Region::kState) throw Wrong{"transfers into State"};
+  if (ref_region(refs[0]) == Region::kState && to.store != Store::kSpill) throw Wrong{"transfers into State"};
   if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
   if (row.op == Op::kLoad && to.store != Store::kArena) throw Wrong{"loads to somewhere else than memory"};
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
@@ -218,6 +228,7 @@ ReplayTensor TermMachine::resolve(Ref ref) const {
     case Region::kState:
       if (index >= plan_.state.count) break;
       if (plan_.state[index].kind == StateKind::kStreamed) throw Wrong{"a kernel reads the file of streamed weights"};
+      if (plan_.state[index].kind == StateKind::kOffloaded) throw Wrong{"a kernel touches memory of the host"};
       return state_place(index);
     case Region::kCarried:
       if (index >= plan_.carried.count) break;

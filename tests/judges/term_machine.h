@@ -58,6 +58,7 @@ class TermMachine {
   TermMemory& memory() { return stores_[0]; }
   const TermMemory& memory() const { return stores_[0]; }
   ReplayTensor state_place(uint32_t index) const;
+  uint64_t offloaded_end() const;
   ReplayTensor slot_place(uint32_t s) const;
 
   template <typename Leaf>

@@ -236,6 +236,20 @@ TEST_F(CudaArena, ThreeFacesSayAlikeWhatTheHostKeeps) {
   const uint64_t smallest = answer["smallest_budget"], kept = host_.bytes();
   EXPECT_EQ(fit(kept + smallest, {}).status, 0) << "the room is the budget";
   EXPECT_EQ(fit(kept + smallest - 1, {}).status, 3);
+  // The board's rates are the card's, whatever its size and math; products by tensor cores are faster.
+  const auto least_seconds = [&](const std::string& keys) {
+    write_text(recipe, gpt(keys));
+    return nlohmann::json::parse(
+               reprise_command({"fit", recipe, "--board", board, "--budget", "64MiB", "--json"}).out)["board"]["least_seconds"]
+        .get<double>();
+  };
+  file["usable_bytes"] = kUsable;
+  file["processors"]["cuda"]["bytes_per_second"] = 1e15;  // no row waits for memory
+  write_text(board, file.dump());
+  const double in_f32 = least_seconds(R"(, "card": "large")"), in_tf32 = least_seconds(R"(, "math": "tf32")"),
+               in_bf16x3 = least_seconds(R"(, "math": "bf16x3")");
+  EXPECT_LE(in_tf32, in_bf16x3);
+  EXPECT_LT(in_bf16x3, in_f32);
 }
 
 TEST_F(CudaArena, StagingThatIsTakenIsNotTheSystems) {
@@ -375,6 +389,29 @@ TEST_F(CudaProgram, ALargeCardHasATableOfItsOwn) {
   EXPECT_NE(resumed.err.find("cuda-large/fibres/sm_87"), std::string::npos) << resumed.err;
 }
 
+// So has another math; "auto" falls back to a processor that multiplies in f32, whose kernel set is then its own.
+TEST_F(CudaProgram, AnotherMathHasATableOfItsOwn) {
+  const std::string saved = folder_.file("saved"), tf32 = gpt(R"(, "math": "tf32")");
+  const ProgramRun stored = run(tf32, "none", -1, {"--save", saved}), small = run(tf32, "optimal", 0, {});
+  ASSERT_EQ(stored.status, 0) << stored.err;
+  EXPECT_NE(stored.err.find("kernels cuda+tf32/fibres/sm_87"), std::string::npos) << stored.err;
+  EXPECT_NE(stored.err.find("(equal)"), std::string::npos) << stored.err;
+  EXPECT_EQ(stored.log.results(), small.log.results());
+  const ProgramRun resumed = run(gpt(), "none", -1, {"--resume", saved, "--steps", "5"});
+  EXPECT_NE(resumed.err.find("cuda+tf32/fibres/sm_87"), std::string::npos) << resumed.err;
+
+  std::string for_all = tf32;
+  for_all.replace(for_all.find("\"cuda\""), 6, "\"auto\"");
+  fake_cuda_card().taken_by_others = fake_cuda_card().total_bytes;
+  const ProgramRun fallen =
+      run_choices({plan_run(recipe_from(tf32), "none"), plan_run(recipe_from(for_all), "none")}, {"--steps", "1"});
+  EXPECT_EQ(fallen.status, 0) << fallen.err;
+  for (const char* words :
+       {"backend auto: not on cuda+tf32: the card has less room", "backend auto: trains on cpu", "kernels cpu/"}) {
+    EXPECT_NE(fallen.err.find(words), std::string::npos) << words << " in " << fallen.err;
+  }
+}
+
 // A card's program of two plans, told by its control file before the first step and, by the log's reader, at later ones.
 TEST_F(CudaProgram, ChangesItsPlanWithTheSameBits) {
   const Recipe recipe = recipe_from(gpt());
@@ -456,6 +493,29 @@ TEST_F(CudaProgram, KeepsValuesInPinnedMemoryWithTheSameBits) {
       EXPECT_NE(spilled.err.find("in memory of the host"), std::string::npos) << spilled.err;
       EXPECT_EQ(fake_cuda_card().held_things, 0u) << "the copies' queue, its events and the memory are given back";
     }
+  }
+}
+
+// The same of moments, which come in for each update and go back.
+TEST_F(CudaProgram, KeepsMomentsInPinnedMemoryWithTheSameBits) {
+  const auto wide = [](const std::string& of_the_optimizer) {
+    std::string text = gpt();
+    text.replace(text.find("37"), 2, "1100");
+    const std::string last = R"("weight_decay": 0.1)";
+    return text.replace(text.find(last), last.size(), last + of_the_optimizer);
+  };
+  const std::string whole = folder_.file("whole");
+  const ProgramRun stored = run(wide(""), "none", -1, {"--save", whole});
+  ASSERT_EQ(stored.status, 0);
+  ASSERT_NE(snapshot_tensors(whole), "");
+  for (const bool late : {false, true}) {
+    const std::string saved = folder_.file(late ? "late" : "early");
+    fibre::set_late_copies(late);
+    const ProgramRun offloaded = run(wide(R"(, "offload": true)"), "none", -1, {"--save", saved});
+    ASSERT_EQ(offloaded.status, 0) << offloaded.err;
+    EXPECT_EQ(stored.log.results(), offloaded.log.results());
+    EXPECT_EQ(snapshot_tensors(whole), snapshot_tensors(saved)) << saved;
+    EXPECT_NE(offloaded.err.find("in memory of the host"), std::string::npos) << offloaded.err;
   }
 }
 

@@ -17,7 +17,7 @@ namespace {
 
 const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
 const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache", "weight"};
-const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table", "streamed"};
+const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table", "streamed", "offloaded"};
 
 json tensor_json(const Tensor& tensor, const std::string& name, const std::string& kind) {
   return {{"name", name}, {"kind", kind}, {"dtype", dtype_info(tensor.dtype).name}, {"shape", shape_of(tensor)},

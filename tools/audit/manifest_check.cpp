@@ -79,16 +79,17 @@ class ManifestCheck {
   }
 
   // Tensors lie side by side. Answers where the last one ends.
-  // Where a list's tensors end: those in memory, and those in the file of weights.
+  // Where a list's tensors end: those in memory, those in the file of weights, and those on the host.
   struct Ends {
-    uint64_t memory = 0, file = 0;
+    uint64_t memory = 0, file = 0, host = 0;
   };
   Ends check_tensors(const std::string& list) const {
     Ends ends;
     for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
       const JsonFields tensor = fields_.element(list, n);
       check_tensor(tensor);
-      uint64_t& end = text(tensor, "kind") == "streamed" ? ends.file : ends.memory;
+      const std::string kind = text(tensor, "kind");
+      uint64_t& end = kind == "streamed" ? ends.file : kind == "offloaded" ? ends.host : ends.memory;
       if (integer(tensor, "offset") != end) refuse(tensor.path_of("offset"), "must be " + std::to_string(end) + ", where the tensor before it ends");
       end += integer(tensor, "bytes");
     }

@@ -47,8 +47,8 @@ std::string board_file(const std::string& word) {
 std::optional<Board> board_of(const FitOptions& options, Recipe& recipe) {
   if (options.board.empty()) return std::nullopt;
   const Board board = read_board(board_file(options.board), backend_of(recipe));
-  if (recipe.schedule.host_bytes > 0) {
-    throw UserError(options.recipe.recipe + ": schedule.host: " + board.name + " has one memory for its processors, so that nothing is saved there; leave it out");
+  if (recipe.spill_level() == SpillLevel::kHost) {
+    throw UserError(options.recipe.recipe + (recipe.schedule.host_bytes > 0 ? ": schedule.host: " : ": optimizer.offload: ") + board.name + " has one memory for its processors, so that nothing is saved there; leave it out");
   }
   if (!recipe.feature_map_budget_bytes) recipe.budget_bytes = std::min(recipe.budget_bytes.value_or(UINT64_MAX), board.host.room_bytes());
   return board;

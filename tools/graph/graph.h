@@ -18,7 +18,7 @@ using ValueId = uint32_t;
 constexpr ValueId kNoValue = ~0u;
 
 enum class ValueKind : uint8_t {
-  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kTable, kOptimizer, kWeightGradient,  // live outside the links
+  kInput, kLabels, kScalars, kNorms, kParameter, kBuffer, kTable, kOptimizer, kOffloaded, kWeightGradient,  // live outside the links
   kActivation, kSmall,  // small: pooled statistics (mean, rstd, lse), kept from the forward to the backward
   kGradient,
   kHeld, kHeldGradient,  // an activation that crosses a cut beside the boundary, and its gradient (held.h)

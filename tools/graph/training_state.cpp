@@ -18,10 +18,16 @@ struct Kept {
   Shape shape;
   DType type;
 };
-// How one parameter is updated. Where it is by elements, and all is f32, parameters that lie side by side are updated together.
+uint64_t bytes_of(const Kept& kept) {
+  uint64_t elements = 1;
+  for (const uint32_t size : kept.shape) elements *= size;
+  return stored_bytes(kept.type, elements);
+}
+// How one parameter is updated. Where that is plain, and its moments are in the arena, parameters that lie side by side are updated together.
 struct UpdateRule {
   Op update;
   std::vector<Kept> kept;
+  bool is_plain = false;  // by elements, and all is f32
   bool joins = false;
 };
 
@@ -50,6 +56,8 @@ class RuleFinder {
     return by_elements(p);
   }
 
+  bool is_offloaded(const Kept& kept) const { return optimizer_.offload && bytes_of(kept) >= kLeastOffloadedBytes; }
+
  private:
   // A small tensor has no codes.
   DType moments_of(const Tensor& p, DType codes) const {
@@ -59,14 +67,15 @@ class RuleFinder {
 
   UpdateRule by_elements(const Tensor& p) const {
     const Kept first = {"momentum.", shape_of(p), moments_of(p, DType::kDynamic8)};
-    UpdateRule rule = {Op::kAdamW, {}, true};
+    UpdateRule rule = {Op::kAdamW, {}};
     if (optimizer_.update == Op::kSgd || optimizer_.update == Op::kLion) {
       rule.update = optimizer_.update;
       if (optimizer_.update == Op::kLion || optimizer_.momentum != 0) rule.kept = {first};
     } else {
       rule.kept = {{"first_moment.", first.shape, first.type}, {"second_moment.", first.shape, moments_of(p, DType::kDynamic8Square)}};
     }
-    rule.joins = p.dtype == DType::kF32 && std::all_of(rule.kept.begin(), rule.kept.end(), [](const Kept& k) { return k.type == DType::kF32; });
+    rule.is_plain = p.dtype == DType::kF32 && std::all_of(rule.kept.begin(), rule.kept.end(), [](const Kept& k) { return k.type == DType::kF32; });
+    rule.joins = rule.is_plain && std::none_of(rule.kept.begin(), rule.kept.end(), [this](const Kept& k) { return is_offloaded(k); });
     return rule;
   }
 
@@ -78,7 +87,7 @@ class RuleFinder {
 class StateBuilder {
  public:
   StateBuilder(Graph& graph, ChainBodies& chain, const OptimizerChoice& optimizer)
-      : graph_(graph), chain_(chain), optimizer_(optimizer) {}
+      : graph_(graph), chain_(chain), optimizer_(optimizer), finder_(graph, optimizer) {}
 
   TrainingState run() {
     sort_parameters();
@@ -97,12 +106,11 @@ class StateBuilder {
   // Trained parameters with weight decay, those without, then frozen ones; each in the order of the model, because initial values are drawn by a
   // parameter's place in State, which no optimizer may change.
   void sort_parameters() {
-    const RuleFinder finder(graph_, optimizer_);
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       if (graph_.values[v].kind != ValueKind::kParameter) continue;
       const bool trained = v < chain_.weight_gradients.size() && gradient_of(v) != kNoValue;
       (trained ? trained_ : frozen_).push_back(v);
-      if (trained) rules_.emplace(v, finder.rule_of(v));
+      if (trained) rules_.emplace(v, finder_.rule_of(v));
     }
     const auto decays = [this](ValueId v) { return graph_.values[v].decays; };
     decayed_ = static_cast<size_t>(std::stable_partition(trained_.begin(), trained_.end(), decays) - trained_.begin());
@@ -121,7 +129,8 @@ class StateBuilder {
   void add_moments() {
     for (const ValueId p : trained_) {
       for (const Kept& kept : rules_.at(p).kept) {
-        kept_[p].push_back(graph_.add_value(kept.prefix + graph_.values[p].name, ValueKind::kOptimizer, kept.shape, kept.type));
+        const ValueKind kind = finder_.is_offloaded(kept) ? ValueKind::kOffloaded : ValueKind::kOptimizer;
+        kept_[p].push_back(graph_.add_value(kept.prefix + graph_.values[p].name, kind, kept.shape, kept.type));
       }
     }
   }
@@ -188,7 +197,7 @@ class StateBuilder {
 
   float decay_of(size_t first) const { return first < decayed_ ? optimizer_.weight_decay : 0.0f; }
   // A number of the tensor's own where random bits are drawn for it.
-  uint32_t stream_of(size_t first) const { return rules_.at(trained_[first]).joins ? 0 : static_cast<uint32_t>(first); }
+  uint32_t stream_of(size_t first) const { return rules_.at(trained_[first]).is_plain ? 0 : static_cast<uint32_t>(first); }
 
   uint32_t update_attribute(size_t first, size_t count) {
     return graph_.attributes.intern(UpdateAttribute{.group = group(first, count), .weight_decay = decay_of(first), .momentum = optimizer_.momentum,
@@ -283,6 +292,7 @@ class StateBuilder {
   Graph& graph_;
   ChainBodies& chain_;
   const OptimizerChoice& optimizer_;
+  const RuleFinder finder_;
   static constexpr size_t kMostKept = 3;  // by any rule
 
   std::vector<ValueId> trained_, frozen_;

@@ -15,6 +15,7 @@ struct OptimizerChoice {
   float weight_decay = 0, momentum = 0, epsilon = 1e-8f;
   double beta1 = 0.9, beta2 = 0.999;
   bool nesterov = false;
+  bool offload = false;           // moments of kLeastOffloadedBytes at least lie in memory of the host
   DType moments = DType::kF32;    // or kBf16; kDynamic8 for tensors of kLeastCodedElements at least
   double decay_power = 0.8;       // adafactor, as the next three
   float least_scale = 1e-3f, update_clip = 1;
@@ -30,6 +31,8 @@ struct OptimizerChoice {
 
 // Smaller tensors keep their moments in f32, as bitsandbytes has it.
 constexpr uint64_t kLeastCodedElements = 4096;
+// A copy of less costs a card more in waiting than in bytes.
+constexpr uint64_t kLeastOffloadedBytes = uint64_t{64} << 10;
 
 struct TrainingState {
   std::vector<ValueId> state;      // in arena order; state[0] is the scalars

@@ -197,6 +197,7 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
 OwnedProgram ProgramBuilder::finish() {
   drop_idle_rows();
   if (!in_.window.streamed.empty()) load_streamed_weights();
+  bring_offloaded();
   find_lifetimes();
   sort_slots(Region::kProgram, program_.slots, program_.slot_names);
   sort_slots(Region::kSpill, program_.spilled, program_.spilled_names);
@@ -346,6 +347,45 @@ void ProgramBuilder::load_streamed_weights() {
       if (w.gathered) program_.arguments[rows[r].first_argument + EmbeddingForward::kTokens] = now.at(w).places;
     });
     add_row(rows[r]);
+  }
+}
+
+// The rows again, with what is offloaded brought before the row that updates it and taken back behind it, in one place behind all else. Nothing is
+// brought ahead: copies wait for one another anyway, and beside them the update itself is short.
+//
+//   copies    m in  v in             m out  v out  m' in ...
+//   kernels               update m v                          update m' v' ...
+void ProgramBuilder::bring_offloaded() {
+  std::map<Ref, ValueId> offloaded;
+  for (const auto& [v, place] : in_.state.state_index) {
+    if (in_.graph.values[v].kind == ValueKind::kOffloaded) offloaded[make_ref(Region::kState, place)] = v;
+  }
+  if (offloaded.empty()) return;
+  const std::vector<Row> rows = std::move(program_.rows);
+  const std::vector<RowOrigin> origins = std::move(program_.origins);
+  program_.rows.clear(), program_.origins.clear();
+  uint64_t place = 0;
+  for (const Slot& slot : program_.slots) place = std::max(place, slot.tensor.offset + slot.tensor.bytes);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    origin_ = origins[r];
+    std::vector<std::pair<Ref, Ref>> brought;  // slot, and where it comes from
+    uint64_t offset = place;
+    for (uint32_t a = 0; a < kernel_info(rows[r].op, rows[r].pass).arity(); ++a) {
+      Ref& ref = program_.arguments[rows[r].first_argument + a];
+      const auto found = offloaded.find(ref);
+      if (found == offloaded.end()) continue;
+      const Value& value = in_.graph.values[found->second];
+      brought.emplace_back(make_ref(Region::kProgram, new_slot(value.tensor, value.name, offset, SlotUse::kTransient)), ref);
+      ref = brought.back().first;
+      offset += value.tensor.bytes;
+    }
+    for (const Pass pass : {Pass::kStart, Pass::kWait}) {
+      for (const auto& [slot, home] : brought) add_transfer(Op::kTransfer, pass, {slot, home}, rows[r].link);
+    }
+    add_row(rows[r]);
+    for (const Pass pass : {Pass::kStart, Pass::kWait}) {
+      for (const auto& [slot, home] : brought) add_transfer(Op::kTransfer, pass, {home, slot}, rows[r].link);
+    }
   }
 }
 

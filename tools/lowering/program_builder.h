@@ -45,8 +45,8 @@ class ProgramBuilder {
   void end_write(ValueId v, uint32_t link);
   void read_back(ValueId v, uint64_t to, uint32_t link);
 
-  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, finds the slots' lifetimes, puts the slots
-  // in the order of birth and names their lower neighbours.
+  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, brings offloaded moments to the rows that
+  // update them and takes them back, finds the slots' lifetimes, puts the slots in the order of birth and names their lower neighbours.
   OwnedProgram finish();
 
  private:
@@ -75,6 +75,7 @@ class ProgramBuilder {
   void for_each_streamed(const Row& row, const Visit& visit) const;  // visit(argument, wanted)
   std::vector<WeightLoad> plan_loads(std::vector<Wanted>& wanted) const;
   void load_streamed_weights();
+  void bring_offloaded();
   bool is_streamed(Ref ref) const;
   bool gathers(const Row& row, uint32_t argument) const;
   uint64_t window_bytes_of(const Wanted& wanted) const;

@@ -31,7 +31,7 @@ json compare_one(const SolvedModel& model, const std::string& strategy, uint64_t
     request.strategy = strategy;
     request.memory_bytes = memory;
     request.disk = {};
-    const std::string level = spill_name(model.recipe.schedule.spill_level());
+    const std::string level = spill_name(model.recipe.spill_level());
     const bool spills = chooses_for_disk(strategy) || (strategy == model.recipe.schedule.strategy && takes_disk(strategy) && model.recipe.schedule.spill_bytes() > 0);
     if (spills) {
       row[level + "_budget_bytes"] = spill_budget(model);

@@ -34,6 +34,7 @@ OptimizerChoice optimizer_of(const Recipe& recipe) {
   choice.epsilon = static_cast<float>(recipe.optimizer.eps);
   choice.nesterov = recipe.optimizer.nesterov;
   choice.moments = recipe.optimizer.states;
+  choice.offload = recipe.optimizer.offload;
   choice.decay_power = recipe.optimizer.decay_power;
   choice.least_scale = static_cast<float>(recipe.optimizer.least_scale);
   choice.update_clip = static_cast<float>(recipe.optimizer.clip_threshold);
@@ -55,23 +56,30 @@ uint64_t sum_bytes(const Graph& graph, const std::vector<ValueId>& values) {
   return bytes;
 }
 
+void place_state(SolvedModel& model) {
+  for (const ValueId v : model.state.state) {
+    (model.graph.values[v].kind == ValueKind::kOffloaded ? model.offloaded_bytes : model.state_bytes) += model.graph.tensor(v).bytes;
+  }
+}
+
 StateKind state_kind(ValueKind kind) {
   switch (kind) {
     case ValueKind::kScalars: return StateKind::kScalars;
     case ValueKind::kNorms: return StateKind::kNorms;
     case ValueKind::kBuffer: return StateKind::kBuffer;
     case ValueKind::kOptimizer: return StateKind::kOptimizer;
+    case ValueKind::kOffloaded: return StateKind::kOffloaded;
     case ValueKind::kTable: return StateKind::kTable;
     default: return StateKind::kParameter;
   }
 }
 
-// In the order of State: what is streamed lies in the file of weights, aligned as a device reads it.
+// In the order of State: what is streamed lies in the file of weights, aligned as a device reads it; what is offloaded, on the host.
 void fill_state(const SolvedModel& model, OwnedPlan& plan) {
   for (uint32_t i = 0; i < model.state.state.size(); ++i) {
     const Value& value = model.graph.values[model.state.state[i]];
     const bool streamed = model.window.streamed.count(i) != 0;
-    uint64_t& end = streamed ? plan.streamed_bytes : plan.state_bytes;
+    uint64_t& end = streamed ? plan.streamed_bytes : value.kind == ValueKind::kOffloaded ? plan.spill_bytes : plan.state_bytes;
     StateTensor tensor;
     tensor.tensor = value.tensor;
     if (streamed) tensor.tensor.bytes = align_to(tensor.tensor.bytes, kStreamAlignment);
@@ -147,9 +155,12 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   plan.worker_stack_bytes = worker_stack_bytes(plan, rules);
   if (model.answering) add_generation(plan, *model.answering, rules, model.window, static_cast<uint64_t>(model.recipe.sequence));
   plan.recipe_hash = text_hash(canonical_recipe(model.recipe).c_str());
-  plan.spill_level = model.recipe.schedule.spill_level();
-  for (const OwnedProgram& each : plan.programs) {
-    for (const Slot& block : each.spilled) plan.spill_bytes = std::max(plan.spill_bytes, block.tensor.offset + block.tensor.bytes);
+  plan.spill_level = model.recipe.spill_level();
+  for (OwnedProgram& each : plan.programs) {
+    for (Slot& block : each.spilled) {
+      block.tensor.offset += model.offloaded_bytes;
+      plan.spill_bytes = std::max(plan.spill_bytes, block.tensor.offset + block.tensor.bytes);
+    }
   }
   return plan;
 }
@@ -190,7 +201,7 @@ void set_references(SolvedModel& model) {
 DiskLevel second_level(const SolvedModel& model, uint64_t bytes) {
   const ScheduleRecipe& recipe = model.recipe.schedule;
   if (bytes == 0) return {};
-  const bool in_host = recipe.spill_level() == SpillLevel::kHost;
+  const bool in_host = model.recipe.spill_level() == SpillLevel::kHost;
   const double by_default = in_host ? kFlopsPerHostByte : kFlopsPerDiskByte;
   if (!model.measured) return {bytes, recipe.write_cost.value_or(by_default), recipe.read_cost.value_or(by_default)};
   const std::optional<DiskLevel>& measured = in_host ? model.measured->host : model.measured->disk;
@@ -253,7 +264,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   solve_links(model.graph, model.bodies.links, backend_of(recipe), measured ? remembered(measured->call_seconds) : call_price,
               by_policy ? keep_rule(recipe.schedule.policy) : KeepRule{});
   model.chain = chain_of(model.graph, model.bodies.links);
-  model.state_bytes = sum_bytes(model.graph, model.state.state);
+  place_state(model);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
   model.held = pack_held(model.graph, model.bodies.links);
   model.header_bytes = region_header(model.graph, model.held, model.window).bytes;

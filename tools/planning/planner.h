@@ -40,6 +40,7 @@ struct SolvedModel {
   std::vector<Call> evaluation;
   Chain chain;
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
+  uint64_t offloaded_bytes = 0;  // of State, on the host
   HeldBlock held;                // a part of the header
   WeightWindow window;  // which weights are streamed; none: all are in State
   bool streams_are_settled = false;  // these and no others, whatever the recipe lets the plan decide

@@ -8,14 +8,15 @@ namespace reprise {
 
 namespace {
 
+// Of the two ends of a transfer one is a slot.
 double transfer_cost(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
   if (row.pass != Pass::kStart) return 0;
-  const Ref y = program.arguments[row.first_argument];
-  if (row.op == Op::kLoad || row.op == Op::kGather) return stream_byte_cost(model) * static_cast<double>(program.slots[ref_index(y)].tensor.bytes);
-  const bool writes = ref_region(y) == Region::kSpill;
-  const Tensor& tensor = writes ? program.spilled[ref_index(y)].tensor : program.slots[ref_index(y)].tensor;
-  const DiskLevel disk = second_level(model, tensor.bytes);
-  return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(tensor.bytes);
+  const Ref* const ends = &program.arguments[row.first_argument];
+  const bool writes = ref_region(ends[0]) != Region::kProgram;
+  const uint64_t bytes = program.slots[ref_index(ends[writes])].tensor.bytes;
+  if (row.op == Op::kLoad || row.op == Op::kGather) return stream_byte_cost(model) * static_cast<double>(bytes);
+  const DiskLevel disk = second_level(model, bytes);
+  return (writes ? disk.write_cost : disk.read_cost) * static_cast<double>(bytes);
 }
 
 }  // namespace

@@ -201,7 +201,8 @@ void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint6
   const uint64_t fixed = model.fixed_bytes();
   model.state_bytes = 0;
   for (uint32_t i = 0; i < model.state.state.size(); ++i) {
-    if (streamed.count(i) == 0) model.state_bytes += model.graph.tensor(model.state.state[i]).bytes;
+    const Value& value = model.graph.values[model.state.state[i]];
+    if (streamed.count(i) == 0 && value.kind != ValueKind::kOffloaded) model.state_bytes += value.tensor.bytes;
   }
   model.window.streamed = streamed;
   model.window.bytes = window_bytes;

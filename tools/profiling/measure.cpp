@@ -154,12 +154,16 @@ struct MeasuredBlocks {
   explicit MeasuredBlocks(const SolvedModel& model) {
     constexpr uint64_t kMostBytes = uint64_t{512} << 20, kMemoryBytes = uint64_t{64} << 20;  // memory beyond any cache
     for (const Link& link : model.chain.links) block = std::max(block, link.boundary_bytes);
-    blocks = std::max<uint64_t>(1, std::min(model.recipe.schedule.spill_bytes(), kMostBytes) / block);
+    blocks = std::max<uint64_t>(1, std::min(std::max(model.recipe.schedule.spill_bytes(), model.offloaded_bytes), kMostBytes) / block);
     sources = std::clamp<uint64_t>(kMemoryBytes / block, 1, blocks);
   }
   uint64_t bytes() const { return blocks * block; }
   uint64_t block = kAlignment, blocks = 1, sources = 1;
 };
+
+void require_host_memory(const Port& port, const std::string& who) {
+  if (port.acquire_host == nullptr) throw UserError(who + ": the recipe wants memory of the host, but a board of port \"" + port.name + "\" has none for it");
+}
 
 // Seconds of a byte each way, by the backend's copies: all blocks out, then all back.
 DiskLevel measure_host(const Port& port, const Backend& backend, const SolvedModel& model) {
@@ -174,7 +178,7 @@ DiskLevel measure_host(const Port& port, const Backend& backend, const SolvedMod
     }
   } held = {port, {}, {}};
   const std::string& who = model.recipe.name;
-  if (port.acquire_host == nullptr) throw UserError(who + ": the recipe wants memory of the host, but a board of port \"" + port.name + "\" has none for it");
+  require_host_memory(port, who);
   require(who, port.acquire_arena(size.sources * size.block, &held.arena));
   require(who, port.acquire_host(size.bytes(), &held.memory));
   KernelContext context;
@@ -330,9 +334,14 @@ PlanRun::PlanRun(const Port& port, const Backend& backend, const Recipe& recipe,
     require(recipe.name, port_.start_workers(threads, &workers_));
     if (port_.tune_backend != nullptr) (void)port_.tune_backend(workers_, TuningMode::kUse);
     require(recipe.name, port_.acquire_arena(plan_.arena_bytes, &arena_));
+    if (spills_to(plan_, SpillLevel::kHost)) {
+      require_host_memory(port_, recipe.name);
+      require(recipe.name, port_.acquire_host(plan_.spill_bytes, &host_memory_));
+    }
     std::vector<CheckMark> marks(check_marks(plan_));
     const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-    require(recipe.name, bind(plan_, backend, {.arena = arena_, .workers = &workers_, .weights = weights, .workspace = workspace}, trainer_));
+    const Resources given = {.arena = arena_, .workers = &workers_, .weights = weights, .host_memory = host_memory_, .workspace = workspace};
+    require(recipe.name, bind(plan_, backend, given, trainer_));
   } catch (...) {
     release();
     throw;
@@ -344,6 +353,7 @@ PlanRun::~PlanRun() { release(); }
 void PlanRun::release() {
   unbind(trainer_);
   port_.stop_workers(&workers_);
+  if (host_memory_.base != nullptr) port_.release_host(&host_memory_);
   port_.release_arena(&arena_);
 }
 
@@ -426,7 +436,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
   }
   for (const MeasuredPlan& measured : plans) measured.add_to(times);
   add_calls_not_run(model, times);
-  if (recipe.schedule.host_bytes > 0) profile.host = measure_host(port, backend, model);
+  if (recipe.spill_level() == SpillLevel::kHost) profile.host = measure_host(port, backend, model);
   if (recipe.schedule.disk_bytes > 0) profile.disk = measure_disk(port, backend, model, options.spill_file);
   if (weights) profile.stream_read_seconds = weights->seconds_of_byte();
   for (const auto& [key, kernel] : times.kernels) profile.kernels[key] = {kernel.seconds / static_cast<double>(kernel.runs), kernel.runs};

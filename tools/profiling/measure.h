@@ -43,6 +43,7 @@ class PlanRun {
   std::optional<DataFeed> feed_;   // of the data, where there are some
   Workers workers_;
   Arena arena_;
+  HostMemory host_memory_;  // of a plan that keeps moments there
   Trainer trainer_;
   StepReport report_;
 };

@@ -37,7 +37,7 @@ void read_states(const JsonFields& fields, OptimizerRecipe& optimizer) {
 constexpr const char* kEpsilonMeaning = "Added to what is divided by: the root of the second moment; adafactor: each mean of squares; muon: the least norm";
 
 void read_sgd(const JsonFields& fields, OptimizerRecipe& optimizer) {
-  fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay", "states"});
+  fields.allow_only({"name", "lr", "momentum", "nesterov", "weight_decay", "no_decay", "states", "offload"});
   fields.read("momentum", optimizer.momentum, kFactor,
               {"What the running mean of the gradients keeps of itself in a step; 0: there is none"});
   fields.read("nesterov", optimizer.nesterov, {"Nesterov's form of the momentum"});
@@ -45,14 +45,14 @@ void read_sgd(const JsonFields& fields, OptimizerRecipe& optimizer) {
 }
 
 void read_lion(const JsonFields& fields, OptimizerRecipe& optimizer) {
-  fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay", "states"});
+  fields.allow_only({"name", "lr", "betas", "weight_decay", "no_decay", "states", "offload"});
   optimizer.beta2 = 0.99;
   read_betas(fields, optimizer);
   read_states(fields, optimizer);
 }
 
 void read_adamw(const JsonFields& fields, OptimizerRecipe& optimizer) {
-  fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay", "states"});
+  fields.allow_only({"name", "lr", "betas", "eps", "weight_decay", "no_decay", "states", "offload"});
   optimizer.weight_decay = 0.01;
   read_betas(fields, optimizer);
   fields.read("eps", optimizer.eps, kEpsilon, {kEpsilonMeaning});
@@ -70,7 +70,7 @@ void read_adafactor(const JsonFields& fields, OptimizerRecipe& optimizer) {
 }
 
 void read_apollo(const JsonFields& fields, OptimizerRecipe& optimizer) {
-  fields.allow_only({"name", "lr", "betas", "eps", "rank", "scale", "period", "weight_decay", "no_decay"});
+  fields.allow_only({"name", "lr", "betas", "eps", "rank", "scale", "period", "weight_decay", "no_decay", "offload"});
   optimizer.eps = 1e-6;
   if (optimizer.small) optimizer.rank = 1, optimizer.scale = 128;
   read_betas(fields, optimizer);
@@ -82,7 +82,7 @@ void read_apollo(const JsonFields& fields, OptimizerRecipe& optimizer) {
 }
 
 void read_muon(const JsonFields& fields, OptimizerRecipe& optimizer) {
-  fields.allow_only({"name", "lr", "momentum", "nesterov", "eps", "adjust", "adamw_lr", "betas", "weight_decay", "no_decay", "states"});
+  fields.allow_only({"name", "lr", "momentum", "nesterov", "eps", "adjust", "adamw_lr", "betas", "weight_decay", "no_decay", "states", "offload"});
   optimizer.momentum = 0.95, optimizer.nesterov = true, optimizer.eps = 1e-7, optimizer.weight_decay = 0.1;
   fields.read("momentum", optimizer.momentum, kBelowOne,
               {"What the running mean of the gradients keeps of itself in a step; 0: there is none"});
@@ -120,6 +120,7 @@ OptimizerRecipe read_optimizer(const JsonFields& fields) {
   }
   fields.read("lr", optimizer.lr, kNonNegative, {"The learning rate, which lr_schedule multiplies"});
   fields.read("weight_decay", optimizer.weight_decay, kFactor, {"The weight decay of every parameter that no_decay does not name"});
+  fields.read("offload", optimizer.offload, {"Moments of 64 KiB and more lie in pinned memory of the host beside a card's, and come in for each update"});
   fields.read("no_decay", optimizer.no_decay, {"Patterns of the parameters without weight decay; `reprise parameters` lists the names"});
   return optimizer;
 }
@@ -129,6 +130,9 @@ void check_optimizer(const Recipe& recipe, const RecipeRules& rules) {
   rules.require(!optimizer.nesterov || optimizer.momentum > 0, "optimizer.nesterov", "needs a momentum above 0");
   rules.require(optimizer.update != Op::kMuon || optimizer.lr > 0 || !optimizer.adamw_lr, "optimizer.adamw_lr", "needs an lr above 0, of which it is a multiple");
   const bool is_adalomo = optimizer.update == Op::kAdafactor && optimizer.small;
+  rules.require(!optimizer.offload || recipe.schedule.disk_bytes == 0, "optimizer.offload",
+                "goes without schedule.disk: a plan has one second level, and the moments' is memory of the host");
+  rules.require(!optimizer.offload || !recipe.gradient_release, "optimizer.offload", "goes without gradient_release, which updates within the backward");
   rules.require(!is_adalomo || recipe.gradient_release, "gradient_release", "must be true, or left out: AdaLomo releases each gradient");
 }
 
@@ -147,6 +151,7 @@ json optimizer_json(const OptimizerRecipe& optimizer) {
   if (update == Op::kApollo) value.update({{"rank", optimizer.rank}, {"scale", optimizer.scale}, {"period", optimizer.period}});
   if (update == Op::kMuon) value["adjust"] = word_of(kAdjust, optimizer.matches_adamw);
   if (optimizer.adamw_lr) value["adamw_lr"] = *optimizer.adamw_lr;
+  if (optimizer.offload) value["offload"] = true;
   if (optimizer.states != DType::kF32) value["states"] = word_of(kStates, optimizer.states);
   return value;
 }

@@ -22,6 +22,7 @@ constexpr Word<Recipe::BackendChoice> kBackends[] = {
     {"cpu", Recipe::BackendChoice::kCpu}, {"cuda", Recipe::BackendChoice::kCuda}, {"auto", Recipe::BackendChoice::kAuto}};
 constexpr const char* kRandom = "random";
 constexpr Word<Recipe::CardSize> kCards[] = {{"small", Recipe::CardSize::kSmall}, {"large", Recipe::CardSize::kLarge}};
+constexpr Word<Recipe::Math> kMaths[] = {{"f32", Recipe::Math::kF32}, {"tf32", Recipe::Math::kTf32}, {"bf16x3", Recipe::Math::kBf16x3}};
 
 bool is_name(const std::string& name) {
   const auto is_word = [](char c) {
@@ -112,6 +113,21 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
               {"Where the random numbers of weights, samples' order and dropout start"});
 }
 
+// Of a card alone: the CPU of "auto" multiplies in f32, and its kernel set says so.
+void read_math(const JsonFields& fields, Recipe& recipe) {
+  fields.read_choice("math", recipe.math, kMaths,
+                     {"How a card multiplies matrices of f32: \"f32\"; on tensor cores \"tf32\", whose operands have 11 "
+                      "significant bits, or \"bf16x3\", three products of bf16 with about 16. Sums are f32"});
+  if (recipe.math == Recipe::Math::kF32) return;
+  const std::string asked = "\"" + std::string(word_of(kMaths, recipe.math)) + "\" ";
+  if (recipe.backend == Recipe::BackendChoice::kCpu) {
+    fields.refuse("math", asked + "is how a card multiplies, and the backend is \"cpu\"; take \"backend\": \"cuda\" or \"auto\", or \"math\": \"f32\"");
+  }
+  if (recipe.dtype == Recipe::Dtype::kBf16) {
+    fields.refuse("math", asked + "is of activations that are stored as f32; with \"dtype\": \"bf16\" products are bf16 already: leave it out");
+  }
+}
+
 void read_memory(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("schedule")) recipe.schedule = read_schedule(fields);
   fields.read_bytes("budget", recipe.budget_bytes, 1, {"What the whole arena may take", "", "none: as much as the schedule wants"});
@@ -130,6 +146,7 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
                      {"\"cuda\" plans on any machine, and trains on an NVIDIA card of sm_80 or later; \"auto\" has a plan for each, and takes the card where it can"});
   fields.read_choice("card", recipe.card, kCards,
                      {"The card that sums are split for: \"small\" up to 16 multiprocessors, as Orin; \"large\" more. Either runs on any; the bits differ"});
+  read_math(fields, recipe);
 }
 
 }  // namespace
@@ -140,7 +157,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "loss", "clip_norm",
                      "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first",
                      "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
-                     "feature_map_budget", "seed", "backend", "card", "$schema"});
+                     "feature_map_budget", "seed", "backend", "card", "math", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
@@ -302,6 +319,7 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"seed", recipe.seed},
                 {"backend", backend_word(recipe.backend)}};
   if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
+  if (recipe.math != Recipe::Math::kF32) value["math"] = word_of(kMaths, recipe.math);
   if (!recipe.place.huggingface.empty()) value["model"]["huggingface"] = recipe.place.huggingface;
   if (!recipe.place.gguf.empty()) value["model"]["gguf"] = recipe.place.gguf;
   if (!recipe.place.new_tokens.empty()) value["model"]["new_tokens"] = recipe.place.new_tokens;

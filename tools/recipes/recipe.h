@@ -93,6 +93,7 @@ struct OptimizerRecipe {
   double beta1 = 0.9, beta2 = 0.999;  // adamw, apollo, and what muon leaves to adamw; lion: 0.9 and 0.99
   double eps = 1e-8;               // adamw, apollo, muon; adafactor: added to the means of squares
   double weight_decay = 0;         // default: 0, but 0.01 for adamw, 0.1 for muon
+  bool offload = false;            // moments lie in memory of the host
   DType states = DType::kF32;      // sgd, adamw, lion, muon: how moments are stored; or kBf16, or kDynamic8 for "8bit"
   double decay_power = 0.8, least_scale = 1e-3, clip_threshold = 1;  // adafactor, adalomo
   uint64_t rank = 256, period = 200;  // apollo; apollo_mini has rank 1
@@ -159,7 +160,6 @@ struct ScheduleRecipe {
   std::optional<double> write_cost, read_cost;  // of a byte to and from there, in flop equivalents (cost.h); a profile's seconds replace them
 
   // Of the second level, which is one of the two.
-  SpillLevel spill_level() const { return host_bytes > 0 ? SpillLevel::kHost : SpillLevel::kDisk; }
   uint64_t spill_bytes() const { return host_bytes > 0 ? host_bytes : disk_bytes; }
   bool operator==(const ScheduleRecipe&) const = default;
 };
@@ -200,6 +200,11 @@ struct Recipe {
   BackendChoice backend = BackendChoice::kCpu;
   enum class CardSize { kSmall, kLarge };
   CardSize card = CardSize::kSmall;
+  enum class Math { kF32, kTf32, kBf16x3 };
+  Math math = Math::kF32;  // how a card multiplies what is stored as f32
+
+  // What a plan's second level is, where it has one.
+  SpillLevel spill_level() const { return schedule.host_bytes > 0 || optimizer.offload ? SpillLevel::kHost : SpillLevel::kDisk; }
   bool operator==(const Recipe&) const = default;
 };
 

@@ -23,7 +23,7 @@ bool is_trained(const Plan& plan, const StateTensor& state) {
 }  // namespace
 
 bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
-  if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer;
+  if (part == StatePart::kOptimizer) return state.kind == StateKind::kOptimizer || state.kind == StateKind::kOffloaded;
   if (state.kind != StateKind::kParameter && state.kind != StateKind::kBuffer && state.kind != StateKind::kStreamed) return false;
   return part != StatePart::kSaved || !trains_adapters(plan) || is_trained(plan, state);
 }
@@ -31,9 +31,9 @@ bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
 WantedTensor wanted(const Plan& plan, const StateTensor& state) { return {state, is_trained(plan, state)}; }
 
 TensorSink sink_of(const Trainer& trainer, uint32_t index) {
-  return [&trainer, to = trainer.state_tensor(index)](const void* piece, uint64_t bytes) mutable {
-    require_reached(trainer.write(to, piece, bytes));
-    to = to + bytes;
+  return [&trainer, index, at = uint64_t{0}](const void* piece, uint64_t bytes) mutable {
+    require_reached(trainer.write_state(index, at, piece, bytes));
+    at += bytes;
   };
 }
 
@@ -58,8 +58,7 @@ FileSum write_state(const Trainer& trainer, const std::string& path, StatePart p
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     if (!belongs(plan, plan.state[i], part)) continue;
-    const ArenaAddress from = trainer.state_tensor(i);
-    write_tensor(plan.state[i].tensor, [&](uint64_t at, void* to, uint64_t bytes) { require_reached(trainer.read(to, from + at, bytes)); }, writer);
+    write_tensor(plan.state[i].tensor, [&](uint64_t at, void* to, uint64_t bytes) { require_reached(trainer.read_state(i, at, to, bytes)); }, writer);
   }
   return writer.finish();
 }

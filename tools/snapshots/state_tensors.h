@@ -24,7 +24,7 @@ bool belongs(const Plan& plan, const StateTensor& state, StatePart part);
 // What is asked of files for a tensor of the plan's state.
 WantedTensor wanted(const Plan& plan, const StateTensor& state);
 
-// Where the bytes of a tensor in the arena go, and come from.
+// Where the bytes of a tensor go that is not streamed.
 TensorSink sink_of(const Trainer& trainer, uint32_t index);
 
 // Every tensor of that part must be in the source with its shape, stored as it is in the state; whatever holds floats becomes f32, which is

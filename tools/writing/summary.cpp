@@ -24,9 +24,16 @@ std::string streamed_text(const PlannedModel& planned) {
   return bytes_text(planned.plan.streamed_bytes) + " of weights from a file, through a window of " + bytes_text(planned.window_bytes) + "; rows wait for them " + share + " of a step";
 }
 
+std::string spilled_parts(const OwnedPlan& plan) {
+  const uint64_t moments = offloaded_bytes(plan.view());
+  const std::string boundaries = bytes_text(plan.spill_bytes - moments) + " of boundaries at most";
+  if (moments == 0) return boundaries;
+  return bytes_text(moments) + " of moments" + (plan.spill_bytes > moments ? " and " + boundaries : "");
+}
+
 std::string spilled_text(const OwnedPlan& plan) {
   const bool in_host = plan.spill_level == SpillLevel::kHost;
-  std::string text = (in_host ? "  on the host     " : "  on disk         ") + bytes_text(plan.spill_bytes) + " of boundaries at most, ";
+  std::string text = (in_host ? "  on the host     " : "  on disk         ") + spilled_parts(plan) + ", ";
   if (!in_host) return text + "in a spill file";
   return text + (plan.backend == "cpu" ? "in memory beside the arena: to a CPU both are the same memory, and nothing is saved" : "in pinned memory beside the card's");
 }

@@ -4,7 +4,7 @@
 const kKindColours = {
   boundary: "#0072b2", tape: "#009e73", transient: "#8ecdf2", gradient: "#d55e00", weight_gradient: "#e69f00", scratch: "#b4b4ae",
   small: "#cc79a7", input: "#f0e442", label: "#c7b42c", cache: "#7b61c4", weight: "#a3623a",
-  parameter: "#5f7183", optimizer: "#46535f", buffer: "#8798a8", scalars: "#a7b3bd", norms: "#a7b3bd", table: "#a7b3bd", streamed: "#a3623a",
+  parameter: "#5f7183", optimizer: "#46535f", buffer: "#8798a8", scalars: "#a7b3bd", norms: "#a7b3bd", table: "#a7b3bd", streamed: "#a3623a", offloaded: "#7a4d63",
 };
 const kKindTextures = {boundary: "none", tape: "lines", transient: "dots", gradient: "bars", weight_gradient: "grid", scratch: "crosses",
                        small: "none", input: "dots", label: "lines", cache: "grid", weight: "lines", parameter: "none", optimizer: "lines", buffer: "dots"};

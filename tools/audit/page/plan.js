@@ -58,12 +58,13 @@ function read_program(plan, entry) {
   program.slots = read_slots(plan, plan.slots, program, "slot");
   program.spilled = read_slots(plan, plan.spilled, program, plan.level);
   const whole = (item) => Object.assign({}, item, {first: 0, end: Math.max(1, rows.length)});
-  program.state = plan.state.filter((item) => item.kind !== "streamed").map(whole);
-  program.streamed = plan.state.filter((item) => item.kind === "streamed").map(whole);  // in the file of weights, at no address of the arena
+  const is_away = (item) => item.kind === "streamed" || item.kind === "offloaded";  // in the file of weights or on the host, at no address of the arena
+  program.state = plan.state.filter((item) => !is_away(item)).map(whole);
+  program.away = plan.state.filter(is_away).map(whole);
   program.carried = plan.carried.map(whole);
   program.slots.forEach((slot, i) => { slot.birth = i; });
   program.items = [...program.state, ...program.carried, ...program.slots];
-  program.by_id = new Map([...program.items, ...program.spilled, ...program.streamed].map((item) => [item.id, item]));
+  program.by_id = new Map([...program.items, ...program.spilled, ...program.away].map((item) => [item.id, item]));
   find_uses(program);
   find_flights(program);
   find_repeats(program);
