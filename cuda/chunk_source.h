@@ -11,10 +11,10 @@
 //     take(turn)    the chunk of that turn, to be called for turns 0, 1, ... in order; all of it is inside, or none
 //     next_slab(waiting)   after the turns of a slab; so many slabs before it wait for their conversion
 //
-// A source that does not bring what is multiplied has a conversion: kConverts is true. Its walk says, of f32,
+// A source that does not bring what is multiplied has a conversion: kConverts is true. Its walk says, for the tile of f32,
 //     norm()        what is done to the chunks that take gives until the next slab
-// and of bf16, which waits in shared memory, for each slab in order,
-//     conversion()  what is done to the next slab's chunks: apply(words), to eight bf16
+// and for tensor cores, whose slabs wait in shared memory, for each slab in order,
+//     conversion()  what is done to the next slab's chunks: apply(words), to eight bf16 or four f32
 //     is_inside(turn)   whether this thread's chunk of it is inside: what is not stays zero
 //     end_conversion()
 #pragma once

@@ -1,5 +1,5 @@
 // Convolutions as products over pixels, forward and the gradients of input and weight; of x, or of relu(norm(x)). In groups: conv_groups.h.
-// Here as the twin of lib/cpu/conv.cpp.
+// Of chunks by tensor cores, or by the tile of f32, as storage and math say. Here as the twin of lib/cpu/conv.cpp.
 #include "cuda/conv_chunks.h"
 #include "cuda/conv_groups.h"
 #include "cuda/conv_rules.h"
@@ -59,7 +59,7 @@ static __global__ void __launch_bounds__(kMomentWarps * kWarpLanes)
 
 // ---- forward ----
 
-// Of chunks: bf16 by tensor cores, f32 by the tile without.
+// Of chunks.
 template <bool kNormed, typename Stored>
 void launch_forward_chunks(const KernelContext& context, const ConvForwardArgsOf<Stored>& args, const ChunkNorm<kNormed>& norm,
                            const TileOutput<Stored>& output, float* moments) {
@@ -74,14 +74,9 @@ void launch_forward_chunks(const KernelContext& context, const ConvForwardArgsOf
                                              s.C / kPackWidth<Stored>,
                                              static_cast<uint32_t>(conv_output_pixels(s))};
   using Product = TileProduct<WindowChunks<kNormed, Stored>, RowChunks<Stored>, TileOutput<Stored>>;
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    const RowChunks<Bf16> w{weights_as_bf16(context, args.w, shape.columns * shape.depth, args.scratch), shape.columns,
+  const RowChunks<Stored> w{chunk_weights<Stored>(context, args.w, shape.columns * shape.depth, args.scratch), shape.columns,
                             shape.depth};
-    launch_mma<true>(context, Product{pixels, w, output, shape, shape.depth, moments});
-  } else {
-    const RowChunks<float> w{static_cast<const float*>(args.w.data), shape.columns, shape.depth};
-    launch_product<true>(context, Product{pixels, w, output, shape, shape.depth, moments});
-  }
+  launch_chunk_product<true>(context, Product{pixels, w, output, shape, shape.depth, moments});
 }
 
 // ---- the gradient of the input ----
@@ -105,9 +100,7 @@ void launch_phase(const KernelContext& context, const ConvBackwardDataArgsOf<Sto
                                              s.K / kPackWidth<Stored>,
                                              static_cast<uint32_t>(inputs)};
     using Product = TileProduct<WindowChunks<false, Stored>, PhaseTapChunks<Stored>, Output>;
-    const Product product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr};
-    if constexpr (kStoredAs<Stored> == DType::kBf16) return launch_mma(context, product);
-    else return launch_product(context, product);
+    return launch_chunk_product(context, Product{pixels, {weights, s, phases}, output, shape, shape.depth, nullptr});
   }
   launch_product(context, TileProduct<GradientPixelsSource<Stored>, PhaseTapsSource<Stored>, Output>{
                               {args.dy, s, phases, static_cast<uint32_t>(inputs)}, {args.w, s, phases}, output, shape, shape.depth, nullptr});
@@ -122,13 +115,7 @@ Status launch_weight_chunks(const KernelContext& context, const ConvBackwardWeig
   const ColumnChunks<Stored> dy{args.dy, shape.rows, shape.rows};
   const TapChunks<kNormed, Stored> taps{norm, args.x, args.shape, args.shape.C / kPackWidth<Stored>,
                                         static_cast<uint32_t>(shape.columns)};
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    using Product = TileProduct<ColumnChunks<Bf16>, TapChunks<kNormed, Bf16>, TileOutput<float>>;
-    launch_mma(context, Product{dy, taps, to.output(), shape, to.split.size, nullptr}, to.split.count);
-    return to.finish(context);
-  } else {
-    return launch_split_product(context, dy, taps, to);
-  }
+  return launch_split_chunks(context, dy, taps, to);
 }
 
 }  // namespace
@@ -141,7 +128,7 @@ Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<S
   const bool uses_mma = conv_forward_uses_mma(kStoredAs<Stored>, args.shape);
   const uint64_t weights_bytes = conv_weights_scratch_bytes(uses_mma, args.w.type, args.shape);
   float* moments = args.mean == nullptr ? nullptr : reinterpret_cast<float*>(static_cast<unsigned char*>(args.scratch) + weights_bytes);
-  const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.shape, card_size(context));
+  const TileSides tile = conv_forward_tile(kStoredAs<Stored>, args.w.type, args.shape, product_math(context), card_size(context));
   TileOutput<Stored> output{args.y, {shape.columns}, args.b, false, shape.columns % 4 == 0, 0};
   if (uses_mma) output.wide = are_chunks(shape.columns);
   if (conv_forward_takes_chunks(kStoredAs<Stored>, args.w.type, args.shape)) {
@@ -169,7 +156,7 @@ Status cuda_conv_backward_weight(const KernelContext& context, const ConvBackwar
   if (is_in_groups(args.shape)) return launch_groups_backward_weight(context, args);
   const ProductShape shape = conv_weight_product(args.shape);
   const CardSize card = card_size(context);
-  const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape, card), card);
+  const DepthSplit split = split_depth(shape, conv_weight_tile(kStoredAs<Stored>, args.shape, product_math(context), card), card);
   const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
   if (conv_backward_takes_chunks(kStoredAs<Stored>, kStoredAs<Stored>, args.shape)) {
     return args.norm.mean == nullptr ? launch_weight_chunks(context, args, to, ChunkNorm<false>{})
@@ -187,11 +174,7 @@ Status cuda_conv_backward_data(const KernelContext& context, const ConvBackwardD
   if (is_in_groups(s)) return launch_groups_backward_data(context, args);
   const Stored* weights = nullptr;  // of chunks
   if (conv_backward_takes_chunks(kStoredAs<Stored>, args.w.type, s)) {
-    if constexpr (kStoredAs<Stored> == DType::kBf16) {
-      weights = weights_as_bf16(context, args.w, s.K * conv_window_elements(s), args.scratch);
-    } else {
-      weights = static_cast<const float*>(args.w.data);
-    }
+    weights = chunk_weights<Stored>(context, args.w, s.K * conv_window_elements(s), args.scratch);
   }
   for (uint32_t row = 0; row < s.window.stride_h; ++row) {
     for (uint32_t column = 0; column < s.window.stride_w; ++column) {

@@ -15,9 +15,10 @@ __device__ const Stored* chunk_at(const Stored* x, int32_t place) {
   return x + int64_t{place} * kPackWidth<Stored>;
 }
 
-// relu(norm(x)) of eight channels, rounded as it would be stored.
+// relu(norm(x)) of a chunk's channels, as it would be stored.
+template <uint32_t kElements>
 struct NormedChunk {
-  ChannelNorm<8> norm;
+  ChannelNorm<kElements> norm;
 
   __device__ float of(uint32_t bits, uint32_t channel) const {
     const float y = norm.of(std::bit_cast<float>(bits), channel);
@@ -26,7 +27,8 @@ struct NormedChunk {
   __device__ void apply(uint32_t (&words)[4]) const {
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 4; ++i) {
-      words[i] = round_to_bf16_pair(of(words[i] << 16, 2 * i), of(words[i] & 0xffff0000u, 2 * i + 1));
+      if constexpr (kElements == 4) words[i] = std::bit_cast<uint32_t>(of(words[i], i));
+      else words[i] = round_to_bf16_pair(of(words[i] << 16, 2 * i), of(words[i] & 0xffff0000u, 2 * i + 1));
     }
   }
 };
@@ -41,19 +43,25 @@ struct ChunkNorm<true> {
   static constexpr bool kConverts = true;
   InputNorm norm;
 
-  // The lanes of a warp take kAcross chunks that follow each other, lane l that of number l % kAcross. Each lane reads its share of their channels
-  // from memory, in the order of lanes, and has the rest from others: `told` is the chunk in which its share lies, told_of() its number.
+  // The lanes of a warp take kAcross chunks that follow each other, lane l that of number l % kAcross. Of bf16 each lane reads its share of their
+  // channels from memory, in the order of lanes, and has the rest from others: `told` is the chunk in which its share lies, told_of() its number.
+  // Of f32 that is its own chunk, whose channels are half as many.
   template <uint32_t kAcross>
   static constexpr uint32_t kShare = 8 * kAcross / kWarpLanes;
-  template <uint32_t kAcross>
+  template <uint32_t kElements, uint32_t kAcross>
   __device__ static uint32_t told_of() {
-    return lane_index() * kShare<kAcross> / 8;
+    return kElements == 4 ? lane_index() % kAcross : lane_index() * kShare<kAcross> / 8;
+  }
+  template <uint32_t kElements, uint32_t kAcross>
+  __device__ NormedChunk<kElements> of_warp(uint32_t told) const {
+    if constexpr (kElements == 4) return {of_channels<4>(told)};
+    else return of_shares<kAcross>(told);
   }
   template <uint32_t kAcross>
-  __device__ NormedChunk of_warp(uint32_t told) const {
+  __device__ NormedChunk<8> of_shares(uint32_t told) const {
     constexpr uint32_t kEach = kShare<kAcross>;
     const ChannelNorm<kEach> share(norm.mean, norm.rstd, norm.gamma, norm.beta, uint64_t{told} * 8 + lane_index() * kEach % 8);
-    NormedChunk whole;
+    NormedChunk<8> whole;
     REPRISE_UNROLL
     for (uint32_t i = 0; i < 8; ++i) {
       const auto of = [&](const Pack<kEach>& pack) {
@@ -111,7 +119,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
         : source_(source), chunk_(static_cast<uint32_t>(depth / kElements) % source.chunks) {
       if constexpr (kNormed) {
         const uint32_t first = static_cast<uint32_t>(depth / kElements) - lane_index() % kSlabChunks;  // of the warp
-        told_ = (first + source.template told_of<kSlabChunks>()) % source.chunks;
+        told_ = (first + source.template told_of<kElements, kSlabChunks>()) % source.chunks;
       }
       const uint32_t tap = static_cast<uint32_t>(depth / kElements) / source.chunks;
       const uint32_t across = static_cast<uint32_t>(most(1, source.columns.taps));  // no tap, no slab
@@ -135,7 +143,7 @@ struct WindowChunks : ChunkNorm<kNormed> {
     }
 
     __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
-    __device__ NormedChunk conversion() const { return source_.template of_warp<kSlabChunks>(told_); }
+    __device__ NormedChunk<kElements> conversion() const { return source_.template of_warp<kElements, kSlabChunks>(told_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() {
       inside_.drop_slab();
@@ -207,7 +215,7 @@ struct TapChunks : ChunkNorm<kNormed> {
       const uint32_t flat = static_cast<uint32_t>(index / kElements), tap = flat / source.chunks;
       chunk_ = flat % source.chunks;
       if constexpr (kNormed) {
-        told_ = (flat - lane_index() % kAcross + source.template told_of<kAcross>()) % source.chunks;
+        told_ = (flat - lane_index() % kAcross + source.template told_of<kElements, kAcross>()) % source.chunks;
       }
       first_line_ = static_cast<int32_t>(tap / s.window.kernel_w) - s.window.pad_top;
       first_column_ = static_cast<int32_t>(tap % s.window.kernel_w) - s.window.pad_left;
@@ -233,7 +241,7 @@ struct TapChunks : ChunkNorm<kNormed> {
     }
 
     __device__ ChannelNorm<kElements> norm() const { return source_.template of_channels<kElements>(chunk_); }
-    __device__ NormedChunk conversion() const { return source_.template of_warp<kAcross>(told_); }
+    __device__ NormedChunk<kElements> conversion() const { return source_.template of_warp<kElements, kAcross>(told_); }
     __device__ bool is_inside(uint32_t turn) const { return inside_.at(turn); }
     __device__ void end_conversion() { inside_.drop_slab(); }
 

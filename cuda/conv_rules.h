@@ -47,13 +47,15 @@ constexpr bool conv_backward_takes_chunks(DType stored, DType weights, const Con
   return conv_forward_takes_chunks(stored, weights, s) && are_chunks(s.K, stored);
 }
 
-constexpr TileSides conv_forward_tile(DType stored, const ConvShape& s, CardSize card) {
+constexpr TileSides conv_forward_tile(DType stored, DType weights, const ConvShape& s, ProductMath math, CardSize card) {
   const ProductShape product = conv_forward_product(s);
-  return conv_forward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product, card);
+  if (conv_forward_uses_mma(stored, s)) return mma_tile(product);
+  return conv_forward_takes_chunks(stored, weights, s) ? chunk_tile(product, math, card) : simt_tile(product, card);
 }
-constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s, CardSize card) {
+constexpr TileSides conv_weight_tile(DType stored, const ConvShape& s, ProductMath math, CardSize card) {
   const ProductShape product = conv_weight_product(s);
-  return conv_backward_uses_mma(stored, s) ? mma_tile(product) : simt_tile(product, card);
+  if (conv_backward_uses_mma(stored, s)) return mma_tile(product);
+  return conv_backward_takes_chunks(stored, stored, s) ? chunk_tile(product, math, card) : simt_tile(product, card);
 }
 
 // Weights that are rounded first; a forward's moments follow them.
@@ -62,14 +64,16 @@ constexpr uint64_t conv_weights_scratch_bytes(bool uses_mma, DType weights, cons
 }
 
 namespace rules {
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr uint64_t cuda_conv_forward_scratch(const ShapedCall& c) {
   using A = ConvForward;  // the folded kernel's arguments begin like these
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
   const DType stored = c[A::kX].dtype;
   if (is_in_groups(s)) return c.has(A::kMeanOfY) ? cuda_batch_norm_statistics_scratch_bytes(conv_output_pixels(s), s.K) : 0;
   return conv_weights_scratch_bytes(conv_forward_uses_mma(stored, s), c[A::kW].dtype, s) +
-         (c.has(A::kMeanOfY) ? moments_scratch_bytes(conv_forward_product(s), conv_forward_tile(stored, s, kCard)) : 0);
+         (c.has(A::kMeanOfY)
+              ? moments_scratch_bytes(conv_forward_product(s), conv_forward_tile(stored, c[A::kW].dtype, s, kMath, kCard))
+              : 0);
 }
 constexpr uint64_t cuda_conv_backward_data_scratch(const ShapedCall& c) {
   using A = ConvBackwardData;  // and the transposed convolution
@@ -78,25 +82,25 @@ constexpr uint64_t cuda_conv_backward_data_scratch(const ShapedCall& c) {
   if (is_in_groups(s)) return 0;
   return conv_weights_scratch_bytes(conv_backward_uses_mma(c[A::kDy].dtype, s), c[A::kW].dtype, s);
 }
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr uint64_t cuda_conv_backward_weight_scratch(const ShapedCall& c) {
   using A = ConvBackwardWeight;  // as above
   const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
   if (is_in_groups(s)) return conv_group_parts_bytes(s);
-  return split_scratch_bytes(conv_weight_product(s), conv_weight_tile(c[A::kX].dtype, s, kCard), kCard);
+  return split_scratch_bytes(conv_weight_product(s), conv_weight_tile(c[A::kX].dtype, s, kMath, kCard), kCard);
 }
 }  // namespace rules
 
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr void add_cuda_conv_rules(BackendRules& table) {
   table.have(ConvKernels{});
   table.have(ConvTransposeKernels{});
   table.of<ConvTransposeForward>().scratch_bytes = rules::cuda_conv_backward_data_scratch;
-  table.of<ConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard>;
+  table.of<ConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard, kMath>;
   table.of<ConvBackwardData>().scratch_bytes = rules::cuda_conv_backward_data_scratch;
-  table.of<ConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard>;
-  table.of<NormConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard>;
-  table.of<NormConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard>;
+  table.of<ConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard, kMath>;
+  table.of<NormConvForward>().scratch_bytes = rules::cuda_conv_forward_scratch<kCard, kMath>;
+  table.of<NormConvBackwardWeight>().scratch_bytes = rules::cuda_conv_backward_weight_scratch<kCard, kMath>;
 }
 
 }  // namespace reprise

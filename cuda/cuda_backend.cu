@@ -27,10 +27,11 @@ uint32_t loaded_architecture() {
 
 }  // namespace
 
-void choose_cuda_machine(CudaMachine& machine, CardSize size) {
+void choose_cuda_machine(CudaMachine& machine, CardSize size, ProductMath math) {
   machine.size = size;
+  machine.math = math;
   uint32_t at = 0;
-  for (const char* part : {cuda_rules_of(size).name, "/" REPRISE_DEVICE_COMPILER "/sm_"}) {
+  for (const char* part : {cuda_rules_of(size, math).name, "/" REPRISE_DEVICE_COMPILER "/sm_"}) {
     for (const char* p = part; *p != 0; ++p) machine.kernel_set[at++] = *p;
   }
   const uint32_t architecture = machine.architecture = loaded_architecture();
@@ -42,7 +43,7 @@ void choose_cuda_machine(CudaMachine& machine, CardSize size) {
 }
 
 Backend cuda_backend(const CudaMachine& machine) {
-  Backend table = {.rules = &cuda_rules_of(machine.size),
+  Backend table = {.rules = &cuda_rules_of(machine.size, machine.math),
                    .kernel_set = machine.kernel_set,
                    .machine = &machine,
                    .host = kCudaHostAccess,

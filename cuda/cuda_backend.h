@@ -4,6 +4,7 @@
 
 #include "cuda/card_size.h"
 #include "cuda/host_share.h"
+#include "cuda/product_math.h"
 #include "lib/backend.h"
 
 namespace reprise {
@@ -31,6 +32,7 @@ struct CudaCopies {
 struct CudaMachine {
   char kernel_set[64] = {};         // "BACKEND/COMPILER/sm_NN": its splits, its functions and its tensor cores decide the bits
   CardSize size = CardSize::kSmall;
+  ProductMath math = ProductMath::kF32;
   uint32_t architecture = 0;        // the code that runs, 87 for sm_87; 0 where the device can run none of this program's
   uint32_t runtime_version = 0;     // CUDA's that this program was compiled with, 13000 for 13.0: the driver must not be older
   void* queue = nullptr;            // a cudaStream_t; null is the default one, which cannot be recorded
@@ -39,7 +41,7 @@ struct CudaMachine {
 };
 
 // Once, when the device has been chosen: all but queue, staging and copies, which are the caller's.
-void choose_cuda_machine(CudaMachine& machine, CardSize size = CardSize::kSmall);
+void choose_cuda_machine(CudaMachine& machine, CardSize size = CardSize::kSmall, ProductMath math = ProductMath::kF32);
 
 // The table points into `machine`, which must outlive it.
 Backend cuda_backend(const CudaMachine& machine);
@@ -47,6 +49,10 @@ Backend cuda_backend(const CudaMachine& machine);
 // What a kernel splits its sums for.
 inline CardSize card_size(const KernelContext& context) {
   return context.machine == nullptr ? CardSize::kSmall : static_cast<const CudaMachine*>(context.machine)->size;
+}
+// How a kernel multiplies what is stored as f32.
+inline ProductMath product_math(const KernelContext& context) {
+  return context.machine == nullptr ? ProductMath::kF32 : static_cast<const CudaMachine*>(context.machine)->math;
 }
 
 }  // namespace reprise

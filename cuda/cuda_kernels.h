@@ -258,9 +258,6 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<DoraBackward, Stored, cuda_dora_backward<Stored>>();
   table.set<DropoutForward, Stored, cuda_dropout<Stored>>();
   table.set<DropoutBackward, Stored, cuda_dropout<Stored>>();
-  table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
-  table.set<LossHeadForward, Stored, cuda_loss_head_forward<Stored>>();
-  table.set<LossHeadEvaluate, Stored, cuda_loss_head_evaluate<Stored>>();
   table.set<TargetLossBackward, Stored, cuda_target_loss_backward<Stored>>();
   table.set<TargetLossEvaluate, Stored, cuda_target_loss_evaluate<Stored>>();
   table.set<ClassLossBackward, Stored, cuda_class_loss_backward<Stored>>();
@@ -285,6 +282,9 @@ constexpr void add_cuda_products(Backend& table) {
   table.set<AttentionForward, Stored, cuda_attention_forward<Stored>>();
   table.set<AttentionBackward, Stored, cuda_attention_backward<Stored>>();
   table.set<AttentionDecode, Stored, cuda_attention_decode<Stored>>();
+  table.set<LossHeadBackward, Stored, cuda_loss_head_backward<Stored>>();
+  table.set<LossHeadForward, Stored, cuda_loss_head_forward<Stored>>();
+  table.set<LossHeadEvaluate, Stored, cuda_loss_head_evaluate<Stored>>();
 }
 
 constexpr void add_cuda_kernels(Backend& table) {

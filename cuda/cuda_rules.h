@@ -13,6 +13,7 @@
 #include "cuda/loss_head_rules.h"
 #include "cuda/loss_rules.h"
 #include "cuda/matrix_update_rules.h"
+#include "cuda/product_math.h"
 #include "lib/backend_rules.h"
 
 namespace reprise {
@@ -58,19 +59,19 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
   };
 }
 
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant, .headroom_bytes = kCudaHeadroomBytes,
                         .staging_bytes = kCudaStagingBytes};
-  add_cuda_linear_rules<kCard>(rules);
-  add_cuda_conv_rules<kCard>(rules);
+  add_cuda_linear_rules<kCard, kMath>(rules);
+  add_cuda_conv_rules<kCard, kMath>(rules);
   add_cuda_attention_rules(rules);
   add_cuda_batch_norm_rules(rules);
   add_cuda_broadcast_rules(rules);
   add_cuda_dora_rules<kCard>(rules);
   add_cuda_grad_norm_rules(rules);
   add_cuda_layer_norm_rules<kCard>(rules);
-  add_cuda_loss_head_rules<kCard>(rules);
+  add_cuda_loss_head_rules<kCard, kMath>(rules);
   add_cuda_loss_rules(rules);
   add_cuda_matrix_update_rules<kCard>(rules);
   rules.have(ElementwiseKernels{});
@@ -97,9 +98,35 @@ constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
   rules.have(PreferenceKernels{});
   return rules;
 }
-inline constexpr BackendRules kCudaRules = make_cuda_rules<CardSize::kSmall>("cuda", "kCudaRules");
-inline constexpr BackendRules kCudaLargeRules = make_cuda_rules<CardSize::kLarge>("cuda-large", "kCudaLargeRules");
+inline constexpr BackendRules kCudaRules = make_cuda_rules<CardSize::kSmall, ProductMath::kF32>("cuda", "kCudaRules");
+inline constexpr BackendRules kCudaLargeRules =
+    make_cuda_rules<CardSize::kLarge, ProductMath::kF32>("cuda-large", "kCudaLargeRules");
+inline constexpr BackendRules kCudaTf32Rules =
+    make_cuda_rules<CardSize::kSmall, ProductMath::kTf32>("cuda+tf32", "kCudaTf32Rules");
+inline constexpr BackendRules kCudaLargeTf32Rules =
+    make_cuda_rules<CardSize::kLarge, ProductMath::kTf32>("cuda-large+tf32", "kCudaLargeTf32Rules");
+inline constexpr BackendRules kCudaBf16x3Rules =
+    make_cuda_rules<CardSize::kSmall, ProductMath::kBf16x3>("cuda+bf16x3", "kCudaBf16x3Rules");
+inline constexpr BackendRules kCudaLargeBf16x3Rules =
+    make_cuda_rules<CardSize::kLarge, ProductMath::kBf16x3>("cuda-large+bf16x3", "kCudaLargeBf16x3Rules");
 
-constexpr const BackendRules& cuda_rules_of(CardSize card) { return card == CardSize::kSmall ? kCudaRules : kCudaLargeRules; }
+// All of them, by what decides their bits.
+struct CudaTable {
+  CardSize size;
+  ProductMath math;
+  const BackendRules* rules;
+};
+inline constexpr CudaTable kCudaTables[] = {
+    {CardSize::kSmall, ProductMath::kF32, &kCudaRules},          {CardSize::kLarge, ProductMath::kF32, &kCudaLargeRules},
+    {CardSize::kSmall, ProductMath::kTf32, &kCudaTf32Rules},     {CardSize::kLarge, ProductMath::kTf32, &kCudaLargeTf32Rules},
+    {CardSize::kSmall, ProductMath::kBf16x3, &kCudaBf16x3Rules}, {CardSize::kLarge, ProductMath::kBf16x3, &kCudaLargeBf16x3Rules},
+};
+constexpr const BackendRules& cuda_rules_of(CardSize size, ProductMath math = ProductMath::kF32) {
+  const BackendRules* rules = &kCudaRules;
+  for (const CudaTable& table : kCudaTables) {
+    if (table.size == size && table.math == math) rules = table.rules;
+  }
+  return *rules;
+}
 
 }  // namespace reprise

@@ -46,60 +46,66 @@ ScaledOutput<Stored> output_of(const WeighedRows<Stored>& r) {
   return {{r.to, {r.shape.columns}, r.bias, r.accumulate, r.shape.columns % 4 == 0, 0}, r.scale};
 }
 
-// ---- by tensor cores ----
+// ---- of chunks ----
 
-template <typename A, typename W>
-Status launch_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r, uint64_t depth, const A& a, const W& w) {
-  launch_mma(context, TileProduct<A, W, ScaledOutput<Bf16>>{a, w, output_of(r), {r.shape.rows, r.shape.columns, depth}, depth, nullptr});
+template <typename A, typename W, typename Stored>
+Status launch_rows(const KernelContext& context, const WeighedRows<Stored>& r, const A& a, const W& w) {
+  const ProductShape& s = r.shape;
+  launch_chunk_product(context, TileProduct<A, W, ScaledOutput<Stored>>{a, w, output_of(r), s, s.depth, nullptr});
   return launch_status();
 }
 
-// to[depth][column] = u[column][depth], rounded.
-static __global__ void __launch_bounds__(kBlockThreads) turn_weights(Bf16* to, const Weight u, uint64_t columns, uint64_t rank) {
+// to[depth][column] = u[column][depth], as activations are stored.
+template <typename Stored>
+__global__ void __launch_bounds__(kBlockThreads) turn_weights(Stored* to, const Weight u, uint64_t columns, uint64_t rank) {
   for (uint64_t i = grid_thread(); i < columns * rank; i += grid_threads()) to[i] = decode_weight(u, i % columns * rank + i / columns);
 }
 
-inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r) {
+// With an adapter; by tensor cores alone.
+template <typename Chunks, typename Stored>
+Status launch_joined(const KernelContext& context, const WeighedRows<Stored>& r, const Chunks& w, const Chunks& u) {
+  using A = JoinedChunks<RowChunks<Stored>>;
+  using W = JoinedChunks<Chunks>;
   const ProductShape& s = r.shape;
-  const uint64_t elements = s.columns * s.depth;
-  const Bf16* w = weights_as_bf16(context, r.w, elements, r.scratch);
-  const RowChunks<Bf16> a{r.a, s.rows, s.depth}, w_rows{w, s.columns, s.depth};
-  const ColumnChunks<Bf16> w_columns{w, s.columns, s.columns};
-  if (r.rank == 0) return r.by_depth ? launch_rows_mma(context, r, s.depth, a, w_columns) : launch_rows_mma(context, r, s.depth, a, w_rows);
-  const uint64_t depth = joined_depth(s.depth, r.rank);
-  const JoinedChunks<RowChunks<Bf16>> joined{a, {r.h, s.rows, r.rank}, s.depth, r.rank};
-  unsigned char* scratch = static_cast<unsigned char*>(r.scratch) + rounded_weights_bytes(r.w.type, elements);
-  if (!r.by_depth) {
-    const Bf16* u = weights_as_bf16(context, r.u, s.columns * r.rank, scratch);
-    return launch_rows_mma(context, r, depth, joined,
-                           JoinedChunks<RowChunks<Bf16>>{w_rows, {u, s.columns, r.rank}, s.depth, r.rank});
-  }
-  Bf16* u = reinterpret_cast<Bf16*>(scratch);
-  REPRISE_LAUNCH(turn_weights, blocks_for(s.columns * r.rank), kBlockThreads, context.queue, u, r.u, s.columns, r.rank);
-  return launch_rows_mma(context, r, depth, joined,
-                         JoinedChunks<ColumnChunks<Bf16>>{w_columns, {u, s.columns, s.columns}, s.depth, r.rank});
-}
-
-// ---- in f32 ----
-
-// Of whole chunks, and weights that are stored as f32.
-inline bool are_in_chunks(const WeighedRows<float>& r) {
-  return r.rank == 0 && r.w.type == DType::kF32 && are_chunks(r.by_depth ? r.shape.columns : 4, DType::kF32) &&
-         are_chunks(r.shape.depth, DType::kF32);
-}
-template <typename W>
-Status launch_chunks(const KernelContext& context, const WeighedRows<float>& r, const W& w) {
-  const ProductShape& s = r.shape;
-  launch_product(context, TileProduct<RowChunks<float>, W, ScaledOutput<float>>{
-                              {r.a, s.rows, s.depth}, w, output_of(r), s, s.depth, nullptr});
+  const uint64_t depth = joined_depth<Stored>(s.depth, r.rank);
+  launch_tensor_cores(context,
+                      TileProduct<A, W, ScaledOutput<Stored>>{{{r.a, s.rows, s.depth}, {r.h, s.rows, r.rank}, s.depth, r.rank},
+                                                              {w, u, s.depth, r.rank},
+                                                              output_of(r),
+                                                              {s.rows, s.columns, depth},
+                                                              depth,
+                                                              nullptr});
   return launch_status();
 }
-inline Status weigh_chunks(const KernelContext& context, const WeighedRows<float>& r) {
+
+// `room` is for u.
+template <typename Stored>
+Status weigh_chunks(const KernelContext& context, const WeighedRows<Stored>& r, const Stored* weights, void* room) {
   const ProductShape& s = r.shape;
-  const float* w = static_cast<const float*>(r.w.data);
-  return r.by_depth ? launch_chunks(context, r, ColumnChunks<float>{w, s.columns, s.columns})
-                    : launch_chunks(context, r, RowChunks<float>{w, s.columns, s.depth});
+  const RowChunks<Stored> a{r.a, s.rows, s.depth}, by_row{weights, s.columns, s.depth};
+  const ColumnChunks<Stored> by_depth{weights, s.columns, s.columns};
+  if (r.rank == 0) return r.by_depth ? launch_rows(context, r, a, by_depth) : launch_rows(context, r, a, by_row);
+  if (!r.by_depth)
+    return launch_joined(context, r, by_row, {chunk_weights<Stored>(context, r.u, s.columns * r.rank, room), s.columns, r.rank});
+  Stored* u = static_cast<Stored*>(room);
+  REPRISE_LAUNCH(turn_weights<Stored>, blocks_for(s.columns * r.rank), kBlockThreads, context.queue, u, r.u, s.columns, r.rank);
+  return launch_joined(context, r, by_depth, {u, s.columns, s.columns});
 }
+
+inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf16>& r) {
+  const uint64_t elements = r.shape.columns * r.shape.depth;
+  unsigned char* room = static_cast<unsigned char*>(r.scratch) + rounded_weights_bytes(r.w.type, elements);
+  return weigh_chunks(context, r, weights_as_bf16(context, r.w, elements, r.scratch), room);
+}
+
+// Stored as f32: of whole chunks, and weights that are stored as f32.
+inline bool are_in_chunks(const KernelContext& context, const WeighedRows<float>& r) {
+  const ProductShape& s = r.shape;
+  if (r.rank != 0 && !linear_joins_f32(DType::kF32, product_math(context), s.depth, s.columns, r.rank, r.scale)) return false;
+  return r.w.type == DType::kF32 && are_chunks(r.by_depth ? s.columns : 4, DType::kF32) && are_chunks(s.depth, DType::kF32);
+}
+
+// ---- of elements ----
 
 template <typename Stored, typename W>
 Status weigh_rows_simt(const KernelContext& context, const WeighedRows<Stored>& r, const W& w) {
@@ -127,11 +133,15 @@ Status weigh_rows(const KernelContext& context, const WeighedRows<Stored>& r) {
   const uint64_t elements = s.columns * s.depth;
   WeighedRows<Stored> plain = r;
   plain.w = plain_weights<Stored>(context, r.w, elements, r.scratch);
-  plain.u = plain_weights<Stored>(context, r.u, s.columns * r.rank,
-                                  static_cast<unsigned char*>(r.scratch) + plain_weights_bytes(r.w.type, kStoredAs<Stored>, elements));
+  void* room =
+      static_cast<unsigned char*>(r.scratch) + plain_weights_bytes(r.w.type, kStoredAs<Stored>, product_math(context), elements);
   if constexpr (kStoredAs<Stored> == DType::kF32) {
-    if (are_in_chunks(plain)) return weigh_chunks(context, plain);
+    if (are_in_chunks(context, plain)) {
+      if (!plain.by_depth) plain.u = plain_weights<float>(context, r.u, s.columns * r.rank, room);
+      return weigh_chunks(context, plain, static_cast<const float*>(plain.w.data), room);
+    }
   }
+  plain.u = plain_weights<Stored>(context, r.u, s.columns * r.rank, room);
   if (r.by_depth) return weigh_rows_simt(context, plain, WeightColumnsSource<Stored>{plain.w, s.columns, s.columns});
   return weigh_rows_simt(context, plain, WeightRowsSource<Stored>{plain.w, s.columns, s.depth});
 }
@@ -172,23 +182,12 @@ template <typename Stored>
 Status cuda_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args) {
   const ProductShape shape = linear_weight_product(args.M, args.C, args.K, args.input_major);
   const CardSize card = card_size(context);
-  const DepthSplit split = split_depth(shape, linear_weight_tile(shape, kStoredAs<Stored>, card), card);
+  const DepthSplit split = split_depth(shape, linear_weight_tile(shape, kStoredAs<Stored>, product_math(context), card), card);
   const SplitOutput to{args.dw, static_cast<float*>(args.scratch), shape, split, args.accumulate_dw};
   const Stored *a = args.input_major ? args.x : args.dy, *b = args.input_major ? args.dy : args.x;
-  if constexpr (kStoredAs<Stored> == DType::kBf16) {
-    if (linear_uses_mma(DType::kBf16, args.C, args.K)) {
-      launch_mma(context,
-                 TileProduct<ColumnChunks<Bf16>, ColumnChunks<Bf16>, TileOutput<float>>{
-                     {a, shape.rows, shape.rows}, {b, shape.columns, shape.columns}, to.output(), shape, split.size, nullptr},
-                 split.count);
-      return to.finish(context);
-    }
-  }
-  if constexpr (kStoredAs<Stored> == DType::kF32) {
-    if (are_chunks(shape.rows, DType::kF32) && are_chunks(shape.columns, DType::kF32)) {
-      return launch_split_product(context, ColumnChunks<float>{a, shape.rows, shape.rows},
-                                  ColumnChunks<float>{b, shape.columns, shape.columns}, to);
-    }
+  if (are_chunks(shape.rows, kStoredAs<Stored>) && are_chunks(shape.columns, kStoredAs<Stored>)) {
+    return launch_split_chunks(context, ColumnChunks<Stored>{a, shape.rows, shape.rows},
+                               ColumnChunks<Stored>{b, shape.columns, shape.columns}, to);
   }
   return launch_split_product(context, ColumnsSource<Stored>{a, shape.rows, shape.rows}, ColumnsSource<Stored>{b, shape.columns, shape.columns},
                               to);

@@ -14,8 +14,10 @@ constexpr ProductShape linear_weight_product(uint64_t M, uint64_t C, uint64_t K,
 // Whether tensor cores multiply: all rows of x, dy and w are then whole chunks.
 constexpr bool linear_uses_mma(DType stored, uint64_t C, uint64_t K) { return stored == DType::kBf16 && are_chunks(C) && are_chunks(K); }
 
-constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored, CardSize card) {
-  return linear_uses_mma(stored, s.rows, s.columns) ? mma_tile(s) : simt_tile(s, card);
+constexpr TileSides linear_weight_tile(const ProductShape& s, DType stored, ProductMath math, CardSize card) {
+  if (linear_uses_mma(stored, s.rows, s.columns)) return mma_tile(s);
+  const bool in_chunks = stored == DType::kF32 && are_chunks(s.rows, stored) && are_chunks(s.columns, stored);
+  return in_chunks ? chunk_tile(s, math, card) : simt_tile(s, card);
 }
 
 // An adapter is more depth of the same product, and then nothing may scale the weight's share alone; R = 0: none.
@@ -23,9 +25,15 @@ constexpr bool linear_forward_uses_mma(DType stored, uint64_t C, uint64_t K, uin
   return linear_uses_mma(stored, C, K) && (R == 0 || (are_chunks(R) && scale == 1));
 }
 
-// Weights that are not plain and are decoded first, for a product without tensor cores.
-constexpr uint64_t plain_weights_bytes(DType weights, DType stored, uint64_t n) {
-  return takes_weights(kPlainWeights, weights) ? 0 : align_up(stored_bytes(stored, n));
+// The same of f32 that tensor cores multiply.
+constexpr bool linear_joins_f32(DType stored, ProductMath math, uint64_t C, uint64_t K, uint64_t R, float scale) {
+  return stored == DType::kF32 && math != ProductMath::kF32 && are_chunks(C, stored) && are_chunks(K, stored) &&
+         are_chunks(R, stored) && scale == 1;
+}
+
+// Weights that are decoded first, for a product without bf16's tensor cores.
+constexpr uint64_t plain_weights_bytes(DType weights, DType stored, ProductMath math, uint64_t n) {
+  return reads_weights(weights, stored, math) ? 0 : align_up(stored_bytes(stored, n));
 }
 // Weights that are rounded first.
 constexpr uint64_t rounded_weights_bytes(DType weights, uint64_t n) {
@@ -36,7 +44,7 @@ constexpr uint64_t laid_up_bytes(DType weights, uint64_t n, bool input_major) {
   return input_major ? align_up(stored_bytes(DType::kBf16, n)) : rounded_weights_bytes(weights, n);
 }
 
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr void add_cuda_linear_rules(BackendRules& rules) {
   rules.have(LinearKernels{});
   rules.of<LinearForward>().weights = rules.of<LinearBackwardData>().weights = kEveryWeight;
@@ -45,7 +53,12 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
     const LinearAttribute& linear = c.attribute<LinearAttribute>();
     const uint64_t C = c[A::kX].last_dimension(), K = c[A::kY].last_dimension(), R = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
     if (!linear_forward_uses_mma(c[A::kX].dtype, C, K, R, linear.scale)) {
-      return plain_weights_bytes(c[A::kW].dtype, c[A::kX].dtype, C * K) + (R == 0 ? 0 : plain_weights_bytes(c[A::kU].dtype, c[A::kX].dtype, R * K));
+      const DType stored = c[A::kX].dtype;
+      const uint64_t of_w = plain_weights_bytes(c[A::kW].dtype, stored, kMath, C * K);
+      if (R == 0) return of_w;
+      const bool is_turned = linear.input_major != 0 && linear_joins_f32(stored, kMath, C, K, R, linear.scale);
+      return of_w +
+             (is_turned ? align_up(stored_bytes(stored, R * K)) : plain_weights_bytes(c[A::kU].dtype, stored, kMath, R * K));
     }
     return rounded_weights_bytes(c[A::kW].dtype, C * K) + (R == 0 ? 0 : laid_up_bytes(c[A::kU].dtype, R * K, linear.input_major != 0));
   };
@@ -53,14 +66,14 @@ constexpr void add_cuda_linear_rules(BackendRules& rules) {
     using A = LinearBackwardData;
     const uint64_t C = c[A::kDx].last_dimension(), K = c[A::kDy].last_dimension();
     return linear_uses_mma(c[A::kDy].dtype, C, K) ? rounded_weights_bytes(c[A::kW].dtype, C * K)
-                                                  : plain_weights_bytes(c[A::kW].dtype, c[A::kDy].dtype, C * K);
+                                                  : plain_weights_bytes(c[A::kW].dtype, c[A::kDy].dtype, kMath, C * K);
   };
   rules.of<LinearBackwardWeight>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardWeight;
     const bool input_major = c.attribute<LinearAttribute>().input_major != 0;
     const ProductShape shape =
         linear_weight_product(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kDy].last_dimension(), input_major);
-    return split_scratch_bytes(shape, linear_weight_tile(shape, c[A::kX].dtype, kCard), kCard);
+    return split_scratch_bytes(shape, linear_weight_tile(shape, c[A::kX].dtype, kMath, kCard), kCard);
   };
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LinearBackwardBias;

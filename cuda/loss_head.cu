@@ -230,7 +230,8 @@ struct Head {
         b(in.b),
         labels{in.labels, in.M, in.V, nullptr},
         C(in.C),
-        layout(cuda_loss_head_scratch(in.M, in.C, in.V, kStoredAs<Stored>, in.w.type, card_size(context), gradients)),
+        layout(cuda_loss_head_scratch(in.M, in.C, in.V, kStoredAs<Stored>, in.w.type, product_math(context), card_size(context),
+                                      gradients)),
         scratch(static_cast<unsigned char*>(in.scratch)),
         uses_mma(loss_head_uses_mma(kStoredAs<Stored>, in.C)) {
     labelled = reinterpret_cast<uint64_t*>(scratch);
@@ -247,7 +248,8 @@ struct Head {
     const uint64_t first = k * layout.block, classes = least(layout.block, labels.V - first), n = classes * C;
     const Weight here = {static_cast<const unsigned char*>(w.data) + stored_bytes(w.type, first * C), w.type};
     void* room = scratch + layout.weights_at;
-    if (here.type == DType::kBf16 || (!uses_mma && takes_weights(kPlainWeights, here.type))) return {first, classes, here};
+    if (uses_mma ? here.type == DType::kBf16 : reads_weights(here.type, kStoredAs<Stored>, product_math(context)))
+      return {first, classes, here};
     if (is_decoded) return {first, classes, {room, kStoredAs<Stored>}};
     if constexpr (kStoredAs<Stored> == DType::kBf16) {
       if (uses_mma) return {first, classes, weights_as_bf16(context, here, n, room)};
@@ -288,7 +290,7 @@ Status launch_logits(const KernelContext& context, const Head<Stored>& head, uin
     if constexpr (kStoredAs<Stored> == DType::kF32) {
       if (block.w.type == DType::kF32 && are_chunks(C, DType::kF32)) {
         const RowChunks<float> a = {x, rows, C}, w = {static_cast<const float*>(block.w.data), block.classes, C};
-        launch_product(context, TileProduct<RowChunks<float>, RowChunks<float>, HeadOutput>{a, w, to, shape, C, nullptr});
+        launch_chunk_product(context, TileProduct<RowChunks<float>, RowChunks<float>, HeadOutput>{a, w, to, shape, C, nullptr});
         return launch_status();
       }
     }
@@ -334,6 +336,14 @@ void launch_data(const KernelContext& context, const LogitGradients<Bf16>& g, co
 template <typename Stored>
 void launch_data(const KernelContext& context, const LogitGradients<float>& g, const ClassBlock& block, const HeadOutput& to,
                  const ProductShape& shape, const DepthSplit& split) {
+  if constexpr (kStoredAs<Stored> == DType::kF32) {
+    if (loss_head_uses_math(DType::kF32, product_math(context), shape.columns)) {
+      const RowChunks<float> a = {g.at + block.first, shape.rows, g.pitch};
+      const ColumnChunks<float> w = {static_cast<const float*>(block.w.data), shape.columns, shape.columns};
+      using Product = TileProduct<RowChunks<float>, ColumnChunks<float>, HeadOutput>;
+      return launch_tensor_cores(context, Product{a, w, to, shape, split.size, nullptr}, split.count);
+    }
+  }
   const RowsSource<float> a = {g.at + block.first, shape.rows, g.pitch};
   const WeightColumnsSource<Stored> w = {block.w, shape.columns, shape.columns};
   launch_product(context, TileProduct<RowsSource<float>, WeightColumnsSource<Stored>, HeadOutput>{a, w, to, shape, split.size, nullptr},
@@ -365,6 +375,14 @@ inline Status launch_dw(const KernelContext& context, const HeadOutput& to, cons
 template <typename Stored>
 Status launch_dw(const KernelContext& context, const HeadOutput& to, const LogitGradients<float>& g, const Stored* x,
                  const ProductShape& shape) {
+  if constexpr (kStoredAs<Stored> == DType::kF32) {
+    if (loss_head_uses_math(DType::kF32, product_math(context), shape.columns)) {
+      launch_tensor_cores(context,
+                          TileProduct<ColumnChunks<float>, ColumnChunks<float>, HeadOutput>{
+                              {g.at, shape.rows, g.pitch}, {x, shape.columns, shape.columns}, to, shape, shape.depth, nullptr});
+      return launch_status();
+    }
+  }
   launch_product(context, TileProduct<ColumnsSource<float>, ColumnsSource<Stored>, HeadOutput>{
                               {g.at, shape.rows, g.pitch}, {x, shape.columns, shape.columns}, to, shape, shape.depth, nullptr});
   return launch_status();

@@ -19,6 +19,10 @@ constexpr CudaRowChunks cuda_loss_head_chunks(uint64_t M, uint64_t V) {
 
 // Whether tensor cores multiply: the logits' gradients are then rounded to bf16.
 constexpr bool loss_head_uses_mma(DType stored, uint64_t C) { return stored == DType::kBf16 && are_chunks(C); }
+// Whether they multiply f32, in all three products.
+constexpr bool loss_head_uses_math(DType stored, ProductMath math, uint64_t C) {
+  return stored == DType::kF32 && math != ProductMath::kF32 && are_chunks(C, stored);
+}
 
 // Classes of one product: so many that their weights, where they are decoded or rounded first, take at most about 32 MiB of a small card and
 // 96 MiB of a large one as bf16. What they add to dx is a sum by itself, and so does not depend on the weights' format.
@@ -42,15 +46,20 @@ struct CudaLossHeadScratch {
   constexpr uint64_t blocks(uint64_t V) const { return whole_pieces(V, block); }
 };
 constexpr CudaLossHeadScratch cuda_loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, DType stored, DType weights,
-                                                     CardSize card, bool gradients) {
+                                                     ProductMath math, CardSize card, bool gradients) {
   CudaLossHeadScratch s{};
   const bool mma = loss_head_uses_mma(stored, C);
   s.chunks = cuda_loss_head_chunks(M, V);
   s.pitch = whole_pieces(V, 8) * 8;
   s.block = loss_head_block(C, V, card);
   const ProductShape dx = {s.chunks.rows, C, s.block};
-  s.split = split_depth(dx, mma ? mma_tile(dx) : simt_tile(dx, card), card);
-  const uint64_t decoded = mma ? rounded_weights_bytes(weights, s.block * C) : plain_weights_bytes(weights, stored, s.block * C);
+  s.split = split_depth(dx,
+                        mma                                    ? mma_tile(dx)
+                        : loss_head_uses_math(stored, math, C) ? chunk_tile(dx, math, card)
+                                                               : simt_tile(dx, card),
+                        card);
+  const uint64_t decoded =
+      mma ? rounded_weights_bytes(weights, s.block * C) : plain_weights_bytes(weights, stored, math, s.block * C);
   s.losses_at = align_up(sizeof(uint64_t));
   s.hits_at = s.losses_at + align_up(sizeof(double) * M);
   s.logits_at = s.hits_at + align_up(sizeof(uint32_t) * M);
@@ -61,24 +70,25 @@ constexpr CudaLossHeadScratch cuda_loss_head_scratch(uint64_t M, uint64_t C, uin
 }
 
 template <typename A>
-constexpr uint64_t loss_head_scratch_bytes(const ShapedCall& c, CardSize card) {
+constexpr uint64_t loss_head_scratch_bytes(const ShapedCall& c, ProductMath math, CardSize card) {
   const Tensor &x = c[A::kX], &w = c[A::kW];
   constexpr bool kGradients = A::kInfo.pass == Pass::kBackward;
-  return cuda_loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], x.dtype, w.dtype, card, kGradients).bytes;
+  return cuda_loss_head_scratch(x.leading_elements(), x.last_dimension(), w.shape[0], x.dtype, w.dtype, math, card, kGradients)
+      .bytes;
 }
-template <CardSize kCard>
+template <CardSize kCard, ProductMath kMath>
 constexpr void add_cuda_loss_head_rules(BackendRules& rules) {
   rules.have(LossHeadKernels{});
   rules.of<LossHeadBackward>().weights = rules.of<LossHeadForward>().weights = rules.of<LossHeadEvaluate>().weights =
       kEveryWeight;
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
-    return loss_head_scratch_bytes<LossHeadBackward>(c, kCard);
+    return loss_head_scratch_bytes<LossHeadBackward>(c, kMath, kCard);
   };
   rules.of<LossHeadForward>().scratch_bytes = [](const ShapedCall& c) {
-    return loss_head_scratch_bytes<LossHeadForward>(c, kCard);
+    return loss_head_scratch_bytes<LossHeadForward>(c, kMath, kCard);
   };
   rules.of<LossHeadEvaluate>().scratch_bytes = [](const ShapedCall& c) {
-    return loss_head_scratch_bytes<LossHeadEvaluate>(c, kCard);
+    return loss_head_scratch_bytes<LossHeadEvaluate>(c, kMath, kCard);
   };
 }
 

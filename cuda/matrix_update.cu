@@ -78,11 +78,20 @@ __device__ void step_along(Shared& shared, const DynamicMaps& maps, const Steppe
 constexpr uint32_t kStepGrid = 2048;
 uint32_t step_grid(uint64_t n) { return static_cast<uint32_t>(most(1, least(parts(n, kStateBlock), kStepGrid))); }
 
-// Products of matrices in f32, which are those of linear layers.
+// Products of matrices, which are those of linear layers; in f32 whatever the plan's math, which is of activations and weights.
 struct Products {
-  const KernelContext& context;
   void* scratch;
   uint64_t scratch_bytes;
+  CudaMachine machine = {};
+  KernelContext context;
+
+  Products(const KernelContext& of_row, void* scratch_of_row, uint64_t bytes)
+      : scratch(scratch_of_row), scratch_bytes(bytes), context(of_row) {
+    if (of_row.machine != nullptr) machine = *static_cast<const CudaMachine*>(of_row.machine);
+    machine.math = ProductMath::kF32;
+    context.machine = &machine;
+  }
+  Products(const Products&) = delete;
 
   // y[M,K] = x[M,C] w, or x w^T.
   Status multiply(float* y, const float* x, const float* w, uint64_t M, uint64_t C, uint64_t K, bool transposed) const {
@@ -239,7 +248,7 @@ __global__ void __launch_bounds__(kBlockThreads) draw_signs(float* projection, c
 Status project(const KernelContext& context, const ApolloArgs& args, const CudaApolloScratch& places) {
   const float* projection = at<float>(args.scratch, places.projection);
   float* projected = at<float>(args.scratch, places.projected);
-  const Products products = {context, at<void>(args.scratch, places.product), places.bytes - places.product};
+  const Products products(context, at<void>(args.scratch, places.product), places.bytes - places.product);
   if (args.rows < args.columns) return products.multiply_transposed(projected, args.gradients, projection, args.rows, args.rank, args.columns);
   return products.multiply(projected, args.gradients, projection, args.rows, args.columns, args.rank, false);
 }
@@ -375,7 +384,7 @@ __global__ void __launch_bounds__(kBlockThreads) muon_step(const MuonArgs args, 
 // One Newton-Schulz step of x.
 Status newton_schulz(const KernelContext& context, const MuonArgs& args, const CudaMuonScratch& places) {
   const uint64_t rows = args.rows, columns = args.columns, side = least(rows, columns);
-  const Products products = {context, at<void>(args.scratch, places.product), places.bytes - places.product};
+  const Products products(context, at<void>(args.scratch, places.product), places.bytes - places.product);
   float *x = at<float>(args.scratch, places.x), *next = at<float>(args.scratch, places.next);
   float *squared = at<float>(args.scratch, places.square), *factors = at<float>(args.scratch, places.factors);
   REPRISE_RETURN_IF_ERROR(rows > columns ? products.multiply_transposed(squared, x, x, rows, columns, columns)

@@ -45,7 +45,9 @@ constexpr CudaApolloScratch cuda_apollo_scratch(const contract::MatrixShape& m, 
   s.factors = s.projected + align_up(m.longer() * rank * sizeof(float));
   s.product = s.factors + align_up(m.longer() * sizeof(float));
   const ProductShape shape = linear_weight_product(m.rows, rank, m.columns, false);
-  s.bytes = s.product + (m.rows < m.columns ? split_scratch_bytes(shape, linear_weight_tile(shape, DType::kF32, card), card) : 0);
+  s.bytes = s.product + (m.rows < m.columns
+                             ? split_scratch_bytes(shape, linear_weight_tile(shape, DType::kF32, ProductMath::kF32, card), card)
+                             : 0);
   return s;
 }
 
@@ -61,7 +63,9 @@ constexpr CudaMuonScratch cuda_muon_scratch(const contract::MatrixShape& m, Card
   s.factors = s.square + small;
   s.product = s.factors + small;
   const ProductShape shape = linear_weight_product(m.rows, m.columns, m.columns, false);
-  s.bytes = s.product + (m.rows > m.columns ? split_scratch_bytes(shape, linear_weight_tile(shape, DType::kF32, card), card) : 0);
+  s.bytes = s.product + (m.rows > m.columns
+                             ? split_scratch_bytes(shape, linear_weight_tile(shape, DType::kF32, ProductMath::kF32, card), card)
+                             : 0);
   return s;
 }
 

@@ -2,6 +2,7 @@
 // Here beside tile_product.h, because whoever splits nothing needs no kernel that adds.
 #pragma once
 
+#include "cuda/tile_mma.h"
 #include "cuda/tile_product.h"
 
 namespace reprise {
@@ -40,6 +41,14 @@ struct SplitOutput {
 template <typename A, typename B>
 Status launch_split_product(const KernelContext& context, const A& a, const B& b, const SplitOutput& to) {
   launch_product(context, TileProduct<A, B, TileOutput<float>>{a, b, to.output(), to.shape, to.split.size, nullptr}, to.split.count);
+  return to.finish(context);
+}
+
+// The same of chunks.
+template <typename A, typename B>
+Status launch_split_chunks(const KernelContext& context, const A& a, const B& b, const SplitOutput& to) {
+  launch_chunk_product(context, TileProduct<A, B, TileOutput<float>>{a, b, to.output(), to.shape, to.split.size, nullptr},
+                       to.split.count);
   return to.finish(context);
 }
 

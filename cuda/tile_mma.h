@@ -1,15 +1,17 @@
-// C = A B^T of bf16 by tensor cores, summed in f32: the twin of tile_product.h with the same outputs, for operands whose rows 16-byte
-// copies can take.
+// C = A B^T by tensor cores, summed in f32: the twin of tile_product.h with the same outputs, for operands whose rows 16-byte copies can take.
+// They are stored as bf16, or as f32 where a plan's math lets tensor cores multiply f32 by fewer bits (product_math.h).
 // Here because a multiprocessor multiplies bf16 eight times as fast as f32; and shared memory must then be read without conflicts.
 //
 //   block  128 x 128 outputs, or 256 x 64, or 64 x 256: four warps of 64 x 64
-//   slab   32 of the depth; four stages, of which three are on their way
+//   slab   four chunks of the depth, 32 bf16 or 16 f32; four stages, of which three are on their way
 //
 //   memory ── cp.async ──> stage 0 1 2 3 ── ldmatrix ──> registers ── mma ──> sums ── the stages' memory ──> rows of C
 //                             └─ convert: each thread, what it has copied itself
 //
 // An operand's slab lies in shared memory as it lies in memory, in chunks of 16 bytes: [index][depth], rows of 4 chunks, or [depth][index].
 // Chunk c of row r stands at c ^ (r / 2 % 4), or c ^ (r % 8): the eight rows that ldmatrix reads at once then have all banks.
+// ldmatrix turns elements of two bytes alone. So f32 in [depth][index] is read word by word, from four depths and eight indices at once, and chunk c
+// of row r stands at c ^ 2 (r % 4).
 #pragma once
 
 #include "cuda/chunk_source.h"
@@ -19,29 +21,144 @@
 
 namespace reprise {
 
-template <uint32_t kRows_, uint32_t kColumns_>
-struct MmaTile {
-  static constexpr uint32_t kRows = kRows_, kColumns = kColumns_, kDepth = 32, kStages = 4, kThreads = 128;
+// ---- how tensor cores multiply ----
+//
+// A math takes fragments of 16 rows (A) and of 8 columns (B), of kChunks chunks of the depth, and adds their product in kProducts parts:
+// one part of all sums of a warp after the other, so that a sum need not wait for itself. Operand is an MmaOperand.
+
+struct Bf16Math {
+  static constexpr uint32_t kChunks = 2, kProducts = 1;
+  struct A {
+    uint32_t r[4];
+  };
+  struct B {
+    uint32_t r[2];
+  };
+  template <typename Operand>
+  __device__ static void load_a(A& a, const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    Operand::load_a(a.r, shared, stage, index, chunk);
+  }
+  template <typename Operand>
+  __device__ static void load_b(B (&b)[2], const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    Operand::load_b(b[0].r, b[1].r, shared, stage, index, chunk);
+  }
+  template <uint32_t kPart>
+  __device__ static void multiply_add(float (&c)[4], const A& a, const B& b) {
+    multiply_add_bf16(c, a.r, b.r);
+  }
+};
+
+// What is not finite stays so, and what rounds past the largest tf32 becomes infinite.
+struct Tf32Math {
+  static constexpr uint32_t kChunks = 2, kProducts = 1;
+  using A = Bf16Math::A;
+  using B = Bf16Math::B;
+
+  template <uint32_t kRegisters>
+  __device__ static void round(uint32_t (&r)[kRegisters]) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kRegisters; ++i) r[i] = round_to_tf32(std::bit_cast<float>(r[i]));
+  }
+  template <typename Operand>
+  __device__ static void load_a(A& a, const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    Operand::load_a(a.r, shared, stage, index, chunk);
+    round(a.r);
+  }
+  template <typename Operand>
+  __device__ static void load_b(B (&b)[2], const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    Operand::load_b(b[0].r, b[1].r, shared, stage, index, chunk);
+    round(b[0].r), round(b[1].r);
+  }
+  template <uint32_t kPart>
+  __device__ static void multiply_add(float (&c)[4], const A& a, const B& b) {
+    multiply_add_tf32(c, a.r, b.r);
+  }
+};
+
+// x = high + low, both bf16, and low times low is left out. The depths of a fragment are those of two fragments of tf32 side by side, in pairs of
+// one each: another order of the depth, the same for both operands.
+// The high part is at most the largest finite bf16: an infinity is that and an infinite low part, so that no difference of two infinities is taken. The
+// products with high parts are added first: a sum that an infinity makes infinite has then the sign that it has in f32.
+struct Bf16x3Math {
+  static constexpr uint32_t kChunks = 4, kProducts = 3;
+  struct A {
+    uint32_t high[4], low[4];
+  };
+  struct B {
+    uint32_t high[2], low[2];
+  };
+
+  __device__ static float within_bf16(float x) {
+    constexpr float kLargest = 0x1.fep127f;
+    return fminf(fmaxf(x, -kLargest), kLargest);  // NaN becomes a number here; the low part is NaN then
+  }
+  __device__ static void split(uint32_t& high, uint32_t& low, uint32_t first_bits, uint32_t second_bits) {
+    const float first = std::bit_cast<float>(first_bits), second = std::bit_cast<float>(second_bits);
+    high = round_to_bf16_pair(within_bf16(first), within_bf16(second));
+    low = round_to_bf16_pair(first - std::bit_cast<float>(high << 16), second - std::bit_cast<float>(high & 0xffff0000u));
+  }
+  template <typename Operand>
+  __device__ static void load_a(A& a, const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    REPRISE_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t r[4];
+      Operand::load_a(r, shared, stage, index, chunk + 2 * half);
+      REPRISE_UNROLL
+      for (uint32_t i = 0; i < 2; ++i) split(a.high[2 * half + i], a.low[2 * half + i], r[i], r[2 + i]);
+    }
+  }
+  template <typename Operand>
+  __device__ static void load_b(B (&b)[2], const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t chunk) {
+    REPRISE_UNROLL
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t r[2][2];
+      Operand::load_b(r[0], r[1], shared, stage, index, chunk + 2 * half);
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < 2; ++j) split(b[j].high[half], b[j].low[half], r[j][0], r[j][1]);
+    }
+  }
+  template <uint32_t kPart>
+  __device__ static void multiply_add(float (&c)[4], const A& a, const B& b) {
+    multiply_add_bf16(c, kPart == 2 ? a.low : a.high, kPart == 1 ? b.low : b.high);
+  }
+};
+
+template <uint32_t kRows_, uint32_t kColumns_, typename Math_>
+struct TensorTile {
+  using Math = Math_;
+  static constexpr uint32_t kRows = kRows_, kColumns = kColumns_, kSlabChunks = 4, kStages = 4, kThreads = 128;
   static constexpr TileSides kSides = {kRows, kColumns};
   static constexpr uint32_t kWarpSide = 64, kWarpsDown = kRows / kWarpSide, kWarpsAcross = kColumns / kWarpSide;
-  static constexpr uint32_t kBytesOfA = kRows * kDepth * sizeof(Bf16), kBytesOfB = kColumns * kDepth * sizeof(Bf16);
+  static constexpr uint32_t kBytesOfA = kRows * kSlabChunks * 16, kBytesOfB = kColumns * kSlabChunks * 16;
   static constexpr uint32_t kStageBytes = kBytesOfA + kBytesOfB;
   static constexpr uint32_t kSumBytes = kRows * kColumns * sizeof(float);  // when the stages are done with
   static constexpr uint32_t kMomentBytes = kWarpsDown * kColumns * sizeof(float);
   static constexpr uint32_t kSharedBytes = static_cast<uint32_t>(most(kStages * kStageBytes, kSumBytes + 2 * kMomentBytes));
   static_assert(kWarpsDown * kWarpsAcross * kWarpLanes == kThreads);
 };
+template <uint32_t kRows, uint32_t kColumns>
+struct MmaTile : TensorTile<kRows, kColumns, Bf16Math> {};
 using SquareMmaTile = MmaTile<kSquareTile.rows, kSquareTile.columns>;
 using TallMmaTile = MmaTile<kTallTile.rows, kTallTile.columns>;
 using WideMmaTile = MmaTile<kWideTile.rows, kWideTile.columns>;
+struct Tf32Tile : TensorTile<kSquareTile.rows, kSquareTile.columns, Tf32Math> {};
+struct Bf16x3Tile : TensorTile<kSquareTile.rows, kSquareTile.columns, Bf16x3Math> {};
+
+// Elements of the depth in a slab.
+template <typename Stored>
+inline constexpr uint32_t kSlabDepth = SquareMmaTile::kSlabChunks* kPackWidth<Stored>;
 
 // ---- operands ----
 
 // Two sources of chunks (chunk_source.h) of the same indices, one behind the other along the depth. The second begins with a slab of its own: a product is
 // joined_depth() deep, of which what lies between them is zeros.
-constexpr uint64_t joined_depth(uint64_t first, uint64_t second) { return whole_pieces(first, SquareMmaTile::kDepth) * SquareMmaTile::kDepth + second; }
+template <typename Stored>
+constexpr uint64_t joined_depth(uint64_t first, uint64_t second) {
+  return whole_pieces(first, kSlabDepth<Stored>) * kSlabDepth<Stored> + second;
+}
 template <typename Source>
 struct JoinedChunks {
+  static constexpr uint32_t kElements = Source::kElements;
   static constexpr bool kAlongDepth = Source::kAlongDepth, kConverts = false;
   Source first, second;
   uint64_t first_depth, second_depth;
@@ -50,9 +167,12 @@ struct JoinedChunks {
   class Walk {
    public:
     __device__ Walk(const JoinedChunks& source, uint64_t index, uint64_t depth, uint64_t)
-        : source_(source), index_(index), depth_(static_cast<uint32_t>(depth)), walk_(source.first, index, depth, source.first_depth),
-          slabs_(static_cast<uint32_t>(whole_pieces(source.first_depth, SquareMmaTile::kDepth))) {}
-    __device__ Chunk<Bf16> take(uint32_t turn) { return walk_.take(turn); }
+        : source_(source),
+          index_(index),
+          depth_(static_cast<uint32_t>(depth)),
+          walk_(source.first, index, depth, source.first_depth),
+          slabs_(static_cast<uint32_t>(whole_pieces(source.first_depth, kSlab))) {}
+    __device__ auto take(uint32_t turn) { return walk_.take(turn); }
     __device__ void next_slab(uint32_t waiting) {
       walk_.next_slab(waiting);
       if (--slabs_ == 0) walk_ = {source_.second, index_, depth_, source_.second_depth};
@@ -72,14 +192,15 @@ template <typename Source, uint32_t kIndices>
 class MmaOperand {
  public:
   __device__ MmaOperand(const Source& source, uint64_t first_index, uint64_t first_depth, uint64_t end)
-      : walk_(source, first_index + (Source::kAlongDepth ? row() : 8 * chunk()), first_depth + (Source::kAlongDepth ? 8 * chunk() : row()), end),
+      : walk_(source, first_index + (kAlong ? row() : kElements * chunk()), first_depth + (kAlong ? kElements * chunk() : row()),
+              end),
         first_(offset(row(), chunk())) {}
 
   // Begins the copies of the next slab, `waiting` slabs behind the one that is converted next: zeros for what is outside.
   __device__ void copy(const SharedBytes& shared, uint32_t stage, uint32_t waiting) {
     REPRISE_UNROLL
     for (uint32_t turn = 0; turn < kTurns; ++turn) {
-      const Chunk<Bf16> chunk = walk_.take(turn);
+      const auto chunk = walk_.take(turn);
       copy_async<16>(shared, stage + place(turn), chunk.from, chunk.inside ? 16u : 0u);
     }
     walk_.next_slab(waiting);
@@ -105,40 +226,58 @@ class MmaOperand {
     }
   }
 
-  // 16 indices by 16 of the depth as mma's a: matrices of indices 0-7 and 8-15 of the first half of the depth, then of the second.
-  __device__ static void load_a(uint32_t (&a)[4], const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t depth) {
+  // 16 indices by two chunks of the depth as mma's a: matrices of indices 0-7 and 8-15 of the first chunk, then of the second. A matrix has
+  // 8 rows of 16 bytes, eight bf16 or four f32.
+  __device__ static void load_a(uint32_t (&a)[4], const SharedBytes& shared, uint32_t stage, uint32_t index,
+                                uint32_t first_chunk) {
     const uint32_t matrix = lane_index() / 8, i = lane_index() % 8;
-    if constexpr (Source::kAlongDepth) {
-      load_matrices(a, shared, stage + offset(index + matrix % 2 * 8 + i, depth / 8 + matrix / 2));
+    if constexpr (kAlong) {
+      load_matrices(a, shared, stage + offset(index + matrix % 2 * 8 + i, first_chunk + matrix / 2));
+    } else if constexpr (kElements == 8) {
+      load_matrices_transposed(a, shared, stage + offset(8 * first_chunk + matrix / 2 * 8 + i, index / 8 + matrix % 2));
     } else {
-      load_matrices_transposed(a, shared, stage + offset(depth + matrix / 2 * 8 + i, index / 8 + matrix % 2));
+      REPRISE_UNROLL
+      for (uint32_t r = 0; r < 4; ++r) a[r] = load_word(shared, stage, index + 8 * (r % 2), first_chunk + r / 2);
     }
   }
   // The same as two of mma's b, of 8 indices each.
-  __device__ static void load_b(uint32_t (&b)[2][2], const SharedBytes& shared, uint32_t stage, uint32_t index, uint32_t depth) {
+  __device__ static void load_b(uint32_t (&b)[2], uint32_t (&next)[2], const SharedBytes& shared, uint32_t stage, uint32_t index,
+                                uint32_t first_chunk) {
     const uint32_t matrix = lane_index() / 8, i = lane_index() % 8;
     uint32_t r[4];
-    if constexpr (Source::kAlongDepth) {
-      load_matrices(r, shared, stage + offset(index + matrix / 2 * 8 + i, depth / 8 + matrix % 2));
+    if constexpr (kAlong) {
+      load_matrices(r, shared, stage + offset(index + matrix / 2 * 8 + i, first_chunk + matrix % 2));
+    } else if constexpr (kElements == 8) {
+      load_matrices_transposed(r, shared, stage + offset(8 * first_chunk + matrix % 2 * 8 + i, index / 8 + matrix / 2));
     } else {
-      load_matrices_transposed(r, shared, stage + offset(depth + matrix % 2 * 8 + i, index / 8 + matrix / 2));
+      REPRISE_UNROLL
+      for (uint32_t k = 0; k < 4; ++k) r[k] = load_word(shared, stage, index + 8 * (k / 2), first_chunk + k % 2);
     }
-    b[0][0] = r[0], b[0][1] = r[1], b[1][0] = r[2], b[1][1] = r[3];
+    b[0] = r[0], b[1] = r[1], next[0] = r[2], next[1] = r[3];
   }
 
  private:
-  static constexpr uint32_t kThreads = SquareMmaTile::kThreads, kRowChunks = (Source::kAlongDepth ? SquareMmaTile::kDepth : kIndices) / 8;
-  static constexpr uint32_t kTurns = kIndices * SquareMmaTile::kDepth / 8 / kThreads, kStep = kThreads / kRowChunks;
-  using Walk = typename Source::template Walk<kTurns, kStep, SquareMmaTile::kDepth>;
+  static constexpr bool kAlong = Source::kAlongDepth;
+  static constexpr uint32_t kElements = Source::kElements, kSlabChunks = SquareMmaTile::kSlabChunks,
+                            kThreads = SquareMmaTile::kThreads;
+  static constexpr uint32_t kRowChunks = kAlong ? kSlabChunks : kIndices / kElements;
+  static constexpr uint32_t kTurns = kIndices * kSlabChunks / kThreads, kStep = kThreads / kRowChunks;
+  using Walk = typename Source::template Walk<kTurns, kStep, kElements * kSlabChunks>;
 
   __device__ static uint32_t row() { return threadIdx.x / kRowChunks; }  // the first that this thread copies to
   __device__ static uint32_t chunk() { return threadIdx.x % kRowChunks; }
-  __device__ static uint32_t offset(uint32_t row, uint32_t chunk) {
-    return 16 * (row * kRowChunks + (chunk ^ (Source::kAlongDepth ? row / 2 % 4 : row % 8)));
+  __device__ static constexpr uint32_t turned(uint32_t row) {
+    return kAlong ? row / 2 % 4 : kElements == 8 ? row % 8 : 2 * (row % 4);
   }
+  __device__ static uint32_t offset(uint32_t row, uint32_t chunk) { return 16 * (row * kRowChunks + (chunk ^ turned(row))); }
   // offset(row() + turn * kStep, chunk()), without asking for the row: it is below kStep, a power of two.
-  __device__ uint32_t place(uint32_t turn) const {
-    return (Source::kAlongDepth ? first_ : first_ ^ 16 * (turn * kStep % 8)) + 16 * turn * kStep * kRowChunks;
+  __device__ uint32_t place(uint32_t turn) const { return (first_ ^ 16 * turned(turn * kStep)) + 16 * turn * kStep * kRowChunks; }
+  // Of [depth][index] in f32: what ldmatrix would give this lane of the matrix of 8 indices by four of the depth. It lies where offset() says, whose
+  // parts that do not depend on the lane are apart here: they are known when the kernel is compiled, or the warp's.
+  __device__ static uint32_t load_word(const SharedBytes& shared, uint32_t stage, uint32_t first_index, uint32_t four) {
+    const uint32_t g = lane_index() / 4, t = lane_index() % 4, chunk = first_index / 4;
+    const uint32_t of_lane = offset(t, g / 4) + 4 * (g % 4);
+    return shared.load<uint32_t>(stage + 16 * (4 * four * kRowChunks + chunk / 8 * 8) + (of_lane ^ 16 * (chunk % 8)));
   }
 
   Walk walk_;
@@ -157,21 +296,32 @@ struct MmaSums {
 
   template <typename A, typename B>
   __device__ void add(const SharedBytes& shared, uint32_t stage) {
+    using Math = typename Tile::Math;
     REPRISE_UNROLL
-    for (uint32_t depth = 0; depth < Tile::kDepth; depth += 16) {
-      uint32_t a[kDown][4], b[kAcross / 2][2][2];
+    for (uint32_t chunk = 0; chunk < Tile::kSlabChunks; chunk += Math::kChunks) {
+      typename Math::A a[kDown];
+      typename Math::B b[kAcross / 2][2];
       REPRISE_UNROLL
-      for (uint32_t i = 0; i < kDown; ++i) MmaOperand<A, Tile::kRows>::load_a(a[i], shared, stage, first_row() + 16 * i, depth);
+      for (uint32_t i = 0; i < kDown; ++i)
+        Math::template load_a<MmaOperand<A, Tile::kRows>>(a[i], shared, stage, first_row() + 16 * i, chunk);
       REPRISE_UNROLL
       for (uint32_t j = 0; j < kAcross / 2; ++j) {
-        MmaOperand<B, Tile::kColumns>::load_b(b[j], shared, stage + Tile::kBytesOfA, first_column() + 16 * j, depth);
+        Math::template load_b<MmaOperand<B, Tile::kColumns>>(b[j], shared, stage + Tile::kBytesOfA, first_column() + 16 * j,
+                                                             chunk);
       }
-      REPRISE_UNROLL
-      for (uint32_t i = 0; i < kDown; ++i) {
-        REPRISE_UNROLL
-        for (uint32_t j = 0; j < kAcross; ++j) multiply_add_bf16(at[i][j], a[i], b[j / 2][j % 2]);
-      }
+      add_parts_from<0>(a, b);
     }
+  }
+
+ private:
+  template <uint32_t kPart, typename A, typename B>
+  __device__ void add_parts_from(const A (&a)[kDown], const B (&b)[kAcross / 2][2]) {
+    REPRISE_UNROLL
+    for (uint32_t i = 0; i < kDown; ++i) {
+      REPRISE_UNROLL
+      for (uint32_t j = 0; j < kAcross; ++j) Tile::Math::template multiply_add<kPart>(at[i][j], a[i], b[j / 2][j % 2]);
+    }
+    if constexpr (kPart + 1 < Tile::Math::kProducts) add_parts_from<kPart + 1>(a, b);
   }
 };
 
@@ -237,67 +387,67 @@ class StagedSums {
 
 // Mean, then squared deviations from it, of the tile's columns: each lane's rows in their order, the lanes of a warp, the warps that stand
 // above one another. `rows` of the tile are inside.
-template <typename Tile>
+template <typename Tile, uint32_t kWidth>
 class TileMoments {
  public:
-  using Sums = StagedSums<Tile, 8>;
+  using Sums = StagedSums<Tile, kWidth>;
 
   __device__ TileMoments(const SharedBytes& shared, uint32_t rows) : shared_(shared), rows_(rows) {}
 
   // What is stored in the pack of the lane that begins at this row of the warp.
-  __device__ void add(uint32_t row, const Pack<8>& stored) {
+  __device__ void add(uint32_t row, const Pack<kWidth>& stored) {
     if (!is_inside(row)) return;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) sum_.at[i] += stored.at[i];
+    for (uint32_t i = 0; i < kWidth; ++i) sum_.at[i] += stored.at[i];
   }
   // All of `sums` has been added, and put back as it is stored.
   __device__ void finish(const Sums& sums, float* moments, const TileCorner& place, const ProductShape& shape) {
-    Pack<8> mean = over_the_tile(0);
+    Pack<kWidth> mean = over_the_tile(0);
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) mean.at[i] /= static_cast<float>(rows_), sum_.at[i] = 0;
+    for (uint32_t i = 0; i < kWidth; ++i) mean.at[i] /= static_cast<float>(rows_), sum_.at[i] = 0;
     REPRISE_ROLLED
     for (uint32_t row = 0; row < Tile::kWarpSide; row += Sums::kRowsAtOnce) {
-      const Pack<8> stored = sums.load(row);
+      const Pack<kWidth> stored = sums.load(row);
       REPRISE_UNROLL
-      for (uint32_t i = 0; i < 8; ++i) {
+      for (uint32_t i = 0; i < kWidth; ++i) {
         const float deviation = stored.at[i] - mean.at[i];
         if (is_inside(row)) sum_.at[i] = fmaf(deviation, deviation, sum_.at[i]);
       }
     }
-    const Pack<8> squares = over_the_tile(1);
+    const Pack<kWidth> squares = over_the_tile(1);
     if (warp_index() >= Tile::kWarpsAcross || Sums::row() != 0) return;
     float* to = moments + place.row / Tile::kRows * 2 * shape.columns;
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) {
-      const uint64_t column = place.column + MmaSums<Tile>::first_column() + 8 * Sums::pack() + i;
+    for (uint32_t i = 0; i < kWidth; ++i) {
+      const uint64_t column = place.column + MmaSums<Tile>::first_column() + kWidth * Sums::pack() + i;
       if (column < shape.columns) to[column] = mean.at[i], to[shape.columns + column] = squares.at[i];
     }
   }
 
  private:
   __device__ bool is_inside(uint32_t row) const { return MmaSums<Tile>::first_row() + row + Sums::row() < rows_; }
-  // Where the warp of row `down` of the tile leaves the sums of the first four of each eight columns, then of the others.
+  // Where the warp of row `down` of the tile leaves the sums of the first four columns of each pack, then of the others.
   __device__ static uint32_t offset(uint32_t pass, uint32_t down, uint32_t four) {
     const uint32_t warp = down * Tile::kWarpsAcross + warp_index() % Tile::kWarpsAcross;
     return Tile::kSumBytes + pass * Tile::kMomentBytes + warp * Tile::kWarpSide * sizeof(float) + 128 * four + 16 * Sums::pack();
   }
-  __device__ Pack<8> over_the_tile(uint32_t pass) {
+  __device__ Pack<kWidth> over_the_tile(uint32_t pass) {
     REPRISE_UNROLL
-    for (uint32_t i = 0; i < 8; ++i) {
-      sum_.at[i] += __shfl_xor_sync(kAllLanes, sum_.at[i], 4);
+    for (uint32_t i = 0; i < kWidth; ++i) {
+      if (Sums::kRowsAtOnce == 4) sum_.at[i] += __shfl_xor_sync(kAllLanes, sum_.at[i], 4);
       sum_.at[i] += __shfl_xor_sync(kAllLanes, sum_.at[i], 16);
     }
     REPRISE_UNROLL
-    for (uint32_t four = 0; four < 2 && Sums::row() == 0; ++four) {
+    for (uint32_t four = 0; four < kWidth / 4 && Sums::row() == 0; ++four) {
       const float* at = sum_.at + 4 * four;
       shared_.store(offset(pass, warp_index() / Tile::kWarpsAcross, four), SharedPack{{at[0], at[1], at[2], at[3]}});
     }
     __syncthreads();
-    Pack<8> total = {};
+    Pack<kWidth> total = {};
     REPRISE_UNROLL
     for (uint32_t down = 0; down < Tile::kWarpsDown; ++down) {
       REPRISE_UNROLL
-      for (uint32_t four = 0; four < 2; ++four) {
+      for (uint32_t four = 0; four < kWidth / 4; ++four) {
         const SharedPack words = shared_.load<SharedPack>(offset(pass, down, four));
         REPRISE_UNROLL
         for (uint32_t i = 0; i < 4; ++i) total.at[4 * four + i] += words.at[i];
@@ -308,7 +458,7 @@ class TileMoments {
 
   SharedBytes shared_;
   uint32_t rows_;
-  Pack<8> sum_ = {};
+  Pack<kWidth> sum_ = {};
 };
 
 // Rows of C, 16 bytes a lane.
@@ -320,7 +470,7 @@ __device__ void put_sums(const SharedBytes& shared, const MmaSums<Tile>& sums, c
   staged.store(sums);
   const uint64_t first_row = place.row + MmaSums<Tile>::first_row() + Staged::row();
   const uint64_t column = place.column + MmaSums<Tile>::first_column() + kWidth * Staged::pack();
-  [[maybe_unused]] TileMoments<Tile> moments(shared, static_cast<uint32_t>(least(Tile::kRows, p.shape.rows - place.row)));
+  [[maybe_unused]] TileMoments<Tile, kWidth> moments(shared, static_cast<uint32_t>(least(Tile::kRows, p.shape.rows - place.row)));
   REPRISE_UNROLL_BY_FOUR
   for (uint32_t row = 0; row < Tile::kWarpSide; row += Staged::kRowsAtOnce) {
     Pack<kWidth> values = staged.load(row);
@@ -343,7 +493,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) tile_product_mma(const Tile
   REPRISE_DYNAMIC_SHARED(shared, Tile::kSharedBytes);
   const TileCorner place = tile_corner(p.shape, Tile::kSides, blockIdx.x);
   const uint64_t begin = blockIdx.y * p.part_depth, end = least(p.shape.depth, begin + p.part_depth);
-  const uint32_t slabs = static_cast<uint32_t>(parts(end - begin, Tile::kDepth));
+  const uint32_t slabs = static_cast<uint32_t>(parts(end - begin, Tile::kSlabChunks * A::kElements));
   const auto stage_of = [](uint32_t slab) { return slab % Tile::kStages * Tile::kStageBytes; };
   MmaOperand<A, Tile::kRows> a(p.a, place.row, begin, end);
   MmaOperand<B, Tile::kColumns> b(p.b, place.column, begin, end);
@@ -371,16 +521,36 @@ __global__ void __launch_bounds__(Tile::kThreads, 2) tile_product_mma(const Tile
 
 // ---- launching ----
 
+template <typename Tile, bool kMoments, typename A, typename B, typename Output>
+void launch_mma_by(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count) {
+  const dim3 grid(static_cast<uint32_t>(Tile::kSides.tiles(p.shape)), part_count);
+  REPRISE_LAUNCH_DYNAMIC((tile_product_mma<Tile, kMoments, A, B, Output>), grid, Tile::kThreads, Tile::kSharedBytes,
+                         context.queue, p);
+}
 template <bool kMoments = false, typename A, typename B, typename Output>
 void launch_mma(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
   const TileSides sides = mma_tile(p.shape);
-  const dim3 grid(static_cast<uint32_t>(sides.tiles(p.shape)), part_count);
-  const auto launch = [&](auto kernel, uint32_t shared_bytes) {
-    REPRISE_LAUNCH_DYNAMIC(kernel, grid, SquareMmaTile::kThreads, shared_bytes, context.queue, p);
-  };
-  if (sides.rows == kTallTile.rows) return launch(tile_product_mma<TallMmaTile, kMoments, A, B, Output>, TallMmaTile::kSharedBytes);
-  if (sides.rows == kWideTile.rows) return launch(tile_product_mma<WideMmaTile, kMoments, A, B, Output>, WideMmaTile::kSharedBytes);
-  launch(tile_product_mma<SquareMmaTile, kMoments, A, B, Output>, SquareMmaTile::kSharedBytes);
+  if (sides.rows == kTallTile.rows) return launch_mma_by<TallMmaTile, kMoments>(context, p, part_count);
+  if (sides.rows == kWideTile.rows) return launch_mma_by<WideMmaTile, kMoments>(context, p, part_count);
+  launch_mma_by<SquareMmaTile, kMoments>(context, p, part_count);
+}
+// Of chunks, by tensor cores: bf16, or f32 where the plan's math is not f32.
+template <bool kMoments = false, typename A, typename B, typename Output>
+void launch_tensor_cores(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
+  if constexpr (A::kElements == kPackWidth<Bf16>) {
+    launch_mma<kMoments>(context, p, part_count);
+  } else {
+    product_math(context) == ProductMath::kTf32 ? launch_mma_by<Tf32Tile, kMoments>(context, p, part_count)
+                                                : launch_mma_by<Bf16x3Tile, kMoments>(context, p, part_count);
+  }
+}
+// Of chunks, by tensor cores or the tile of f32; mma_tile() and chunk_tile() say by which tile.
+template <bool kMoments = false, typename A, typename B, typename Output>
+void launch_chunk_product(const KernelContext& context, const TileProduct<A, B, Output>& p, uint32_t part_count = 1) {
+  if constexpr (A::kElements == kPackWidth<float>) {
+    if (product_math(context) == ProductMath::kF32) return launch_product<kMoments>(context, p, part_count);
+  }
+  launch_tensor_cores<kMoments>(context, p, part_count);
 }
 
 // Weights that are not stored as bf16, rounded once a call: tensor cores take bf16.
@@ -393,6 +563,12 @@ inline const Bf16* weights_as_bf16(const KernelContext& context, const Weight& w
   Bf16* rounded = static_cast<Bf16*>(scratch);
   REPRISE_LAUNCH(round_weights, blocks_for(parts(n, 4)), kBlockThreads, context.queue, rounded, w, n);
   return rounded;
+}
+// Weights as chunks of either storage; beside f32 they are stored so.
+template <typename Stored>
+const Stored* chunk_weights(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
+  if constexpr (kStoredAs<Stored> == DType::kBf16) return weights_as_bf16(context, w, n, scratch);
+  else return static_cast<const float*>(w.data);
 }
 
 }  // namespace reprise

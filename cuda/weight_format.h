@@ -2,6 +2,7 @@
 // Every thread of a launch takes the same way, because the format is the call's.
 #pragma once
 
+#include "cuda/cuda_backend.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
 #include "lib/f16.h"
@@ -51,7 +52,7 @@ __device__ float weight_as(const Weight& w, uint64_t i) {
   return w.type == DType::kBf16 ? float{static_cast<const Bf16*>(w.data)[i]} : float{Stored(static_cast<const float*>(w.data)[i])};
 }
 
-// n weights as they are where they are plain, else decoded once a call, as activations are stored: a product reads each many times. The kernel
+// n weights as they are where a product reads them so, else decoded once a call, as activations are stored: a product reads each many times. The kernel
 // and who launches it are each file's own, so that no file runs another's.
 template <typename Stored>
 static __global__ void __launch_bounds__(kBlockThreads) decode_matrix(Stored* to, const Weight w, uint64_t n) {
@@ -59,7 +60,7 @@ static __global__ void __launch_bounds__(kBlockThreads) decode_matrix(Stored* to
 }
 template <typename Stored>
 static Weight plain_weights(const KernelContext& context, const Weight& w, uint64_t n, void* scratch) {
-  if (w.data == nullptr || takes_weights(kPlainWeights, w.type)) return w;
+  if (w.data == nullptr || reads_weights(w.type, kStoredAs<Stored>, product_math(context))) return w;
   Stored* decoded = static_cast<Stored*>(scratch);
   REPRISE_LAUNCH(decode_matrix<Stored>, blocks_for(n), kBlockThreads, context.queue, decoded, w, n);
   return decoded;

@@ -314,15 +314,19 @@ void expect_product(Oracle& o, const Array& a, const Array& a_magnitude, const A
   o.expect(out, std::move(expected));
 }
 
-// What may be rounded to bf16 either way, because an f32 that is off by `error` may lie beyond the middle between two of them: so far apart
-// are the two. It is zero for nearly all.
-Array bf16_of(const Array& a) {
+// As products take it: bf16, or by the math of f32.
+Array operand_of(const Array& a, ProductMath math) {
   Array rounded = a;
-  for (double& element : rounded) element = double{float{Bf16(static_cast<float>(element))}};
+  for (double& element : rounded) {
+    element = math == ProductMath::kF32 ? double{float{Bf16(static_cast<float>(element))}}
+                                        : as_multiplied(math, double{static_cast<float>(element)});
+  }
   return rounded;
 }
-Array spread_in_bf16(const Array& a, const Array& error) {
-  return bf16_of(xt::maximum(a + error, 0.0)) - bf16_of(xt::maximum(a - error, 0.0));
+// What may be rounded either way, because an f32 that is off by `error` may lie beyond the middle between two operands: so far apart are the two. It
+// is zero for nearly all.
+Array operand_spread(const Array& a, const Array& error, ProductMath math) {
+  return operand_of(xt::maximum(a + error, 0.0), math) - operand_of(xt::maximum(a - error, 0.0), math);
 }
 
 // The error of a product is that of its sum, and that of a, which no cut makes larger. Four roundings make norm(x), so beside the
@@ -331,12 +335,13 @@ template <typename K>
 void expect_folded(Oracle& o, const Array& b) {
   const Array norm = normalised_input<K>(o), a = xt::maximum(norm, 0.0), magnitude = normalised_input_magnitude<K>(o);
   const Multiplier& multiplier = o.data.multiplier;
-  const bool rounds = multiplier.tensor_cores || (multiplier.pairs != nullptr && multiplies_pairs(o.c, *multiplier.pairs));
+  const bool rounds = multiplier.tensor_cores || multiplier.math != ProductMath::kF32 ||
+                      (multiplier.pairs != nullptr && multiplies_pairs(o.c, *multiplier.pairs));
   if (!rounds) return expect_product(o, a, magnitude, b, 4);
   // An operand that is rounded has no error but where it may be rounded either way: there it may be off by what lies between.
   const double terms = product_terms(o.c);
-  const Array room = spread_in_bf16(norm, kSafety * kRounding * std::sqrt(4.0) * magnitude);
-  const Array rounded = bf16_of(a);
+  const Array room = operand_spread(norm, kSafety * kRounding * std::sqrt(4.0) * magnitude, multiplier.math);
+  const Array rounded = operand_of(a, multiplier.math);
   expect_product(o, rounded, rounded + room / (kSafety * kRounding * std::sqrt(terms)), b, 0);
 }
 void expect(Oracle& o) {
@@ -357,6 +362,19 @@ void expect_statistics(const KernelCase& c, const StoredOutput& stored, CaseExpe
 void expect_from_stored(const KernelCase& c, const StoredOutput& stored, CaseExpected& want) {
   if (c.pass != Pass::kForward || c.op == Op::kConvTranspose) return;
   c.op == Op::kConv ? expect_statistics<ConvForward>(c, stored, want) : expect_statistics<NormConvForward>(c, stored, want);
+}
+
+// Channels of whole chunks of four, the outputs' too where dy is an operand; no groups, no dilation, weights that are not widened. What is folded
+// into x is computed before it is an operand.
+std::optional<std::vector<uint32_t>> tensor_operands(const KernelCase& c) {
+  const WindowAttribute& window = c.as<WindowAttribute>();
+  const Product product = product_of(c);
+  const auto fills = [&](uint32_t argument) { return c.tensor(argument).last_dimension() % 4 == 0; };
+  const bool plain =
+      window.groups == 1 && window.dilation_h == 1 && window.dilation_w == 1 && window.kernel_h + window.kernel_w < 32;
+  if (!plain || !fills(product.a) || !fills(product.b) || c.tensor(product.b).dtype != DType::kF32) return std::nullopt;
+  if (c.op == Op::kNormConv) return std::vector<uint32_t>{product.b};
+  return std::vector<uint32_t>{product.a, product.b};
 }
 
 std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine& machine) {
@@ -400,9 +418,15 @@ constexpr Op kFamilyOps[] = {Op::kConv, Op::kNormConv, Op::kConvTranspose};
 
 }  // namespace
 
-extern constinit const OpFamily kConvFamily = {
-    .ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .fit_data = fit_data, .expect = expect,
-    .expect_from_stored = expect_from_stored, .differentiable = differentiable, .rounded_weights = rounded_weights,
-    .known_values = known_values};
+extern constinit const OpFamily kConvFamily = {.ops = kFamilyOps,
+                                               .multiplies = true,
+                                               .add_cases = add_cases,
+                                               .fit_data = fit_data,
+                                               .expect = expect,
+                                               .expect_from_stored = expect_from_stored,
+                                               .differentiable = differentiable,
+                                               .rounded_weights = rounded_weights,
+                                               .tensor_operands = tensor_operands,
+                                               .known_values = known_values};
 
 }  // namespace reprise::test

@@ -163,6 +163,25 @@ std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine&) {
   return is_even(A::kH) ? std::vector<uint32_t>{A::kW, A::kU} : std::vector<uint32_t>{};
 }
 
+// Rows of whole chunks of four, and so the adapter's; a scale of the weight's share alone takes another way.
+std::optional<std::vector<uint32_t>> tensor_operands(const KernelCase& c) {
+  using A = Forward;
+  if (c.pass == Pass::kBackwardBias) return std::nullopt;
+  const auto fills = [&](uint32_t argument) { return c.tensor(argument).last_dimension() % 4 == 0; };
+  if (c.pass == Pass::kBackwardData)
+    return fills(BackwardData::kDy) && fills(BackwardData::kW)
+               ? std::optional(std::vector<uint32_t>{BackwardData::kDy, BackwardData::kW})
+               : std::nullopt;
+  if (c.pass == Pass::kBackwardWeight)
+    return fills(BackwardWeight::kX) && fills(BackwardWeight::kDy)
+               ? std::optional(std::vector<uint32_t>{BackwardWeight::kX, BackwardWeight::kDy})
+               : std::nullopt;
+  if (!fills(A::kX) || !fills(A::kW)) return std::nullopt;
+  if (!c.has(A::kH)) return std::vector<uint32_t>{A::kX, A::kW};
+  if (!fills(A::kY) || !fills(A::kH) || c.as<LinearAttribute>().scale != 1) return std::nullopt;
+  return std::vector<uint32_t>{A::kX, A::kW, A::kH, A::kU};
+}
+
 // ---- slope ----
 
 Differentiable data_slope(const KernelCase& c, const std::vector<Array>& v) {
@@ -223,8 +242,13 @@ constexpr Op kFamilyOps[] = {Op::kLinear};
 
 }  // namespace
 
-extern constinit const OpFamily kLinearFamily = {.ops = kFamilyOps, .multiplies = true, .add_cases = add_cases, .expect = expect,
-                                                 .differentiable = differentiable, .rounded_weights = rounded_weights,
+extern constinit const OpFamily kLinearFamily = {.ops = kFamilyOps,
+                                                 .multiplies = true,
+                                                 .add_cases = add_cases,
+                                                 .expect = expect,
+                                                 .differentiable = differentiable,
+                                                 .rounded_weights = rounded_weights,
+                                                 .tensor_operands = tensor_operands,
                                                  .wrong_kernels = kWrongKernels};
 
 }  // namespace reprise::test

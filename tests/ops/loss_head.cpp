@@ -164,7 +164,7 @@ void add_cases(CaseTable& table) {
   add_loss_head(table, 67, 12, 131, CaseValues::kPlain, "_capped", 30, 3);
   add_loss_head(table, 9, 40, 1003, CaseValues::kAllLabelled, "_capped", 0, 0.5f);
   add_loss_head(table, 12, 24, 33, CaseValues::kLarge, "_large_capped", 0, 30);
-  add_loss_head(table, 1500, 6, 70, CaseValues::kPlain, "_capped", 0, 2);
+  add_loss_head(table, 1500, 6, 70, CaseValues::kPlain, "_capped", 0, 2, true);
   add_loss_head(table, 6, 4, 5, CaseValues::kAllIgnored, "_all_ignored", 5);
   add_loss_head(table, 13, 4, 5, CaseValues::kEqual, "_equal_logits");
   add_loss_head(table, 11, 6, 7, CaseValues::kBadLow, "_bad_low");
@@ -256,8 +256,12 @@ void expect_backward(Oracle& o) {
                           ? has_even_depth(o.c)
                           : multiplier.tensor_cores && loss_head_uses_mma(DType::kBf16, o.c.tensor(A::kX).last_dimension());
   const auto if_rounded = [&](const Array& rounded) { return rounds ? rounded : Array(Array::shape_type{0}); };
-  o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4, if_rounded(g.dx_rounded)});
-  o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4, if_rounded(g.dw_rounded)});
+  const auto as_operand = [&](const Array& rounded) -> Array {
+    return multiplier.math == ProductMath::kF32 ? if_rounded(rounded)
+                                                : Array(rounded * (operand_rounding(multiplier.math) / 0x1p-8));
+  };
+  o.expect(A::kDx, {g.dx, g.dx_magnitude, C + V + 4, as_operand(g.dx_rounded)});
+  o.expect(A::kDw, {g.dw, g.dw_magnitude, C + V + M + 4, as_operand(g.dw_rounded)});
   o.expect(A::kDb, {g.db, g.db_magnitude, C + V + M + 4, if_rounded(g.db_rounded)});
   if (o.c.has(A::kRowWeights)) return;
   o.out.loss_sum = number(o.data.scalars.loss_sum + head.sum / step_labelled, head.sum_magnitude / step_labelled, C + V + M + 4);
@@ -295,6 +299,14 @@ void expect(Oracle& o) {
 std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine&) {
   if (!has_even_depth(c)) return {};
   return {weights_of(c)};
+}
+
+std::optional<std::vector<uint32_t>> tensor_operands(const KernelCase& c) {
+  const uint32_t x = c.pass == Pass::kForward    ? uint32_t{LossHeadForward::kX}
+                     : c.pass == Pass::kEvaluate ? uint32_t{LossHeadEvaluate::kX}
+                                                 : uint32_t{LossHeadBackward::kX};
+  if (c.tensor(x).last_dimension() % 4 != 0) return std::nullopt;
+  return std::vector<uint32_t>{x, weights_of(c)};
 }
 
 // ---- slope ----
@@ -345,6 +357,7 @@ extern constinit const OpFamily kLossHeadFamily = {.ops = kFamilyOps,
                                                    .expect = expect,
                                                    .differentiable = differentiable,
                                                    .rounded_weights = rounded_weights,
+                                                   .tensor_operands = tensor_operands,
                                                    .known_values = known_values,
                                                    .wrong_kernels = kWrongKernels};
 

@@ -14,6 +14,7 @@
 #include "lib/backend.h"
 #include "lib/cpu/cpu_machine.h"
 #include "tests/ops/kernel_case.h"
+#include "tests/ops/product_operands.h"
 #include "tests/ops/stored_state.h"
 #include "tests/ops/stored_weights.h"
 #include "tests/ref/array.h"
@@ -79,9 +80,11 @@ class CaseTable {
 // values[i]: argument i before the call: inputs, updated arguments, and outputs that are added to; empty otherwise.
 // What multiplies where activations are stored as bf16 (SPEED 8.6): tensor cores, or a machine that has a tile for pairs of bf16; else f32. What a
 // product makes, and what is folded into an operand, is rounded before these multiply it.
+// Where they are stored as f32 a card may multiply by fewer bits: then `math` is its table's, and else f32.
 struct Multiplier {
   bool tensor_cores = false;
   const CpuMachine* pairs = nullptr;
+  ProductMath math = ProductMath::kF32;
 };
 
 struct CaseData {
@@ -220,6 +223,8 @@ struct OpFamily {
   Differentiable (*differentiable)(const KernelCase&, CaseData&) = nullptr;
   // The weights that a machine which multiplies pairs of bf16 rounds first (SPEED 8.6). Null for most families.
   std::vector<uint32_t> (*rounded_weights)(const KernelCase&, const CpuMachine&) = nullptr;
+  // The arguments, stored as f32, that a card multiplies on tensor cores where its math is not f32; none where it does not for this case. Null: never.
+  std::optional<std::vector<uint32_t>> (*tensor_operands)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
   std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
 };

@@ -10,6 +10,8 @@ namespace reprise::test {
 namespace {
 
 REPRISE_JUDGE_PRODUCTS(23, 7, Op::kConv, Op::kNormConv, Op::kConvTranspose);
+REPRISE_JUDGE_MATH(Tf32, kTf32Backend, 13, 97, Op::kConv, Op::kNormConv, Op::kConvTranspose);
+REPRISE_JUDGE_MATH(Bf16x3, kBf16x3Backend, 13, 97, Op::kConv, Op::kNormConv, Op::kConvTranspose);
 
 // ---- tensor cores ----
 
@@ -30,11 +32,18 @@ constexpr const char* kMmaCases[] = {"conv_forward__n2_9x7_c8_k16_r3s3_stride2_p
 
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
   for (const char* id : kMmaCases) {
-    if (id != kConvertsBesidePadding) expect_no_bank_conflicts(id);
+    if (id == kConvertsBesidePadding) continue;
+    expect_no_bank_conflicts(stored_case(id));
+    for (const Backend* backend : {&kTf32Backend, &kBf16x3Backend}) {
+      if (has_tensor_operands(plain_case(id))) expect_no_bank_conflicts(plain_case(id), *backend);
+    }
   }
 }
 TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
-  for (const char* id : kMmaCases) expect_right_in_every_model(id);
+  for (const char* id : kMmaCases) {
+    expect_right_in_every_model(stored_case(id));
+    for (const Backend* backend : {&kTf32Backend, &kBf16x3Backend}) expect_right_in_every_model(plain_case(id), *backend);
+  }
 }
 
 // The table has cases for each tile of each pass, and for a sum in several parts.
@@ -52,7 +61,9 @@ TEST(CudaTensorCores, AreAskedForEveryTile) {
       const ConvShape s = conv_shape(c.tensor(ConvBackwardWeight::kX), c.tensor(ConvBackwardWeight::kDy), window);
       if (!conv_backward_uses_mma(DType::kBf16, s)) continue;
       meet(c, conv_weight_product(s));
-      in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s, CardSize::kSmall), CardSize::kSmall).count > 1;
+      in_parts |= split_depth(conv_weight_product(s), conv_weight_tile(DType::kBf16, s, ProductMath::kF32, CardSize::kSmall),
+                              CardSize::kSmall)
+                      .count > 1;
     } else {
       const ConvShape s = conv_shape(c.tensor(ConvBackwardData::kDx), c.tensor(ConvBackwardData::kDy), window);
       const ConvPhase rows = conv_phase(s.H, window.rows(), 0), columns = conv_phase(s.W, window.columns(), 0);

@@ -9,6 +9,8 @@ namespace reprise::test {
 namespace {
 
 REPRISE_JUDGE_PRODUCTS(23, 7, Op::kLinear);
+REPRISE_JUDGE_MATH(Tf32, kTf32Backend, 13, 97, Op::kLinear);
+REPRISE_JUDGE_MATH(Bf16x3, kBf16x3Backend, 13, 97, Op::kLinear);
 
 // ---- the shape rules ----
 
@@ -81,7 +83,10 @@ constexpr const char* kMmaCases[] = {"linear_forward__m32_c16_k32", "linear_forw
                                      "linear_forward__m40_c72_k200_r40", "linear_forward__m40_c72_k200_r40_input_major"};
 
 TEST(CudaTensorCores, ReadAndWriteSharedMemoryWithoutBankConflicts) {
-  for (const char* id : kMmaCases) expect_no_bank_conflicts(id);
+  for (const char* id : kMmaCases) {
+    expect_no_bank_conflicts(stored_case(id));
+    for (const Backend* backend : {&kTf32Backend, &kBf16x3Backend}) expect_no_bank_conflicts(plain_case(id), *backend);
+  }
 }
 // The tile without tensor cores, of chunks: rows turned on their way to shared memory, and columns as they lie.
 TEST(CudaChunks, OfF32ReadAndWriteSharedMemoryWithoutBankConflicts) {
@@ -99,7 +104,10 @@ TEST(CudaChunks, OfF32ReadAndWriteSharedMemoryWithoutBankConflicts) {
   }
 }
 TEST(CudaTensorCores, PassInEveryModelOfTheirSums) {
-  for (const char* id : kMmaCases) expect_right_in_every_model(id);
+  for (const char* id : kMmaCases) {
+    expect_right_in_every_model(stored_case(id));
+    for (const Backend* backend : {&kTf32Backend, &kBf16x3Backend}) expect_right_in_every_model(plain_case(id), *backend);
+  }
 }
 
 }  // namespace

@@ -24,7 +24,10 @@ namespace reprise::test {
 // ---- the two tables, with nothing but products ----
 
 inline Backend backend_of_products(const CudaMachine& machine) {
-  Backend table = {.rules = &cuda_rules_of(machine.size), .kernel_set = "cuda/fibres", .machine = &machine, .host = kCudaHostAccess,
+  Backend table = {.rules = &cuda_rules_of(machine.size, machine.math),
+                   .kernel_set = "cuda/fibres",
+                   .machine = &machine,
+                   .host = kCudaHostAccess,
                    .queue = machine.queue};
   add_cuda_products<float>(table);
   add_cuda_products<Bf16>(table);
@@ -32,7 +35,12 @@ inline Backend backend_of_products(const CudaMachine& machine) {
 }
 inline const CudaMachine kSmallMachine = {.size = CardSize::kSmall, .queue = fibre::queue_of_tests()},
                          kLargeMachine = {.size = CardSize::kLarge, .queue = fibre::queue_of_tests()};
-inline const Backend kBackend = backend_of_products(kSmallMachine), kLargeBackend = backend_of_products(kLargeMachine);
+inline const CudaMachine kTf32Machine = {.size = CardSize::kSmall, .math = ProductMath::kTf32, .queue = fibre::queue_of_tests()},
+                         kBf16x3Machine = {.size = CardSize::kSmall,
+                                           .math = ProductMath::kBf16x3,
+                                           .queue = fibre::queue_of_tests()};
+inline const Backend kBackend = backend_of_products(kSmallMachine), kLargeBackend = backend_of_products(kLargeMachine),
+                     kTf32Backend = backend_of_products(kTf32Machine), kBf16x3Backend = backend_of_products(kBf16x3Machine);
 
 // ---- which cases ----
 
@@ -52,21 +60,38 @@ std::vector<Judged> products(bool (*keep)(const KernelCase&), uint32_t every, co
   return kept;
 }
 
-// The case of this name, stored as bf16.
-inline KernelCase stored_case(const std::string& id) {
+// Those that tensor cores multiply where f32 is multiplied by fewer bits.
+template <Op... kOfFamily>
+std::vector<Judged> products_by_math(const Backend& backend, uint32_t every) {
+  // A tile computes all of its 128 x 128 outputs, which takes the fibres long: the smaller half of the table has all edges.
+  const auto keep = [](const KernelCase& c) {
+    constexpr uint64_t kMostElements = 30'000;
+    uint64_t elements = 0;
+    for (const std::optional<Tensor>& tensor : c.arguments) elements += tensor ? tensor->elements() : 0;
+    return !stores_bf16(c) && has_tensor_operands(c) && elements <= kMostElements;
+  };
+  return products<kOfFamily...>(keep, every, backend);
+}
+
+// The case of this name, and the same stored as bf16.
+inline KernelCase plain_case(const std::string& id) {
   for (const KernelCase& c : kernel_cases()) {
-    if (c.id == id) return *stored_as_bf16(c);
+    if (c.id == id) return c;
   }
   ADD_FAILURE() << "no case " << id;
   return {};
 }
+inline KernelCase stored_case(const std::string& id) { return *stored_as_bf16(plain_case(id)); }
 
 // What tensor cores multiply: no access to shared memory waits for a bank, and every model of their sums is near enough.
-inline void expect_no_bank_conflicts(const std::string& id) {
+inline void expect_no_bank_conflicts(const KernelCase& c, const Backend& backend = kBackend) {
+  const std::string id = c.id + " by " + backend.rules->name;
   (void)fibre::take_bank_counts();
-  EXPECT_EQ(judge_reference(watched(kBackend), stored_case(id)), "") << id;
+  EXPECT_EQ(judge_reference(watched(backend), c), "") << id;
   const fibre::BankCounts counts = fibre::take_bank_counts();
-  EXPECT_GT(counts.matrices.accesses, 0u) << id;
+  if (stores_bf16(c)) {  // f32 by depths is read by words
+    EXPECT_GT(counts.matrices.accesses, 0u) << id;
+  }
   EXPECT_GT(counts.copies.accesses, 0u) << id;
   EXPECT_GT(counts.stores.accesses, 0u) << id;
   EXPECT_EQ(counts.matrices.conflicts(), 0u) << id;
@@ -75,10 +100,10 @@ inline void expect_no_bank_conflicts(const std::string& id) {
   EXPECT_EQ(counts.stores.conflicts(), 0u) << id;
   EXPECT_EQ(fibre::take_report().text, "");
 }
-inline void expect_right_in_every_model(const std::string& id) {
+inline void expect_right_in_every_model(const KernelCase& c, const Backend& backend = kBackend) {
   for (const fibre::TensorCore model : fibre::kTensorCores) {
     fibre::set_tensor_core(model);
-    EXPECT_EQ(judge_reference(watched(kBackend), stored_case(id)), "") << id;
+    EXPECT_EQ(judge_reference(watched(backend), c), "") << c.id << " by " << backend.rules->name;
   }
   fibre::set_tensor_core(fibre::kTensorCores[0]);
   EXPECT_EQ(fibre::take_report().text, "");
@@ -108,7 +133,7 @@ class CudaProductAccumulating : public CudaProduct {};
 TEST_P(CudaProduct, AgreesWithTheReference) { EXPECT_EQ(judge_reference(watched(*GetParam().backend), GetParam().c), ""); }
 // The judge's runs meet other orders of blocks and threads, because the fibres draw on.
 TEST_P(CudaProductRepeated, BitsDoNotDependOnOrderNorOnWhatMemoryHeld) {
-  EXPECT_EQ(judge_workers(watched(*GetParam().backend), GetParam().c), "");
+  EXPECT_EQ(judge_memory(watched(*GetParam().backend), GetParam().c), "");
 }
 TEST_P(CudaProductAccumulating, AddsToWhatIsThere) {
   EXPECT_EQ(judge_accumulate(watched(*GetParam().backend), GetParam().c), "");
@@ -123,5 +148,14 @@ inline bool is_split(const KernelCase& c) { return c.pass == Pass::kBackwardWeig
   INSTANTIATE_TEST_SUITE_P(Large, CudaProduct, ::testing::ValuesIn(products<__VA_ARGS__>(is_split, repeated, kLargeBackend)), id_of); \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductRepeated, ::testing::ValuesIn(products<__VA_ARGS__>(any, repeated)), id_of);          \
   INSTANTIATE_TEST_SUITE_P(Fibres, CudaProductAccumulating, ::testing::ValuesIn(products<__VA_ARGS__>(accumulates, accumulated)), id_of)
+
+// The same of a family whose products have a math: the cases that tensor cores multiply, by the tables of both.
+inline bool accumulates_by_math(const KernelCase& c) { return !stores_bf16(c) && accumulates(c) && has_tensor_operands(c); }
+#define REPRISE_JUDGE_MATH(Name, backend, every, repeated, ...)                                                              \
+  INSTANTIATE_TEST_SUITE_P(Name, CudaProduct, ::testing::ValuesIn(products_by_math<__VA_ARGS__>(backend, every)), id_of);    \
+  INSTANTIATE_TEST_SUITE_P(Name, CudaProductRepeated, ::testing::ValuesIn(products_by_math<__VA_ARGS__>(backend, repeated)), \
+                           id_of);                                                                                           \
+  INSTANTIATE_TEST_SUITE_P(Name, CudaProductAccumulating,                                                                    \
+                           ::testing::ValuesIn(products<__VA_ARGS__>(accumulates_by_math, 29, backend)), id_of)
 
 }  // namespace reprise::test

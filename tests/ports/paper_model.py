@@ -50,6 +50,12 @@ WORKS = (
     Work('logits of the loss head, bf16', 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, RowChunks<Bf16>, HeadOutput', 'product', 2),
     Work("the loss head's gradient of x, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, RowChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput', 'product', 2),
     Work("the loss head's gradient of w, bf16", 'loss_head', r'tile_product_mma<MmaTile<128, 128>, false, ColumnChunks<Bf16>, ColumnChunks<Bf16>, HeadOutput', 'product', 2),
+    Work('product tf32', 'linear', r'tile_product_mma<Tf32Tile, false, RowChunks<float>, RowChunks<float>', 'product'),
+    Work("a linear layer's gradient of x, tf32", 'linear', r'tile_product_mma<Tf32Tile, false, RowChunks<float>, ColumnChunks<float>', 'product'),
+    Work("a linear layer's gradient of w, tf32", 'linear', r'tile_product_mma<Tf32Tile, false, ColumnChunks<float>, ColumnChunks<float>', 'product'),
+    Work('product bf16x3', 'linear', r'tile_product_mma<Bf16x3Tile, false, RowChunks<float>, RowChunks<float>', 'product'),
+    Work("a linear layer's gradient of x, bf16x3", 'linear', r'tile_product_mma<Bf16x3Tile, false, RowChunks<float>, ColumnChunks<float>', 'product'),
+    Work("a linear layer's gradient of w, bf16x3", 'linear', r'tile_product_mma<Bf16x3Tile, false, ColumnChunks<float>, ColumnChunks<float>', 'product'),
     Work('convolution 3x3 of 64 channels, bf16', 'conv', r'tile_product_mma<MmaTile<256, 64>, true, WindowChunks<false, Bf16>', 'product', 2, 64, 9),
     Work('convolution 3x3 of 128 channels or more, bf16', 'conv', r'tile_product_mma<MmaTile<128, 128>, true, WindowChunks<false, Bf16>', 'product', 2,
          again=9),
@@ -65,6 +71,14 @@ WORKS = (
          again=9),
     Work('its gradient of x, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, false, WindowChunks<false, float>', 'product', columns=64, again=9),
     Work('its gradient of w, f32', 'conv', r'tile_product_simt<SimtTile<64, 8>, false, ColumnChunks<float>, TapChunks<false', 'product'),
+    Work('convolution 3x3 of 128 channels or more, tf32', 'conv', r'tile_product_mma<Tf32Tile, true, WindowChunks<false, float>', 'product', again=9),
+    Work('the same of relu(norm(x)), tf32', 'conv', r'tile_product_mma<Tf32Tile, true, WindowChunks<true, float>', 'product', again=9),
+    Work('its gradient of x, tf32', 'conv', r'tile_product_mma<Tf32Tile, false, WindowChunks<false, float>, PhaseTap', 'product', again=9),
+    Work('its gradient of w, tf32', 'conv', r'tile_product_mma<Tf32Tile, false, ColumnChunks<float>, TapChunks<false', 'product'),
+    Work('convolution 3x3 of 128 channels or more, bf16x3', 'conv', r'tile_product_mma<Bf16x3Tile, true, WindowChunks<false, float>', 'product', again=9),
+    Work('the same of relu(norm(x)), bf16x3', 'conv', r'tile_product_mma<Bf16x3Tile, true, WindowChunks<true, float>', 'product', again=9),
+    Work('its gradient of x, bf16x3', 'conv', r'tile_product_mma<Bf16x3Tile, false, WindowChunks<false, float>, PhaseTap', 'product', again=9),
+    Work('its gradient of w, bf16x3', 'conv', r'tile_product_mma<Bf16x3Tile, false, ColumnChunks<float>, TapChunks<false', 'product'),
     Work('attention forward, D = 64, bf16', 'attention_forward_mma', r'attention_forward_mma<64>', 'loop'),
     Work('attention forward, D = 128, bf16', 'attention_forward_mma', r'attention_forward_mma<128>', 'loop'),
     Work('attention backward: dq, D = 64, bf16', 'attention_backward_mma', r'attention_backward_queries_mma<64>', 'loop'),
@@ -122,6 +136,17 @@ def find_kernel(work, architecture):
   return Kernel(lines[0].rstrip('\n'))
 
 
+# How much slower tensor cores multiply than bf16: tf32 at half the rate, and three products of bf16 in the place of one.
+SLOWER = {'bf16': 1, 'tf32': 2, 'bf16x3': 3}
+
+
+def math_of(kernel):
+  for tile, math in (('Tf32Tile', 'tf32'), ('Bf16x3Tile', 'bf16x3')):
+    if tile in kernel.name:
+      return math
+  return 'bf16' if kernel.loop.count.get('HMMA', 0) else 'f32'
+
+
 class Demand:
   """Clocks of a multiprocessor that one block's iteration takes of each part; and those of its products at the card's peak."""
 
@@ -132,7 +157,7 @@ class Demand:
       count, depth = self._slab(kernel)
     of = lambda *names: sum(count.count.get(name, 0) for name in names) * kernel.threads
     moved = lambda *names: sum(count.bytes.get(name, 0) for name in names) * kernel.threads
-    products = of('HMMA') * 64  # m16n8k16 is 2048 multiply-adds of a warp
+    products = of('HMMA') * 64  # m16n8k16 is 2048 multiply-adds of a warp; of tf32 m16n8k8 is half as many, at half the rate
     imad = of('IMAD')
     self.clocks = {
         'issue': count.total * warps / 4,
@@ -153,7 +178,7 @@ class Demand:
     self.most = self.clocks[self.limit]
     # Products on tensor cores and in f32 are compared with the card's peak, streams with DRAM.
     if products:
-      self.peak, self.peak_of = products / card.bf16_fma / self.most, 'bf16'
+      self.peak, self.peak_of = products / card.bf16_fma / self.most, math_of(kernel)
     elif work.kind == 'stream':
       self.peak, self.peak_of = self.clocks['DRAM'] / self.most, 'DRAM'
     else:
@@ -162,10 +187,11 @@ class Demand:
   def _slab(self, kernel):
     """The main loop as often as a slab has it, and what brings the slab."""
     simt, mma = re.search(r'SimtTile<(\d+), (\d+)>', kernel.name), re.search(r'MmaTile<(\d+), (\d+)>', kernel.name)
-    self.rows, self.columns = (int(mma[1]), int(mma[2])) if mma else (int(simt[1]), int(simt[1]))
-    products = kernel.loop.count.get('HMMA', 0) * 64 + kernel.loop.count.get('FFMA', 0) * (not mma)
+    tensor = math_of(kernel) != 'f32'
+    self.rows, self.columns = (int(mma[1]), int(mma[2])) if mma else (128, 128) if tensor else (int(simt[1]), int(simt[1]))
+    products = kernel.loop.count.get('HMMA', 0) * 64 // SLOWER[math_of(kernel)] if tensor else kernel.loop.count.get('FFMA', 0)
     depth = products * kernel.threads // (self.rows * self.columns)
-    if mma:
+    if tensor:
       return kernel.loop, depth
     return kernel.loop.plus(kernel.around, int(simt[2]) // depth), int(simt[2])
 
@@ -185,6 +211,21 @@ def table(card):
     lines.append(f'| {work.title} | {demand.kernel.blocks} ({demand.kernel.limit}) | {" | ".join(cells)} | {demand.limit} | '
                  f'{100 * demand.peak:.0f}% of {demand.peak_of} |')
   return '\n'.join(lines)
+
+
+def table_of_maths():
+  """What the same product takes by each math, of f32 and beside it bf16."""
+  gflop, lines = 2 * 8192 * 3072 * 768 / 1e9, []
+  for title in ('product f32, 128 x 128', 'product tf32', 'product bf16x3', 'product bf16, 128 x 128'):
+    cells = []
+    for card in CARDS:
+      peak, of = share_of(title, card)
+      fma = card.f32_fma if of == 'f32' else card.bf16_fma / SLOWER[of]
+      rate = peak * 2 * fma * card.multiprocessors * card.clock_ghz
+      cells.append(f'{rate / 1000:.1f} | {100 * peak:.0f}% | {1000 * gflop / rate:.2f}')
+    lines.append(f'| {title} | {" | ".join(cells)} |')
+  heads = [f'{card.name}, TF/s | of its peak | ms' for card in CARDS]
+  return '\n'.join([f'| kernel | {" | ".join(heads)} |', '|---|' + '---|---|---|' * len(CARDS), *lines])
 
 
 def share_of_peer(kernel, name):
@@ -219,7 +260,8 @@ A row is one iteration of the main loop of one block; of the f32 tile and of con
 column is how many clocks of a multiprocessor the iteration takes of one of its parts, if that part never waits. Blocks that share a
 multiprocessor (how many, and what keeps out more, stands beside the kernel) take turns in all of them. So the largest column is the
 least that an iteration can take, and the limit; the last column says which share of the card's peak that is: of its multiply-adds in
-bf16 or f32, or of its DRAM's bytes where a kernel only streams.
+bf16 or f32, of those by a recipe's `"math"` (tf32 has half the peak of bf16, bf16x3 a third), or of its DRAM's bytes where a kernel only
+streams.
 
 What the model leaves out makes a card slower than this: latencies, barriers, the first and the last slabs, tails of the grid. What it
 counts too much makes it faster: both ways of a branch in the loop, loads that hit the first cache, words of shared memory that several
@@ -235,6 +277,13 @@ skip.
 ## H100 SXM, sm_90
 
 {table(CARDS[1])}
+
+## Products of f32 by a recipe's "math"
+
+A product of 8192 x 3072 by 3072 x 768, which is {2 * 8192 * 3072 * 768 / 1e9:.1f} GFLOP, at the shares above.
+The first row is what f32 takes without a word.
+
+{table_of_maths()}
 
 ## Whole steps
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -92,7 +93,25 @@ TEST(TensorCore, InfinitiesAndNans) {
                             sum_bf16(model, kInfinity, {{-kInfinity, 1}}), sum_bf16(model, std::nanf(""), {{1, 1}})})
       EXPECT_EQ(std::bit_cast<uint32_t>(nan), 0x7fffffffu);
     EXPECT_EQ(sum_bf16(model, 0, {{power(127), 2}}), kInfinity);
+  }
+}
+
+TEST(TensorCore, ZerosLeaveASumUnlessItIsMinusZero) {
+  for (const TensorCore model : kTensorCores) {
+    for (const std::pair<float, float>& zero : {std::pair(0.0f, 1.0f), {1.0f, 0.0f}, {0.0f, 0.0f}}) {
+      for (const float sum : {-3.0f, power(-149), -power(-130), std::numeric_limits<float>::max(), -kInfinity, 0.0f})
+        EXPECT_EQ(sum_bf16(model, sum, {zero}), sum);
+      EXPECT_EQ(std::bit_cast<uint32_t>(sum_bf16(model, -0.0f, {zero})), 0u);
+      EXPECT_EQ(std::bit_cast<uint32_t>(sum_bf16(model, std::nanf(""), {zero})), 0x7fffffffu);
+    }
     EXPECT_EQ(std::bit_cast<uint32_t>(sum_bf16(model, -0.0f, {{-0.0f, 1}})), 0u);
+    EXPECT_TRUE(std::isnan(sum_bf16(model, 1, {{kInfinity, 0}})));
+    float sums[16][8] = {};
+    const uint16_t zeros[16][16] = {};
+    uint16_t infinities[16][8];
+    std::fill(&infinities[0][0], &infinities[0][0] + 16 * 8, bf16_of(kInfinity));
+    fibre::multiply_add_bf16(model, sums, zeros, infinities);
+    EXPECT_TRUE(std::isnan(sums[0][0]) && std::isnan(sums[15][7]));
   }
 }
 

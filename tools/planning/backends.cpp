@@ -10,7 +10,12 @@ namespace reprise {
 
 const BackendRules& backend_of(const Recipe& recipe) {
   if (recipe.backend != Recipe::BackendChoice::kCuda) return kCpuRules;
-  return recipe.card == Recipe::CardSize::kLarge ? kCudaLargeRules : kCudaRules;
+  const CardSize size = recipe.card == Recipe::CardSize::kLarge ? CardSize::kLarge : CardSize::kSmall;
+  switch (recipe.math) {
+    case Recipe::Math::kTf32: return cuda_rules_of(size, ProductMath::kTf32);
+    case Recipe::Math::kBf16x3: return cuda_rules_of(size, ProductMath::kBf16x3);
+    default: return cuda_rules_of(size);
+  }
 }
 
 const std::vector<const BackendRules*>& all_backends() {

@@ -12,7 +12,7 @@ namespace reprise {
 // The rules that a recipe is planned with; "auto" is planned for the CPU.
 const BackendRules& backend_of(const Recipe& recipe);
 
-// All of them, the CPU's first.
+// All of them, the CPU's first; of a card's the two whose math is f32: the others have the same kernels and take the same weights.
 const std::vector<const BackendRules*>& all_backends();
 
 // The names of the plan's kernels that its backend lacks, each once: such a plan is proved, and refused by bind.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_fields.h"
@@ -34,19 +35,37 @@ Board read_board(const std::string& path, const BackendRules& backend) {
   const uint64_t usable_bytes = bytes(fields, "usable_bytes");
   const JsonFields processors = fields.object("processors");
   processors.allow_only({"cpu", "cuda"});
-  if (!processors.has(backend.name)) fields.refuse("processors", std::string("has no \"") + backend.name + "\", which is the recipe's backend");
-  const JsonFields own = processors.object(backend.name);
+  const std::string processor(backend.name, std::strcspn(backend.name, "-+"));  // whatever the size of card, and its math
+  if (!processors.has(processor)) fields.refuse("processors", "has no \"" + processor + "\", which is the recipe's backend");
+  const JsonFields own = processors.object(processor);
   own.allow_only({"reserve_bytes", "f32_flops", "bf16_flops", "bytes_per_second"});
   board.processor = {bytes(own, "reserve_bytes"), rate(own, "f32_flops"), rate(own, "bf16_flops"), rate(own, "bytes_per_second")};
   board.host = backend.host_share(usable_bytes, board.processor.reserve_bytes);
   return board;
 }
 
-Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, bool bf16) {
+namespace {
+
+// Of rows that a recipe's "math" is about. Tensor cores multiply tf32 at half the rate of bf16.
+bool has_math(Op op) {
+  return op == Op::kLinear || op == Op::kConv || op == Op::kNormConv || op == Op::kConvTranspose || op == Op::kLossHead;
+}
+double flops_by_math(const BoardProcessor& processor, Recipe::Math math) {
+  switch (math) {
+    case Recipe::Math::kTf32: return std::max(processor.f32_flops, processor.bf16_flops / 2);
+    case Recipe::Math::kBf16x3: return std::max(processor.f32_flops, processor.bf16_flops / 3);
+    default: return processor.f32_flops;
+  }
+}
+
+}  // namespace
+
+Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, const Recipe& recipe) {
   Roofline roofline;
-  const double flops = bf16 ? processor.bf16_flops : processor.f32_flops;
+  const double of_all = recipe.dtype == Recipe::Dtype::kBf16 ? processor.bf16_flops : processor.f32_flops;
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
     const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
+    const double flops = has_math(row.op) ? std::max(of_all, flops_by_math(processor, recipe.math)) : of_all;
     const double computing = times * cost.flops / flops, moving = times * cost.bytes / processor.bytes_per_second;
     roofline.seconds += std::max(computing, moving);
     if (moving > computing) roofline.bandwidth_seconds += moving;
@@ -63,7 +82,7 @@ json board_json(const Board& board, const SolvedModel& model, const PlannedModel
   json answer = {{"name", board.name}, {"usable_bytes", board.host.usable_bytes}, {"reserve_bytes", board.processor.reserve_bytes},
                  {"room_bytes", board.host.room_bytes()}, {"host_share", host_share_json(board.host)}, {"least_seconds", nullptr}, {"bound", nullptr}, {"bound_share", nullptr}};
   if (!planned.fits) return answer;
-  const Roofline roofline = step_roofline(planned.plan, board.processor, model.recipe.dtype == Recipe::Dtype::kBf16);
+  const Roofline roofline = step_roofline(planned.plan, board.processor, model.recipe);
   const double share = roofline.bandwidth_seconds / roofline.seconds;
   answer["least_seconds"] = roofline.seconds;
   answer["bound"] = share > 0.5 ? "bandwidth" : "flops";

@@ -29,7 +29,7 @@ struct Roofline {
   double seconds = 0;
   double bandwidth_seconds = 0;  // of the rows that bytes bind
 };
-Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, bool bf16);
+Roofline step_roofline(const OwnedPlan& plan, const BoardProcessor& processor, const Recipe& recipe);
 
 // {"system_bytes", "headroom_bytes", "staging_bytes", "bytes", "room_bytes"}, `bytes` being the first three together.
 nlohmann::json host_share_json(const HostShare& share);
