@@ -2,7 +2,7 @@
 // Here so that every CUDA kernel is tested where there is neither nvcc nor a GPU, more strictly than a GPU would.
 // It takes the place of cuda_runtime.h. The Makefile compiles each .cu as C++ after this file, into an object of its own.
 // Its parts: cuda_fibre_switch.h (stacks), _shared.h (the shadow of shared memory, banks), _device.h (the queue, the
-// scheduler), _memory.h and _warp.h (what kernels call), _runtime.h (what the host calls), tensor_core.h (the products).
+// scheduler), _order.h and _access.h (the judge of global memory), _memory.h and _warp.h (what kernels call), _runtime.h (what the host calls), tensor_core.h (the products).
 //
 // A launch waits in a queue, with the values that its arguments have at that time, until the host synchronises. There is
 // one queue: the launches of all streams run in the order in which they were made, whichever stream is waited for.
@@ -27,10 +27,10 @@
 //
 // Faults of shared memory are found in any order of the fibres, since every byte's accesses are compared with the
 // barriers so far. An asynchronous copy reads its source and writes its target at once or when it is waited for, as the
-// seed has it. Loads and stores of global memory are not watched: there a test compares the bits of several orders, and
-// the PTX machine, which meets each of them, judges where they lie and how they are ordered (ptx_machine.h). take_bank_counts() tells
-// how many wavefronts the accesses to dynamic shared memory took, and how many they would without conflicts. Two limits:
-// blocks run one after another, and a __syncwarp of less than the whole warp orders nothing here.
+// seed has it. Loads and stores of global memory are watched where kernels are compiled to announce them (cuda_fibre_access.h, for one test);
+// elsewhere a test compares the bits of several orders. The PTX machine judges them as the compiler has them (ptx_machine.h).
+// take_bank_counts() tells how many wavefronts the accesses to dynamic shared memory took, and how many they would without conflicts. Two
+// limits: blocks run one after another, and a __syncwarp of less than the whole warp orders nothing here.
 #pragma once
 
 #define REPRISE_CUDA_FIBRE

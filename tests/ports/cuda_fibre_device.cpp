@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 
+#include "tests/ports/cuda_fibre_access.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #define REPRISE_FIBRE_ASAN 1
 #elif defined(__has_feature)
@@ -26,6 +28,9 @@ constexpr size_t kStackBytes = 64 * 1024;
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
 }  // namespace
+
+Device::Device() = default;
+Device::~Device() = default;
 
 // ---- the queue ----
 
@@ -158,7 +163,9 @@ void Device::run(const Launch& launch) {
     return;
   }
   launch_ = &launch;
-  const dim3 grid = gridDim = launch.grid;
+  if (judge_ != nullptr) judge_->begin_launch(launch.function, ranges_);
+  const dim3 grid = gridDim = {std::min(launch.grid.x, most_blocks_), std::min(launch.grid.y, most_blocks_),
+                               std::min(launch.grid.z, most_blocks_)};
   const dim3 block = blockDim = launch.block;
   threads_ = block.x * block.y * block.z;
   ensure_fibres(threads_);
@@ -173,6 +180,7 @@ void Device::run(const Launch& launch) {
                     static_cast<uint32_t>(i / grid.x / grid.y));
     run_block();
   }
+  if (judge_ != nullptr) judge_->end_launch();
 }
 
 void Device::run_block() {
@@ -188,6 +196,7 @@ void Device::run_block() {
 
 void Device::start_block() {
   ++block_serial_;
+  if (judge_ != nullptr) judge_->begin_block(blockIdx, threads_);
   clock_ = block_barrier_ = shared_.begin_block(clock_, static_cast<uint32_t>(launch_->shared_bytes));
   std::fill(std::begin(warp_barriers_), std::end(warp_barriers_), clock_);
   std::fill(std::begin(waiting_), std::end(waiting_), 0u);
@@ -260,6 +269,7 @@ void Device::settle_block(const Fibre& arrived) {
   if (at_barrier_ < threads_) return;
   tick();
   block_barrier_ = clock_;
+  if (judge_ != nullptr) judge_->meet_block();
   std::fill(std::begin(warp_barriers_), std::end(warp_barriers_), clock_);
   at_barrier_ = 0;
   any_ = std::exchange(any_at_barrier_, false);
@@ -267,9 +277,10 @@ void Device::settle_block(const Fibre& arrived) {
   for (uint32_t i = 0; i < threads_; ++i) release(*fibres_[i]);
 }
 
-bool Device::meet_block_or(int line, bool value) {
+bool Device::meet_block_or(const Site& site, bool value) {
+  if (leaves_out(site)) return value;
   any_at_barrier_ = any_at_barrier_ || value;
-  meet({.name = "__syncthreads_or", .line = line, .of_block = true});
+  meet({.name = site.name.data(), .line = site.line, .of_block = true, .file = site.file.data()});
   return any_;
 }
 
@@ -295,6 +306,7 @@ void Device::settle_warp(Fibre& arrived) {
   } else if (wait.mask == kAllLanes) {
     tick();
     warp_barriers_[warp] = clock_;
+    if (judge_ != nullptr) judge_->meet_warp(warp);
   }
   if (wait.mask == kAllLanes) accesses_[warp].settle(bank_counts_);
   waiting_[warp] &= ~wait.mask;
@@ -303,11 +315,21 @@ void Device::settle_warp(Fibre& arrived) {
   }
 }
 
+bool Device::note_site(const Site& site) {
+  sites_->met.insert(site);
+  return sites_->left_out == site;
+}
+
+void Device::fence(const Site& site) {
+  if (!leaves_out(site) && judge_ != nullptr) judge_->fence();
+}
+
 // ---- asynchronous copies ----
 
 void Device::begin_copy(const Copy& copy) {
   Copy held = copy;
   held.landed = random_.below(2) == 0;
+  if (judge_ != nullptr) judge_->note_copy(held);
   if (held.landed) shared_.land_copy(held.offset, held.bytes, held.valid_bytes, held.source);
   current_->copies.waiting.push_back(held);
 }
@@ -319,7 +341,8 @@ void Device::commit_copies() {
   copies.committed = issued;
 }
 
-void Device::wait_copies(uint32_t groups_left) {
+void Device::wait_copies(const Site& site, uint32_t groups_left) {
+  if (leaves_out(site)) ++groups_left;
   Copies& copies = current_->copies;
   if (copies.groups.size() <= groups_left) return;
   const auto groups_done = static_cast<std::ptrdiff_t>(copies.groups.size() - groups_left);
@@ -328,6 +351,7 @@ void Device::wait_copies(uint32_t groups_left) {
   for (uint32_t i = 0; i < ended; ++i) {
     const Copy& copy = copies.waiting[i];
     if (!copy.landed) shared_.land_copy(copy.offset, copy.bytes, copy.valid_bytes, copy.source);
+    if (judge_ != nullptr) judge_->note_copy(copy);
     shared_.end_copy(copy.offset, copy.bytes, now());
   }
   copies.groups.erase(copies.groups.begin(), copies.groups.begin() + groups_done);

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,8 +51,22 @@ struct Abandoned {};  // unwinds a fibre of a block that has failed
 
 enum class State : uint8_t { kReady, kWaiting, kExited };
 
+class AccessJudge;
 class Device;
 struct Fibre;
+
+// A line of a kernel that orders accesses: a barrier, a wait for copies, a fence.
+struct Site {
+  std::string_view name, file;
+  int line = 0;
+  auto operator<=>(const Site&) const = default;
+  std::string text() const { return std::string(name) + " at " + std::string(file) + ":" + std::to_string(line); }
+};
+// Those that kernels have come to; and one that a test takes out, as if it were not written: a wait for copies leaves one group more unfinished.
+struct Sites {
+  std::set<Site> met;
+  std::optional<Site> left_out;
+};
 // What a warp does when all lanes have come; null for a lane that is not in the mask.
 using Collective = void (*)(Device& device, Fibre* const (&lanes)[kWarpLanes]);
 
@@ -59,11 +77,14 @@ struct Wait {
   uint32_t mask = 0;                // of a warp's lanes; unused by a barrier of the block
   Collective collective = nullptr;  // null: a barrier
   bool of_block = false;
+  const char* file = nullptr;  // of the line, where it is known
 
   bool operator==(const Wait& other) const {
     return line == other.line && mask == other.mask && collective == other.collective && of_block == other.of_block;
   }
-  std::string text() const { return std::string(name) + " at line " + std::to_string(line); }
+  std::string text() const {
+    return std::string(name) + " at line " + std::to_string(line) + (file != nullptr ? std::string(" of ") + file : "");
+  }
 };
 
 // An asynchronous copy that its issuer has not waited for.
@@ -71,6 +92,7 @@ struct Copy {
   uint32_t offset = 0, bytes = 0, valid_bytes = 0;
   const void* source = nullptr;
   bool landed = false;
+  uint32_t place = 0;  // in the code, where it was issued
 };
 
 // Those of one thread: groups, the oldest first, and behind them the copies that no group has yet.
@@ -143,6 +165,8 @@ class Device {
     static Device device;
     return device;
   }
+  Device();  // these two stand in the source, because every kernel's file includes this
+  ~Device();
 
   // What tests set and take.
   void set_order(uint64_t seed) { random_.seed(seed); }
@@ -153,6 +177,11 @@ class Device {
   void set_runner(Runner runner) { runner_ = std::move(runner); }  // null: the fibres
   void allow_memory(test::MemoryRanges ranges) { ranges_ = std::move(ranges); }
   const test::MemoryRanges& ranges() const { return ranges_; }
+  void set_judge(AccessJudge* judge) { judge_ = judge, shared_.keep_places(judge != nullptr); }  // null: none
+  AccessJudge* judge() const { return judge_; }
+  void set_sites(Sites* sites) { sites_ = sites; }  // null: nobody asks
+  // Of a grid so many blocks run in each direction, for kernels whose blocks take the rest in turns.
+  void set_most_blocks(uint32_t blocks) { most_blocks_ = blocks; }
   Report take_report();
   BankCounts take_bank_counts() { return std::exchange(bank_counts_, {}); }
   cudaError_t take_error() { return std::exchange(error_, cudaSuccess); }
@@ -170,6 +199,7 @@ class Device {
   bool breaks_capture();
   Lane lane_of(const void* stream) const { return copy_queue_ != nullptr && stream == copy_queue_ ? kCopies : kKernels; }
   // While work is captured, so much of what was.
+  bool is_capturing() const { return captures_; }
   uint64_t queued(Lane lane) const { return is_captured(lane) ? captured_[lane].size() : queued_[lane]; }
   uint64_t done(Lane lane) const { return queued_[lane] - waiting_work_[lane].size(); }
   void wait_for(const void* stream, Lane other, uint64_t number);
@@ -180,9 +210,14 @@ class Device {
   cudaError_t synchronize_until(Lane lane, uint64_t number);
 
   // What a running fibre calls.
-  void meet_block(int line) { meet({.name = "__syncthreads", .line = line, .of_block = true}); }
-  bool meet_block_or(int line, bool value);
-  void meet_warp(int line, uint32_t mask) { meet({.name = "__syncwarp", .line = line, .mask = mask}); }
+  void meet_block(const Site& site) {
+    if (!leaves_out(site)) meet({.name = site.name.data(), .line = site.line, .of_block = true, .file = site.file.data()});
+  }
+  bool meet_block_or(const Site& site, bool value);
+  void meet_warp(const Site& site, uint32_t mask) {
+    if (!leaves_out(site)) meet({.name = site.name.data(), .line = site.line, .mask = mask, .file = site.file.data()});
+  }
+  void fence(const Site& site);
   void meet_collective(const char* name, int line, uint32_t mask, Collective collective, void* argument);
   [[noreturn]] void fail(Fault fault, const std::string& text) {
     report(fault, text);
@@ -190,14 +225,14 @@ class Device {
   }
   void begin_copy(const Copy& copy);
   void commit_copies();
-  void wait_copies(uint32_t groups_left);
+  void wait_copies(const Site& site, uint32_t groups_left);
   void note_access(WarpAccesses::Kind kind, int line, uint32_t offset, uint32_t bytes) {
     accesses_[current_->warp()].note(current_->lane(), kind, line, offset, bytes);
   }
   // What a collective calls when something is wrong: the kernel stops when it returns.
   void report(Fault fault, const std::string& text);
 
-  Moment now() const { return {thread(), clock_, block_barrier_, warp_barriers_[current_->warp()], false}; }
+  Moment now() const { return {thread(), clock_, block_barrier_, warp_barriers_[current_->warp()]}; }
   SharedMemory& shared() { return shared_; }
   BankCounts& bank_counts() { return bank_counts_; }
   TensorCore tensor_core() const { return tensor_core_; }
@@ -207,6 +242,9 @@ class Device {
 
  private:
   void note(Fault fault, const std::string& text);
+  // Whether a test takes this one out.
+  bool leaves_out(const Site& site) { return sites_ != nullptr && note_site(site); }
+  bool note_site(const Site& site);
   void require_queue(const void* stream);
   bool is_captured(Lane lane) const { return captures_ && (lane == kKernels || copies_captured_); }
   void push(Lane lane, Queued queued);
@@ -245,6 +283,9 @@ class Device {
   TensorCore tensor_core_ = TensorCore::kAmpere;
   const void* queue_expected_ = nullptr;
   Runner runner_;
+  AccessJudge* judge_ = nullptr;
+  Sites* sites_ = nullptr;
+  uint32_t most_blocks_ = ~0u;
   test::MemoryRanges ranges_;
   Report report_;
   BankCounts bank_counts_;

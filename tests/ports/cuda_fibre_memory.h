@@ -10,8 +10,17 @@
 
 namespace reprise::fibre {
 
-[[noreturn]] void fail_access(const Finding& finding, const char* verb, const std::string& place);
+[[noreturn]] void fail_index(const char* name, uint64_t index, uint64_t count);
 [[noreturn]] void fail_allocation(const char* name, uint64_t bytes);
+
+// An element of a static array, `bytes` bytes at that offset of the block's memory.
+struct SharedElement {
+  const char* array;
+  uint64_t index;
+  uint32_t offset, bytes;
+};
+void load_element(const SharedElement& element, void* value);
+void store_element(const SharedElement& element, const void* value);
 
 // The type behind REPRISE_SHARED. It takes its place when a block first touches it.
 template <typename T, uint64_t kCount>
@@ -37,7 +46,7 @@ class SharedArray {
 
   Element operator[](uint64_t index) {
     Device& device = Device::instance();
-    if (index >= kCount) device.fail(Fault::kOutOfBounds, place(index) + " of " + std::to_string(kCount));
+    if (index >= kCount) fail_index(name_, index, kCount);
     if (block_serial_ != device.block_serial()) {
       block_serial_ = device.block_serial();
       if (!device.shared().allocate(kCount * sizeof(T), begin_)) fail_allocation(name_, kCount * sizeof(T));
@@ -47,19 +56,14 @@ class SharedArray {
 
  private:
   T read(uint64_t index) {
-    Device& device = Device::instance();
     T value;
-    const Finding finding = device.shared().read(offset(index), sizeof(T), device.now(), &value);
-    if (finding.fault != Fault::kNone) fail_access(finding, " reads ", place(index));
+    load_element(element(index), &value);
     return value;
   }
-  void write(uint64_t index, const T& value) {
-    Device& device = Device::instance();
-    const Finding finding = device.shared().write(offset(index), sizeof(T), device.now(), &value);
-    if (finding.fault != Fault::kNone) fail_access(finding, " writes ", place(index));
+  void write(uint64_t index, const T& value) { store_element(element(index), &value); }
+  SharedElement element(uint64_t index) const {
+    return {name_, index, begin_ + static_cast<uint32_t>(index * sizeof(T)), sizeof(T)};
   }
-  uint32_t offset(uint64_t index) const { return begin_ + static_cast<uint32_t>(index * sizeof(T)); }
-  std::string place(uint64_t index) const { return std::string(name_) + "[" + std::to_string(index) + "]"; }
 
   static_assert(std::is_trivially_copyable_v<T>);
   const char* name_;
@@ -121,23 +125,18 @@ class SharedBytes {
 
 }  // namespace reprise
 
-// On global memory. Fibres run in one thread of the host, and none gives way in the middle of these.
+// On global memory. Fibres run in one thread of the host, and none gives way in the middle of these. They are not inline, so that a kernel
+// that announces its plain accesses does not announce these.
 template <typename T>
 concept FibreAtomic = std::is_same_v<T, unsigned int> || std::is_same_v<T, unsigned long long>;
 template <FibreAtomic T>
-T atomicAdd(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, *at + value);
-}
+T atomicAdd(T* at, std::type_identity_t<T> value);
 template <FibreAtomic T>
-T atomicMin(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, value < *at ? value : *at);
-}
+T atomicMin(T* at, std::type_identity_t<T> value);
 template <FibreAtomic T>
-T atomicMax(T* at, std::type_identity_t<T> value) {
-  return std::exchange(*at, value > *at ? value : *at);
-}
+T atomicMax(T* at, std::type_identity_t<T> value);
 template <FibreAtomic T>
-T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value) {
-  return std::exchange(*at, *at == expected ? value : *at);
+T atomicCAS(T* at, std::type_identity_t<T> expected, std::type_identity_t<T> value);
+inline void __threadfence(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  reprise::fibre::Device::instance().fence({"__threadfence", file, line});
 }
-inline void __threadfence() {}

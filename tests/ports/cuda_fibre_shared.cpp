@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "tests/ports/code_places.h"
+
 namespace reprise::fibre {
 
 uint32_t SharedMemory::begin_block(uint32_t clock, uint32_t dynamic_bytes) {
@@ -25,15 +27,26 @@ bool SharedMemory::allocate(uint64_t bytes, uint32_t& offset) {
   return true;
 }
 
+Finding SharedMemory::finding(Fault fault, uint32_t offset, const Cell& before, const Moment& now) const {
+  const bool other_read = fault == Fault::kRace && !races_with_write(before, now);
+  const Places places = places_ != nullptr ? places_[offset] : Places{};
+  return {.fault = fault,
+          .offset = offset,
+          .other = (other_read ? before.read : before.written) & kThread,
+          .other_read = other_read,
+          .others = other_read && (before.read & (kWarps | kThreads)) != 0,
+          .place = other_read ? places.read : places.written};
+}
+
 std::string text_of(const Finding& finding) {
-  const std::string writer = "thread " + std::to_string(finding.writer);
+  const std::string other =
+      (finding.others ? "others and thread " : "thread ") + std::to_string(finding.other) + code_text(finding.place);
   switch (finding.fault) {
     case Fault::kUnwritten:
       return ", which no thread has written";
-    case Fault::kInFlight:
-      return ", which a copy of " + writer + " has not reached: it has not waited for it";
+    case Fault::kInFlight: return ", which a copy of " + other + " has not reached: it has not waited for it";
     case Fault::kRace:
-      return ", written last by " + writer + " if at all, with no barrier since another thread's access";
+      return std::string(finding.other_read ? ", read" : ", written") + " by " + other + " with no barrier since";
     default:
       return "";
   }

@@ -45,13 +45,17 @@ struct Moment {
   uint32_t block_barrier = 0;  // the last barrier of the block
   uint32_t warp_barrier = 0;   // the last one of the thread's warp
   bool whole_warp = false;     // all lanes of its warp access at once
+  uint32_t place = 0;          // in the kernel's code, where it is known (code_places.h)
 };
 
-// What is wrong with an access, if anything: at which byte, and which thread wrote that byte last.
+// What is wrong with an access, if anything: at which byte, and which thread touched it before, and how, and where in the code if that is kept.
 struct Finding {
   Fault fault = Fault::kNone;
   uint32_t offset = 0;
-  uint32_t writer = 0;
+  uint32_t other = 0;
+  bool other_read = false;  // it read; else it wrote
+  bool others = false;      // and so did more threads than that one
+  uint32_t place = 0;
 };
 
 class SharedMemory {
@@ -61,6 +65,8 @@ class SharedMemory {
   // A new block: all bytes count as unwritten. Gives the clock at which it begins.
   uint32_t begin_block(uint32_t clock, uint32_t dynamic_bytes);
   uint32_t dynamic_bytes() const { return dynamic_bytes_; }
+  // From now on it is kept where each byte was touched last.
+  void keep_places(bool keep) { places_ = keep ? std::make_unique<Places[]>(kMaxSharedBytes) : nullptr; }
 
   // Where a static array of the block that runs lies; false where a block has no such room.
   bool allocate(uint64_t bytes, uint32_t& offset);
@@ -95,6 +101,9 @@ class SharedMemory {
   struct Cell {
     uint32_t written = 0, read = 0;
     bool operator==(const Cell& other) const { return written == other.written && read == other.read; }
+  };
+  struct Places {
+    uint32_t written = 0, read = 0;
   };
   static constexpr uint32_t kThread = kMaxThreads - 1, kInFlight = 1u << 10, kThreads = 1u << 10, kWarps = 1u << 11;
 
@@ -153,13 +162,20 @@ class SharedMemory {
       if (i == offset || !(cells_[i] == before)) {
         before = after = cells_[i];
         const Fault fault = (this->*kAfter)(after, now);
-        if (fault != Fault::kNone) return {fault, i, before.written & kThread};
+        if (fault != Fault::kNone) return finding(fault, i, before, now);
       }
       cells_[i] = after;
+    }
+    if (places_ != nullptr) {
+      for (uint32_t i = offset; i < offset + bytes; ++i)
+        (kAfter == &SharedMemory::after_read ? places_[i].read : places_[i].written) = now.place;
     }
     return {};
   }
 
+  Finding finding(Fault fault, uint32_t offset, const Cell& before, const Moment& now) const;
+
+  std::unique_ptr<Places[]> places_;  // null: not kept
   std::unique_ptr<unsigned char[]> bytes_ = std::make_unique<unsigned char[]>(kMaxSharedBytes);
   std::unique_ptr<Cell[]> cells_ = std::make_unique<Cell[]>(kMaxSharedBytes);
   uint32_t block_began_ = 1, dynamic_bytes_ = 0, used_bytes_ = 0, static_bytes_ = 0;

@@ -1,6 +1,8 @@
 // The collectives of a warp: the last lane that comes gathers what all have brought, and hands out what they get.
 #include "tests/ports/cuda_fibre_warp.h"
 
+#include "tests/ports/code_places.h"
+
 namespace reprise::fibre {
 namespace {
 
@@ -54,6 +56,7 @@ struct MatrixRow {
   uint32_t count;
   uint32_t address;  // of the lane's row, where it names one
   int line;
+  uint32_t place;
 };
 
 // Row r of matrix m is at the address of lane 8 m + r. It is read for the whole warp.
@@ -62,14 +65,15 @@ bool read_rows(Device& device, Lanes lanes, uint32_t count, uint16_t (&rows)[kWa
   Moment now = device.now();
   now.thread = lanes[0]->thread;
   now.whole_warp = true;
+  now.place = argument<MatrixRow>(lanes[0]).place;
   for (uint32_t lane = 0; lane < 8 * count; ++lane) {
     const auto& row = argument<MatrixRow>(lanes[lane]);
     addresses.offset[lane] = row.address;
     const Finding finding = device.shared().read(row.address, 16, now, rows[lane]);
     if (finding.fault == Fault::kNone) continue;
     device.report(finding.fault, "the warp of thread " + std::to_string(now.thread) + " loads a matrix at line " +
-                                     std::to_string(row.line) + ", with byte " + std::to_string(finding.offset) +
-                                     " of the block" + text_of(finding));
+                                     std::to_string(row.line) + code_text(finding.place == 0 ? 0 : now.place) + ", with byte " +
+                                     std::to_string(finding.offset) + " of the block" + text_of(finding));
     return false;
   }
   count_banks(addresses, device.bank_counts().matrices);
@@ -159,7 +163,8 @@ void load_matrices(uint32_t* registers, uint32_t count, bool transposed, const S
                    int line) {
   Device& device = Device::instance();
   const bool names_a_row = device.lane() < 8 * count;
-  MatrixRow row{registers, count, names_a_row ? shared.address(offset, 16, 16, line) : 0, line};
+  MatrixRow row{registers, count, names_a_row ? shared.address(offset, 16, 16, line) : 0, line,
+                place_of(__builtin_return_address(0))};
   const Collective two_kinds[] = {load_rows<false>, load_rows<true>};
   device.meet_collective(count == 4 ? "a load of 4 matrices" : "a load of 2 matrices", line, kAllLanes,
                          two_kinds[transposed], &row);
@@ -179,10 +184,13 @@ void issue_copy(const SharedBytes& shared, uint32_t offset, const void* source, 
   if (valid_bytes != 0 && !device.ranges().allow(from, valid_bytes, false))
     fail(Fault::kOutOfBounds, ": " + device.ranges().fault(from, valid_bytes, false));
   device.note_access(WarpAccesses::kCopies, line, at, bytes);
-  const Finding finding = device.shared().begin_copy(at, bytes, device.now());
+  Moment now = device.now();
+  now.place = place_of(__builtin_return_address(0));
+  const Finding finding = device.shared().begin_copy(at, bytes, now);
   if (finding.fault != Fault::kNone)
-    fail(finding.fault, " to byte " + std::to_string(finding.offset) + " of the block" + text_of(finding));
-  device.begin_copy({at, bytes, valid_bytes, source});
+    fail(finding.fault, code_text(finding.place == 0 ? 0 : now.place) + " to byte " + std::to_string(finding.offset) +
+                            " of the block" + text_of(finding));
+  device.begin_copy({.offset = at, .bytes = bytes, .valid_bytes = valid_bytes, .source = source, .place = now.place});
 }
 
 }  // namespace reprise::fibre

@@ -42,12 +42,14 @@ void issue_copy(const SharedBytes& shared, uint32_t offset, const void* source, 
 
 }  // namespace reprise::fibre
 
-inline void __syncthreads(int line = __builtin_LINE()) { reprise::fibre::Device::instance().meet_block(line); }
-inline int __syncthreads_or(int value, int line = __builtin_LINE()) {
-  return reprise::fibre::Device::instance().meet_block_or(line, value != 0) ? 1 : 0;
+inline void __syncthreads(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  reprise::fibre::Device::instance().meet_block({"__syncthreads", file, line});
 }
-inline void __syncwarp(uint32_t mask = 0xffffffffu, int line = __builtin_LINE()) {
-  reprise::fibre::Device::instance().meet_warp(line, mask);
+inline int __syncthreads_or(int value, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  return reprise::fibre::Device::instance().meet_block_or({"__syncthreads_or", file, line}, value != 0) ? 1 : 0;
+}
+inline void __syncwarp(uint32_t mask = 0xffffffffu, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  reprise::fibre::Device::instance().meet_warp({"__syncwarp", file, line}, mask);
 }
 
 // As the CUDA C++ programming guide has them: `width`, a power of two, cuts the warp into segments; a lane whose source
@@ -115,8 +117,8 @@ void copy_async(const SharedBytes& shared, uint32_t offset, const void* source, 
 }
 inline void commit_copies() { fibre::Device::instance().commit_copies(); }
 template <uint32_t kGroupsLeft>
-void wait_copies() {
-  fibre::Device::instance().wait_copies(kGroupsLeft);
+void wait_copies(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  fibre::Device::instance().wait_copies({"wait_copies", file, line}, kGroupsLeft);
 }
 
 inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }

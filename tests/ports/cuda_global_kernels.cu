@@ -94,6 +94,12 @@ __global__ void __launch_bounds__(kThreads) total_by_last_block(const TotalArgs 
     if (has_column) args.total[c] += sum;
     return;
   }
+  if constexpr (kKind == TotalKind::kReadAhead) {
+    const float before = has_column && blockIdx.x > 0 ? args.partials[uint64_t{blockIdx.x - 1} * args.columns + c] : 0;
+    if (has_column) args.partials[uint64_t{blockIdx.x} * args.columns + c] = sum + before;
+    if (has_column && blockIdx.x + 1 == gridDim.x) args.total[c] = sum + before;
+    return;
+  }
   if constexpr (kKind == TotalKind::kFenceTooEarly) __threadfence();
   if (has_column) args.partials[uint64_t{blockIdx.x} * args.columns + c] = sum;
   if constexpr (kKind != TotalKind::kNoBarrier) __syncthreads();
@@ -137,6 +143,7 @@ Status launch_total(const TotalArgs& args, TotalKind kind, void* queue) {
     case TotalKind::kNoBarrier: launch_kind<TotalKind::kNoBarrier>(args, queue); break;
     case TotalKind::kNotAcquired: launch_kind<TotalKind::kNotAcquired>(args, queue); break;
     case TotalKind::kLostUpdate: launch_kind<TotalKind::kLostUpdate>(args, queue); break;
+    case TotalKind::kReadAhead: launch_kind<TotalKind::kReadAhead>(args, queue); break;
   }
   return launch_status();
 }

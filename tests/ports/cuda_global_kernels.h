@@ -42,6 +42,7 @@ enum class TotalKind : uint8_t {
   kNoBarrier,      // it counts itself before all its threads have written
   kNotAcquired,    // the last block reads with no fence behind its count
   kLostUpdate,     // every block adds to the total, by a load and a store
+  kReadAhead,      // every block adds what the one before it has written, if it has
 };
 Status launch_total(const TotalArgs& args, TotalKind kind, void* queue);
 

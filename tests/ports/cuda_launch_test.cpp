@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/cuda_backend.h"
+#include "cuda/cuda_rules.h"
 #include "lib/trainer.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/families.h"
@@ -81,8 +82,8 @@ TEST_F(CudaLaunch, EveryPlantedFaultIsRefused) {
 struct DryBackend {
   CudaMachine machine;
   Backend backend;
-  DryBackend(CardSize size, void* queue) {
-    choose_cuda_machine(machine, size);
+  DryBackend(CardSize size, void* queue, ProductMath math = ProductMath::kF32) {
+    choose_cuda_machine(machine, size, math);
     machine.queue = queue;
     backend = cuda_backend(machine);
   }
@@ -128,9 +129,10 @@ Status dispatch_dry(const Backend& backend, const CasePlan& plan) {
 TEST_F(CudaLaunch, EveryKernelOfTheTableIsLaunchedAsEveryCardTakesIt) {
   const std::vector<KernelCase> cases = all_cases();
   uint64_t called = 0, most_shared_bytes = 0, most_parameter_bytes = 0;
-  for (const CardSize size : {CardSize::kSmall, CardSize::kLarge}) {
-    const DryBackend card(size, queue_);
+  for (const CudaTable& table : kCudaTables) {
+    const DryBackend card(table.size, queue_, table.math);
     for (const KernelCase& c : cases) {
+      if (table.math != ProductMath::kF32 && (stores_bf16(c) || !family_of(c.op).multiplies)) continue;
       if (card.backend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] == nullptr) continue;
       const Status status = dispatch_dry(card.backend, CasePlan(card.backend, c));
       const DryReport report = DryCard::take_report();
@@ -229,14 +231,15 @@ std::set<uint32_t> dimensions_of(const KernelCase& c) {
 }
 
 TEST_F(CudaLaunch, EveryKernelTakesEveryDimensionThatItsContractTakes) {
-  const DryBackend small(CardSize::kSmall, queue_), large(CardSize::kLarge, queue_);
+  const DryBackend small(CardSize::kSmall, queue_), large(CardSize::kLarge, queue_),
+      tf32(CardSize::kLarge, queue_, ProductMath::kTf32);
   uint64_t called = 0;
   for (const KernelCase& c : kernel_cases()) {
     for (const uint32_t dimension : dimensions_of(c)) {
       for (const uint32_t to : {65'536u, 1'000'003u}) {
         const KernelCase large_case = grown(c, dimension, to);
         if (!is_possible(large_case)) continue;
-        for (const DryBackend* card : {&small, &large}) {
+        for (const DryBackend* card : {&small, &large, &tf32}) {
           const Status status = dispatch_dry(card->backend, CasePlan(card->backend, large_case));
           const DryReport report = DryCard::take_report();
           EXPECT_TRUE(status.ok() || report.launches == 0) << large_case.id << ": " << status.message;

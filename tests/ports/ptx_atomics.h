@@ -1,5 +1,5 @@
 // Atomics on global memory, and fences: atom, red, membar, fence.
-// Here apart from loads and stores because these are what one block hands something over to another by (ptx_order.h).
+// Here apart from loads and stores because these are what one block hands something over to another by (cuda_fibre_order.h).
 #pragma once
 
 #include <optional>

@@ -53,9 +53,9 @@ inline const CudaMachine kMachine = [] {
 }();
 inline const Backend kBackend = cuda_backend(kMachine);
 
-inline CaseRunResult run_here(const KernelCase& c, const CaseData& data) {
+inline CaseRunResult run_here(const KernelCase& c, const CaseData& data, const Backend& backend = kBackend) {
   static const TestWorkers one(1);
-  return run_case(watched(kBackend), c, data, {.workers = &one.workers()});
+  return run_case(watched(backend), c, data, {.workers = &one.workers()});
 }
 
 // The case of the table that has this name, stored as it says.

@@ -10,6 +10,9 @@
 //   large   y [67108869,64]          0 0 0 0 ... 0 0 0 | NaN before, and then what the small case gives
 //
 // An output without that dimension (a sum over it) is compared as it is, because all other places add zeros. Races are not looked for here.
+//
+// Some kernels cannot be asked so in seconds, because one of their blocks walks over all places, or over a part of them that grows with their
+// number: the losses of classes and of pairs, DoRA's rows, a decoded row without a window, and weight gradients of many rows.
 #include "tests/ports/cuda_fibre.h"
 
 #include <gtest/gtest.h>
@@ -58,6 +61,7 @@ struct LargeCase {
   // Of the dimension that is made longer, in every argument that has so many; 0: a dimension before the only one.
   uint32_t places = 0;
   bool names = false;       // integers are numbers of such places, and name the last ones
+  bool positions = false;   // integers that are not above 0 are minus positions among such places, and mean the last ones
   bool ignored = false;     // integers of other places are labels that are ignored
   bool improbable = false;  // other places are classes that have no part in a softmax, nor have logits that no block computes
   uint32_t parts = 1;       // of a place, that blocks share out
@@ -291,11 +295,13 @@ class LargeRun {
       std::memset(at(i), kFarBelow, large_.c.tensor(i).used_bytes());
     if (wanted_.ignored && element == Element::kI32)
       std::fill_n(reinterpret_cast<int32_t*>(at(i)), large_.c.tensor(i).elements(), kIgnoredLabel);
-    if (element == Element::kI32 && wanted_.names) {
+    if (element == Element::kI32 && (wanted_.names || wanted_.positions)) {
+      const auto before = static_cast<int32_t>(large_.places - large_.small_places);
       for (size_t k = 0; k < held.size() / 4; ++k) {
         int32_t name;
         std::memcpy(&name, held.data() + 4 * k, 4);
-        if (name >= 0) name += static_cast<int32_t>(large_.places - large_.small_places);
+        if (wanted_.names && name >= 0) name += before;
+        if (wanted_.positions && name <= 0) name -= before;
         std::memcpy(held.data() + 4 * k, &name, 4);
       }
     }
@@ -424,6 +430,20 @@ constexpr LargeCase kLargeCases[] = {
     {.id = "pad_forward__x2_6_5_3_2_4_5_3_at2_0_0", .places = 2},
     {.id = "broadcast_add_forward__2x3x4x5_by_1x3x1x5", .places = 2},
     {.id = "transpose_forward__by0132_2_3_5_7", .places = 2},
+    {.id = "concat_forward__axis1_3_0_of5_2_9", .places = 3},
+    {.id = "concat_forward__axis1_2_0_16_of1_4_bf16", .places = 2},
+    {.id = "rope_forward__b2_t9_h4_kv2_d16_r16_halves", .places = 2},
+    {.id = "rope_backward__b2_t9_h4_kv2_d16_r16_halves", .places = 2},
+    {.id = "dropout_forward__n1025_p0"},
+    {.id = "dropout_forward__n1025_p50", .written = "y"},
+    {.id = "dropout_backward__n1025_p0"},
+    {.id = "dropout_forward__n9_of_3_p0", .places = 9},
+    {.id = "dora_forward__m7_k5_bias", .places = 5},
+    {.id = "dora_backward__m7_k5", .places = 5},
+    {.id = "dora_norms__c13_k7_r3", .places = 7},
+    {.id = "target_loss_backward__mse_33_3_some_missing", .places = 33},
+    {.id = "target_loss_backward__binary_29_5_weighted", .places = 29},
+    {.id = "attention_decode__p9_l300_h4_kv2_d8_w7", .places = 300, .positions = true},
 };
 
 class PtxLarge : public Ptx, public ::testing::WithParamInterface<LargeCase> {};
@@ -452,6 +472,13 @@ constexpr NarrowFile kNarrowFiles[] = {
     {"attention.ptx", {.id = "attention_forward__b3_t64_h1_d16_p0", .places = 3}},
     {"attention_forward_mma.ptx", {.id = "attention_forward__b3_t64_h1_d16_p0_bf16", .places = 3}},
     {"optimizer.ptx", {.id = "adamw_update__n67_decay", .strides = true}},
+    {"attention_decode.ptx", {.id = "attention_decode__p9_l300_h4_kv2_d8_w7", .places = 300, .positions = true}},
+    {"concat.ptx", {.id = "concat_forward__axis1_2_0_16_of1_4_bf16", .places = 2}},
+    {"rope.ptx", {.id = "rope_forward__b2_t9_h4_kv2_d16_r16_halves", .places = 2}},
+    {"dropout.ptx", {.id = "dropout_backward__n1025_p0"}},
+    {"dora.ptx", {.id = "dora_forward__m7_k5_bias", .places = 5}},
+    {"dora.ptx", {.id = "dora_norms__c13_k7_r3", .places = 7}},
+    {"target_loss.ptx", {.id = "target_loss_backward__mse_33_3_some_missing", .places = 33}},
 };
 
 TEST_F(Ptx, PlacesOf32BitsAreFound) {

@@ -12,6 +12,7 @@ namespace reprise::ptx {
 
 using fibre::Fault;
 using fibre::Finding;
+using fibre::GlobalOrder;
 using fibre::Moment;
 using fibre::Report;
 using fibre::SharedMemory;

@@ -6,7 +6,7 @@
 // Shared memory is that of the fibres (cuda_fibre_shared.h), with their faults: a race, a read of unwritten bytes or of bytes in flight, an
 // access outside of an array or not aligned, lanes that wait for others that do not come. Global memory is the host's. An access to it is
 // aligned, lies in a tensor of the case that runs (tests/ops/memory_ranges.h; where no case runs, in memory that is mapped), writes to no
-// input, and is in order with what other threads of the launch do there (ptx_order.h); of an asynchronous copy that holds for the valid
+// input, and is in order with what other threads of the launch do there (cuda_fibre_order.h); of an asynchronous copy that holds for the valid
 // bytes of its source, when it begins and when it is waited for. Tensor cores sum as in tensor_core.h.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 #include "tests/ops/memory_ranges.h"
 #include "tests/ports/cuda_fibre_device.h"
-#include "tests/ports/ptx_order.h"
+#include "tests/ports/cuda_fibre_order.h"
 #include "tests/ports/ptx_program.h"
 
 namespace reprise::ptx {
@@ -98,8 +98,8 @@ class Machine {
   fibre::Moment moment(uint32_t lane, bool whole_warp) const;
   void check_shared(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) const;
   void check_alignment(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes) const;
-  void check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access);
-  void check_order(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, GlobalOrder::Access access);
+  void check_global(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, fibre::GlobalOrder::Access access);
+  void check_order(const Instruction& i, uint32_t lane, uint64_t address, uint32_t bytes, fibre::GlobalOrder::Access access);
   bool is_mapped(uint64_t address, uint32_t bytes);
   void check_finding(const Instruction& i, uint32_t lane, const fibre::Finding& finding) const;
   void exit(const Instruction& i, uint32_t lanes);
@@ -123,7 +123,7 @@ class Machine {
   uint32_t* words_ = nullptr;  // its registers
   uint32_t clock_ = 0, block_barrier_ = 0;
   fibre::SharedMemory shared_;
-  GlobalOrder order_;
+  fibre::GlobalOrder order_;
   struct Mapped {
     uint64_t begin = 0, end = 0;
   };

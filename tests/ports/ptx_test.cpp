@@ -1,8 +1,8 @@
 // Every CUDA kernel, run twice on the same cases: by fibres, and by the PTX that nvcc makes of it. The results have the same bits.
 // Here because under fibres the inline assembly, the order of its operands and the compiler's predication never run.
 //
-// No case runs all: a kernel instance (an .entry of the PTX) meets kTimes cases of the table, which are drawn from their ids, and every
-// instance that any case reaches is met. A dry run, in which launches are noted and not run, tells which case launches which.
+// No case runs all: a kernel instance (an .entry of the PTX) meets kTimes cases of the table (chosen_cases.h), and every instance that any case
+// reaches is met.
 // Where there is no PTX, because there is no nvcc, the tests are skipped.
 #include "tests/ports/cuda_fibre.h"
 
@@ -12,11 +12,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <optional>
-#include <set>
 
 #include "cuda/cuda_host_access.h"
+#include "tests/ports/chosen_cases.h"
 #include "tests/ports/cuda_warp_kernels.h"
 #include "tests/ports/ptx_cases.h"
 #include "tests/ports/ptx_mutants.h"
@@ -29,137 +27,7 @@ using fibre::Report;
 
 TEST_F(Ptx, IsUnderstoodToTheLastInstruction) { EXPECT_EQ(kernels().check(), ""); }
 
-// ---- the cases ----
-
-// The table is made for the CPU. These shapes reach the kernels that it does not: wide rows of norms, packs of pooled channels, large tiles.
-std::vector<KernelCase> wider_cases() {
-  CaseTable table(CaseUse::kTest);
-  for (const uint32_t C : {256u, 512u, 768u, 1024u, 1280u}) {
-    const auto x = shaped({3, C}), m = shaped({3}), c = shaped({C});
-    const NormAttribute norm{1e-5f, 0.1f, C};
-    const std::string tag = "m3_c" + std::to_string(C);
-    using Forward = LayerNormForward;
-    using Backward = LayerNormBackward;
-    using RmsForward = RmsNormForward;
-    using RmsBackward = RmsNormBackward;
-    table.add<Forward>(tag, {{Forward::kY, x}, {Forward::kMean, m}, {Forward::kRstd, m}, {Forward::kX, x}, {Forward::kGamma, c},
-                             {Forward::kBeta, c}}, norm);
-    table.add<Backward>(tag, {{Backward::kDx, x}, {Backward::kDgamma, c}, {Backward::kDbeta, c}, {Backward::kX, x}, {Backward::kMean, m},
-                              {Backward::kRstd, m}, {Backward::kGamma, c}, {Backward::kDy, x}}, norm);
-    table.add<RmsForward>(tag, {{RmsForward::kY, x}, {RmsForward::kRstd, m}, {RmsForward::kX, x}, {RmsForward::kGamma, c}},
-                          NormAttribute{1e-5f, 0, 0});
-    table.add<RmsBackward>(tag, {{RmsBackward::kDx, x}, {RmsBackward::kDgamma, c}, {RmsBackward::kX, x}, {RmsBackward::kRstd, m},
-                                 {RmsBackward::kGamma, c}, {RmsBackward::kDy, x}},
-                           NormAttribute{1e-5f, 0, 0});
-  }
-  const auto pixels = shaped({2, 3, 5, 16}), means = shaped({2, 16});
-  table.add<GlobalPoolForward>("n2_3x5_c16", {{GlobalPoolForward::kY, means}, {GlobalPoolForward::kX, pixels}});
-  table.add<GlobalPoolBackward>("n2_3x5_c16", {{GlobalPoolBackward::kDx, pixels}, {GlobalPoolBackward::kDy, means}});
-  const WindowAttribute window{1, 1, 1, 0, 1e-5f};
-  const auto few = shaped({1, 32, 31, 4}), many = shaped({1, 32, 31, 72}), k = shaped({72});
-  using Conv = ConvForward;
-  using ConvData = ConvBackwardData;
-  table.add<Conv>("n1_32x31_c4_k72_statistics", {{Conv::kY, many}, {Conv::kMeanOfY, k}, {Conv::kRstdOfY, k}, {Conv::kX, few},
-                                                 {Conv::kW, shaped({72, 1, 1, 4})}}, window);
-  table.add<ConvData>("n1_32x31_c72_k4", {{ConvData::kDx, many}, {ConvData::kDy, few}, {ConvData::kW, shaped({4, 1, 1, 72})}}, window);
-  const auto odd = shaped({1, 32, 31, 5});  // channels that are no whole chunks
-  table.add<Conv>("n1_32x31_c5_k72_statistics", {{Conv::kY, many}, {Conv::kMeanOfY, k}, {Conv::kRstdOfY, k}, {Conv::kX, odd},
-                                                 {Conv::kW, shaped({72, 1, 1, 5})}}, window);
-  table.add<ConvData>("n1_32x31_c72_k5", {{ConvData::kDx, many}, {ConvData::kDy, odd}, {ConvData::kW, shaped({5, 1, 1, 72})}}, window);
-  using NormConv = NormConvForward;
-  const auto four = shaped({4});
-  table.add<NormConv>("n1_32x31_c4_k72_statistics",
-                      {{NormConv::kY, many}, {NormConv::kMeanOfY, k}, {NormConv::kRstdOfY, k}, {NormConv::kX, few}, {NormConv::kW, shaped({72, 1, 1, 4})},
-                       {NormConv::kMean, four}, {NormConv::kRstd, four}, {NormConv::kGamma, four}, {NormConv::kBeta, four}}, window);
-  using Weight = ConvBackwardWeight;
-  using NormWeight = NormConvBackwardWeight;
-  const auto deep = shaped({1, 2, 2, 1024}), wide = shaped({1, 2, 2, 72}), channels = shaped({1024}), dw = shaped({72, 1, 1, 1024});
-  table.add<Weight>("n1_2x2_c1024_k72", {{Weight::kDw, dw}, {Weight::kX, deep}, {Weight::kDy, wide}}, window);
-  table.add<NormWeight>("n1_2x2_c1024_k72", {{NormWeight::kDw, dw}, {NormWeight::kX, deep}, {NormWeight::kDy, wide}, {NormWeight::kMean, channels},
-                                             {NormWeight::kRstd, channels}, {NormWeight::kGamma, channels}, {NormWeight::kBeta, channels}}, window);
-  using Head = LossHeadForward;
-  table.add<Head>("m67_c8_v1000", {{Head::kLosses, shaped({67}, DType::kF64)}, {Head::kX, shaped({67, 8})}, {Head::kW, shaped({1000, 8})},
-                                   {Head::kLabels, shaped({67}, DType::kI32)}}, CapAttribute{0});
-  return table.cases();
-}
-
-std::vector<KernelCase> all_cases() {
-  std::vector<KernelCase> cases;
-  const auto add = [&](const KernelCase& c) {
-    if (kBackend.kernels[kernel_index(c.op, c.pass)][stores_bf16(c) ? 1 : 0] != nullptr) cases.push_back(c);
-  };
-  std::vector<KernelCase> table = kernel_cases();
-  const std::vector<KernelCase> wider = wider_cases();
-  table.insert(table.end(), wider.begin(), wider.end());
-  for (const KernelCase& c : table) {
-    add(c);
-    if (const std::optional<KernelCase> stored = stored_as_bf16(c)) add(*stored);
-  }
-  return cases;
-}
-
-// What a case launches: the kernels, and the threads of all launches together.
-struct Launches {
-  std::set<std::string> kernels;
-  uint64_t threads = 0;
-};
-Launches dry_run(const KernelCase& c) {
-  static std::map<const void*, std::string> names;
-  Launches launches;
-  fibre::Device::instance().set_runner([&](const fibre::Launch& launch) -> Report {
-    std::string& name = names[launch.function];
-    if (name.empty()) {
-      for (const ptx::FunctionName& each : ptx::names_of(launch.function)) name = each.source + " " + each.name;
-    }
-    launches.kernels.insert(name);
-    launches.threads +=
-        uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z * launch.block.x * launch.block.y * launch.block.z;
-    return {};
-  });
-  (void)run_here(c, make_data(c));
-  fibre::Device::instance().set_runner(nullptr);
-  return launches;
-}
-
 constexpr uint32_t kTimes = 8;
-constexpr uint64_t kMostThreads = 1u << 13;  // of a case, unless no smaller one meets its kernel
-
-// Whether some tensor's rows are one more or one less than whole tiles of 64, as tiles of 128 and 256 have them too.
-bool is_at_an_edge(const KernelCase& c) {
-  return std::any_of(c.arguments.begin(), c.arguments.end(), [](const std::optional<Tensor>& tensor) {
-    const uint64_t beyond = tensor ? tensor->leading_elements() % 64 : 0;
-    return tensor && tensor->leading_elements() > 32 && (beyond == 1 || beyond == 63);
-  });
-}
-
-// Those whose kernels have been met less than kTimes: small ones first, of these such as lie at a tile's edge, in an order drawn from ids.
-std::vector<KernelCase> chosen_cases(size_t& of) {
-  struct Known {
-    const KernelCase* c;
-    bool at_edge;
-    uint64_t order;
-    Launches launches;
-  };
-  const std::vector<KernelCase> cases = all_cases();
-  of = cases.size();
-  std::vector<Known> known;
-  for (const KernelCase& c : cases) known.push_back({&c, is_at_an_edge(c), CaseRandom(c.id).word(), dry_run(c)});
-  std::sort(known.begin(), known.end(), [](const Known& a, const Known& b) {
-    const bool large_a = a.launches.threads > kMostThreads, large_b = b.launches.threads > kMostThreads;
-    if (large_a != large_b) return large_b;
-    return a.at_edge != b.at_edge ? a.at_edge : a.order < b.order;
-  });
-  std::map<std::string, uint32_t> met;
-  std::vector<KernelCase> chosen;
-  for (const Known& each : known) {
-    const uint32_t wanted = each.launches.threads > kMostThreads ? 1 : kTimes;
-    const auto misses = [&](const std::string& kernel) { return met[kernel] < wanted; };
-    if (std::none_of(each.launches.kernels.begin(), each.launches.kernels.end(), misses)) continue;
-    for (const std::string& kernel : each.launches.kernels) ++met[kernel];
-    chosen.push_back(*each.c);
-  }
-  return chosen;
-}
 
 // ---- the same bits ----
 
@@ -195,11 +63,11 @@ std::string difference_of(const StepScalars& a, const StepScalars& b) {
   return same ? "" : "the scalars are others; ";
 }
 
-std::string compare(ptx::Kernels& by, ptx::Machine& machine, const KernelCase& c) {
+std::string compare(ptx::Kernels& by, ptx::Machine& machine, const KernelCase& c, const Backend& backend = kBackend) {
   const CaseData data = make_data(c);
-  const CaseRunResult by_fibres = run_here(c, data);
+  const CaseRunResult by_fibres = run_here(c, data, backend);
   const ptx::PtxLaunches switched(by, machine);
-  const CaseRunResult by_ptx = run_here(c, data);
+  const CaseRunResult by_ptx = run_here(c, data, backend);
   const std::string report = fibre::take_report().text;
   if (!report.empty()) return report;
   std::string fault = by_ptx.fault + difference_of(by_fibres.scalars, by_ptx.scalars);
@@ -231,8 +99,9 @@ void expect_the_same_fill(ptx::Machine& machine) {
 
 TEST_F(Ptx, EveryKernelHasTheBitsThatItHasUnderFibres) {
   size_t of = 0;
-  const std::vector<KernelCase> chosen = chosen_cases(of);
-  for (const KernelCase& c : chosen) EXPECT_EQ(compare(kernels(), machine_, c), "") << c.id;
+  const std::vector<Judged> chosen = chosen_cases(kTimes, of);
+  for (const Judged& each : chosen)
+    EXPECT_EQ(compare(kernels(), machine_, each.c, *each.backend), "") << each.c.id << " by " << each.backend->rules->name;
   expect_the_same_fill(machine_);
   RecordProperty("cases", std::to_string(chosen.size()) + " of " + std::to_string(of));
   for (const std::string& name : kernels().all()) {
