@@ -18,6 +18,8 @@ namespace reprise::test {
 std::string judge_reference(const CaseDevice& device, const KernelCase& c, double* worst_error = nullptr);
 // Bits must not depend on the number of workers, the order of tasks, addresses, or what outputs and scratch held before.
 std::string judge_workers(const CaseDevice& device, const KernelCase& c);
+// The same of a card, which takes no workers.
+std::string judge_memory(const CaseDevice& device, const KernelCase& c);
 // An in-place pair of kOps gives the bits that separate memory gives.
 std::string judge_in_place(const CaseDevice& device, const KernelCase& c);
 bool has_in_place(const KernelCase& c);

@@ -21,6 +21,9 @@ class MemoryRanges {
   explicit MemoryRanges(std::vector<MemoryRange> ranges);
 
   bool empty() const { return ranges_.empty(); }
+  // From the first range's begin to the last one's end; 0 where there is none.
+  uint64_t begin() const { return empty() ? 0 : ranges_.front().begin; }
+  uint64_t end() const { return empty() ? 0 : ranges_.back().end; }
   // An access lies in one range.
   bool allow(uint64_t address, uint64_t bytes, bool writes) const {
     if (empty()) return true;

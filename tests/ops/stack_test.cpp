@@ -46,7 +46,9 @@ class PaintedThread {
     EXPECT_EQ(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&work)), 0);
     pthread_join(thread, nullptr);
     pthread_attr_destroy(&attributes);
-    lowest_ = static_cast<uint64_t>(std::find_if(stack_.begin(), stack_.end(), [](unsigned char byte) { return byte != kPaint; }) - stack_.begin());
+    lowest_ = 0;
+    while (lowest_ + kPage <= stack_.size() && is_painted(stack_.data() + lowest_)) lowest_ += kPage;
+    while (lowest_ < stack_.size() && stack_[lowest_] == kPaint) ++lowest_;
     const uintptr_t deepest = reinterpret_cast<uintptr_t>(stack_.data()) + lowest_;
     return door > deepest ? door - deepest : 0;
   }
@@ -55,6 +57,7 @@ class PaintedThread {
   static constexpr uint64_t kBytes = 2 << 20;
   static constexpr unsigned char kPaint = 0xa5;
 
+  static bool is_painted(const unsigned char* page) { return page[0] == kPaint && std::memcmp(page, page + 1, kPage - 1) == 0; }
   void* aligned() { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(stack_.data()) + kPage - 1) / kPage * kPage); }
 
   static constexpr uintptr_t kPage = 4096;

@@ -33,7 +33,7 @@ constexpr Net kNets[] = {
     {"resnet50", bench::kResNet50, R"({"batch": 256, "dtype": "bf16"})", "none", -1},
     {"resnet50_f32", bench::kResNet50, R"({"batch": 64})", "optimal", 0.3},
     {"llama_1b_lora", "tools/recipes/llama-3.2-1b-lora.json", R"({"batch": 4})", "optimal", 0.3},
-    {"gpt2_small_to_the_host", bench::kGpt2Small, R"({"batch": 8, "sequence": 1024, "schedule": {"strategy": "every-k", "k": 1, "host": "8GiB"}})", "every-k", -1},
+    {"gpt2_small_to_the_host", bench::kGpt2Small, R"({"batch": 8, "sequence": 1024, "optimizer": {"name": "adamw", "offload": true}, "schedule": {"strategy": "every-k", "k": 1, "host": "8GiB"}})", "every-k", -1},
     {"resnet990", "tests/bench/chen-990.json", "{}", "sqrt", -1},
 };
 

@@ -50,12 +50,12 @@ judge() {  # CPU STORAGE PARTS: two parts at a time, the first two of so many
   wait $first || { cat "$out/judged" >&2; fail "kernels are wrong on $1"; }
   sed "s/^/$1: /" "$out/judged" "$out/judged-too"
 }
-# Half of the cases on the older core: the reference, in double, takes most of the emulator's time.
-judge cortex-a53 f32 4
-judge cortex-a76 f32 16
-judge cortex-a76 bf16 8
+# A quarter of the cases on the older core: the reference, in double, takes most of the emulator's time.
+judge cortex-a53 f32 8
+judge cortex-a76 f32 32
+judge cortex-a76 bf16 16
 ! grep -q '+bf16' "$out/judged" || fail "bf16 is multiplied on a processor that cannot"
-judge max bf16 6
+judge max bf16 12
 grep -q '/neon+bf16: ' "$out/judged" || fail "bf16 is not multiplied on a processor that can"
 
 # The judge of what is rounded and what is not, where GoogleTest's sources are.

@@ -83,14 +83,15 @@ TEST(Tuning, LeavesOutWhatItHasNoTimeFor) {
   EXPECT_TRUE(same(measure_blocking(machine, lasting_workers(), {.seconds = slow, .at_most = 0.3}, room.get()), machine.blocking));
 }
 
-// Every reading of this clock is a millisecond later than the one before: a machine on which every call takes one.
+// Every reading of this clock is a millisecond later than the one before: a machine on which every call takes one. How many readings
+// there are follows from the processor's caches: on a Xeon at 2.5 GHz 97, and 28 where nothing can be measured.
 TEST(Tuning, EndsInTime) {
   Room room;
   static double now = 0;
   const auto steady = [] { return now += 1e-3; };
   (void)measure_blocking(*test::port_machine(), lasting_workers(), {.seconds = steady}, room.get());
   EXPECT_LE(now, 0.3);
-  EXPECT_GT(now, 0.1) << "nothing was measured";
+  EXPECT_GT(now, 0.05) << "nothing was measured";
 }
 
 // ---- the file ----
