@@ -60,6 +60,24 @@ struct HostMemory {
   uint64_t bytes = 0;
 };
 
+// Other processes that run the same plan beside this one, on micro-batches of their own: ranks [0, count), of which this one is `rank`. What is
+// started goes on by itself while rows run, and is waited for; nobody may touch its bytes meanwhile. All ranks start the same things, of the same
+// sizes, in the same order. Addresses are the arena's as kernels see it, or the host's. A port without peers leaves it empty: one process, rank 0.
+//
+// Every function answers kPeer where a rank has ended, has not come within the time that open_peers was given, or the network has failed: the
+// detail is the rank that is missed, or kNoRank where nobody knows which. From then on every call says so, at once.
+struct Peers {
+  static constexpr uint64_t kNoRank = ~uint64_t{0};
+  void* state = nullptr;
+  uint32_t rank = 0, count = 1;
+  // data[bytes]: of rank `root`, and afterwards of all.
+  Status (*start_broadcast)(void* state, uint32_t root, void* data, uint64_t bytes) = nullptr;
+  // all[count][bytes]: own[bytes] of each rank, in their order.
+  Status (*start_gather)(void* state, const void* own, void* all, uint64_t bytes) = nullptr;
+  // Returns when nothing that was started into `data` is under way any more; null: nothing at all.
+  Status (*wait)(void* state, const void* data) = nullptr;
+};
+
 // Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes
 // there but by the backend's HostAccess (host_access.h).
 struct ArenaAddress {
@@ -129,6 +147,11 @@ struct Port {
   // memory of its own beside the host's. Both are null on a port without it.
   Status (*acquire_host)(uint64_t bytes, HostMemory* memory);
   void (*release_host)(HostMemory* memory);
+  // The other ranks of a plan for that many processes, which have been started together; `timeout_seconds` without a word from one of them is a
+  // fault. kUnsupported, with the reason, where there are not so many. After a fault close_peers ends the others too, within seconds. Both are null
+  // on a port without them.
+  Status (*open_peers)(uint32_t ranks, double timeout_seconds, Peers* peers);
+  void (*close_peers)(Peers* peers);
   // Of a clock that never goes back.
   double (*seconds)();
   // What the device takes beside the arena, in words for a person, written into text[bytes]; null where the arena is the process's own.

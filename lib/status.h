@@ -16,6 +16,7 @@ enum class Code : uint8_t {
   kNonFinite,        // loss or gradient is not a finite number; no weight was changed
   kBackend,          // a device call failed, and what it was to do may be done in part; detail: its own error number
   kInputOutput,      // a transfer failed; detail: errno
+  kPeer,             // another rank has ended, or cannot be reached; detail: its number (Peers of port.h)
 };
 
 constexpr uint64_t kUnknownRow = ~uint64_t{0};
