@@ -293,6 +293,8 @@ constexpr Port kCudaPort = {
     .open_weights = open_file<kWeightsFile>,
     .acquire_host = acquire_host,
     .release_host = release_host,
+    .open_peers = nullptr,
+    .close_peers = nullptr,
     .seconds = seconds,
     .describe_device = describe_device,
 };

@@ -34,6 +34,8 @@ constexpr Port kLinuxPort = {
     .open_weights = linux_open_weights,
     .acquire_host = linux_acquire_host,
     .release_host = linux_release_host,
+    .open_peers = nullptr,
+    .close_peers = nullptr,
     .seconds = linux_seconds,
     .describe_device = nullptr,
 };

@@ -1,0 +1,324 @@
+// See mpi_peers.h. What is started becomes requests of MPI in one table, in pieces of at most kPieceBytes; waiting tests all of them.
+// Here because lib knows no other process.
+#define MPICH_SKIP_MPICXX 1  // MPI's classes for C++, which throw
+#define OMPI_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include "ports/mpi/mpi_peers.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+namespace reprise {
+namespace {
+
+constexpr int kMostUnderWay = 1024;  // a start that finds no room waits for it
+constexpr uint32_t kMostRanks = 4096;
+// MPI counts in int. Pieces are smaller: on a network of 1 Gbit/s one takes a fraction of a second, and so no timeout strikes in the midst of it.
+constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
+constexpr int kHere = 1;  // the tag of an empty message: its sender waits, and is there
+constexpr double kAnswerSeconds = 1.0;
+constexpr double kForwardSeconds = 0.2;  // mpirun drops what it has not yet forwarded of a rank's words when it is told to end all
+
+struct MpiPeers {
+  MPI_Comm ranks = MPI_COMM_NULL;
+  uint32_t rank = 0, count = 0;
+  double timeout_seconds = 0;
+  pid_t process = 0;  // that must close them; 0: none
+  Status fault = {};  // the first, for ever
+  // Under way are requests[0, under_way), each into data[i].
+  int under_way = 0;
+  MPI_Request requests[kMostUnderWay] = {};
+  const void* data[kMostUnderWay] = {};
+  bool has_told = false;
+  bool heard[kMostRanks] = {};
+};
+MpiPeers mpi;
+
+Status give_up(const char* message, uint64_t rank) {
+  mpi.fault = {Code::kPeer, message, rank};
+  return mpi.fault;
+}
+
+// What a call of MPI answered: a failure is a fault of all that follows.
+Status checked(int error) {
+  if (error == MPI_SUCCESS) return ok_status();
+  static char message[MPI_MAX_ERROR_STRING + 64] = "MPI has failed: ";
+  int length = 0;
+  (void)MPI_Error_string(error, message + strlen(message), &length);
+  for (char* each = message; *each != 0; ++each) {
+    if (*each == '\n') *each = ' ';
+  }
+  return give_up(message, Peers::kNoRank);
+}
+
+double clock_seconds() {
+  timespec now = {};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// How long a caller has waited for something that does not come: it spins shortly, then lets others have the processor, then sleeps.
+class Patience {
+ public:
+  void pause() {
+    if (++pauses_ > kSpins) {
+      constexpr timespec kShortly = {0, 100000};
+      (void)(seconds_ < kYieldSeconds ? sched_yield() : nanosleep(&kShortly, nullptr));
+    }
+    const double now = clock_seconds(), passed = now - last_;
+    last_ = now;
+    seconds_ += passed < kLongestPause ? passed : kLongestPause;
+  }
+  bool spins() const { return pauses_ <= kSpins; }
+  double seconds() const { return seconds_; }
+
+ private:
+  static constexpr uint32_t kSpins = 200;
+  static constexpr double kYieldSeconds = 0.001;
+  static constexpr double kLongestPause = 0.1;  // a longer one: the process was stopped
+
+  uint32_t pauses_ = 0;
+  double seconds_ = 0, last_ = clock_seconds();
+};
+
+// Tests all that is under way, which moves it on, and forgets what has ended.
+Status test_all(bool* some_ended) {
+  static int indices[kMostUnderWay];
+  static MPI_Status statuses[kMostUnderWay];
+  *some_ended = false;
+  if (mpi.under_way == 0) return ok_status();
+  int ended = 0;
+  const int error = MPI_Testsome(mpi.under_way, mpi.requests, &ended, indices, statuses);
+  if (error != MPI_ERR_IN_STATUS) REPRISE_RETURN_IF_ERROR(checked(error));
+  for (int i = 0; error == MPI_ERR_IN_STATUS && i < ended; ++i) REPRISE_RETURN_IF_ERROR(checked(statuses[i].MPI_ERROR));
+  if (ended <= 0) return ok_status();  // MPI_UNDEFINED is negative
+  int kept = 0;
+  for (int i = 0; i < mpi.under_way; ++i) {
+    if (mpi.requests[i] == MPI_REQUEST_NULL) continue;
+    mpi.requests[kept] = mpi.requests[i];
+    mpi.data[kept++] = mpi.data[i];
+  }
+  mpi.under_way = kept;
+  *some_ended = true;
+  return ok_status();
+}
+
+// Tells every other rank once that this one waits.
+void tell_all() {
+  if (mpi.has_told) return;
+  mpi.has_told = true;
+  mpi.heard[mpi.rank] = true;
+  for (uint32_t to = 0; to < mpi.count; ++to) {
+    MPI_Request sent;
+    if (to != mpi.rank && MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(to), kHere, mpi.ranks, &sent) == MPI_SUCCESS) (void)MPI_Request_free(&sent);
+  }
+}
+
+// Whoever waits, too, and has run out of patience wants to hear who else does.
+void listen() {
+  for (;;) {
+    int is_there = 0;
+    MPI_Status from;
+    if (MPI_Iprobe(MPI_ANY_SOURCE, kHere, mpi.ranks, &is_there, &from) != MPI_SUCCESS || is_there == 0) return;
+    if (MPI_Recv(nullptr, 0, MPI_BYTE, from.MPI_SOURCE, kHere, mpi.ranks, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+    mpi.heard[from.MPI_SOURCE] = true;
+    tell_all();
+  }
+}
+
+uint64_t lowest_rank(bool was_heard) {
+  for (uint32_t rank = 0; rank < mpi.count; ++rank) {
+    if (mpi.heard[rank] == was_heard) return rank;
+  }
+  return Peers::kNoRank;
+}
+
+Status miss_a_rank() {
+  tell_all();
+  for (Patience patience; patience.seconds() < kAnswerSeconds && lowest_rank(false) != Peers::kNoRank; patience.pause()) listen();
+  const uint64_t missing = lowest_rank(false);
+  if (missing == Peers::kNoRank) return give_up("all ranks wait, and nothing comes: the network has failed, or they do not run the same plan", missing);
+  return give_up("a rank has not come within the time that it has: it has ended, hangs, or computes for too long", missing);
+}
+
+int under_way_into(const void* data) {
+  if (data == nullptr) return mpi.under_way;
+  int found = 0;
+  for (int i = 0; i < mpi.under_way; ++i) found += mpi.data[i] == data;
+  return found;
+}
+
+// Returns when at most `most` requests into `data` (null: of all) are under way.
+Status wait_until(const void* data, int most) {
+  REPRISE_RETURN_IF_ERROR(mpi.fault);
+  for (Patience patience; under_way_into(data) > most;) {
+    bool some_ended = false;
+    REPRISE_RETURN_IF_ERROR(test_all(&some_ended));
+    if (some_ended) {
+      patience = {};
+      continue;
+    }
+    if (patience.seconds() >= mpi.timeout_seconds) return miss_a_rank();
+    if (!patience.spins()) listen();
+    patience.pause();
+  }
+  return ok_status();
+}
+
+Status wait(void*, const void* data) { return wait_until(data, 0); }
+
+// Makes room for one more request, and moves on what is under way.
+Status prepare_start() {
+  REPRISE_RETURN_IF_ERROR(wait_until(nullptr, kMostUnderWay - 1));
+  bool some_ended = false;
+  return test_all(&some_ended);
+}
+
+// What a call of MPI has put into requests[under_way] is under way, if it has.
+Status started(int error, const void* data) {
+  REPRISE_RETURN_IF_ERROR(checked(error));
+  mpi.data[mpi.under_way++] = data;
+  return ok_status();
+}
+
+// from[bytes] of rank `root`, which is a part of what is started into `data`.
+Status start_pieces(uint32_t root, unsigned char* from, uint64_t bytes, const void* data) {
+  for (uint64_t done = 0; done < bytes; done += kPieceBytes) {
+    const uint64_t rest = bytes - done;
+    const int piece = static_cast<int>(rest < kPieceBytes ? rest : kPieceBytes);
+    REPRISE_RETURN_IF_ERROR(prepare_start());
+    REPRISE_RETURN_IF_ERROR(started(MPI_Ibcast(from + done, piece, MPI_BYTE, static_cast<int>(root), mpi.ranks, &mpi.requests[mpi.under_way]), data));
+  }
+  return ok_status();
+}
+
+Status start_broadcast(void*, uint32_t root, void* data, uint64_t bytes) {
+  REPRISE_RETURN_IF_ERROR(mpi.fault);
+  return start_pieces(root, static_cast<unsigned char*>(data), bytes, data);
+}
+
+// What is too large for one piece becomes broadcasts, one of each rank: pieces of a gather would lie apart in `all`.
+Status start_gather(void*, const void* own, void* all, uint64_t bytes) {
+  REPRISE_RETURN_IF_ERROR(mpi.fault);
+  if (bytes == 0) return ok_status();
+  unsigned char* const to = static_cast<unsigned char*>(all);
+  unsigned char* const own_place = to + mpi.rank * bytes;
+  if (bytes > kPieceBytes / mpi.count) {
+    if (own != own_place) memcpy(own_place, own, bytes);
+    for (uint32_t root = 0; root < mpi.count; ++root) REPRISE_RETURN_IF_ERROR(start_pieces(root, to + root * bytes, bytes, all));
+    return ok_status();
+  }
+  REPRISE_RETURN_IF_ERROR(prepare_start());
+  const void* const from = own == own_place ? MPI_IN_PLACE : own;
+  const int count = static_cast<int>(bytes);
+  return started(MPI_Iallgather(from, count, MPI_BYTE, all, count, MPI_BYTE, mpi.ranks, &mpi.requests[mpi.under_way]), all);
+}
+
+// A process that is alone.
+Status broadcast_to_nobody(void*, uint32_t, void*, uint64_t) { return ok_status(); }
+Status copy_own(void*, const void* own, void* all, uint64_t bytes) {
+  if (own != all && bytes != 0) memcpy(all, own, bytes);
+  return ok_status();
+}
+Status wait_for_nothing(void*, const void*) { return ok_status(); }
+
+// How many processes the environment of Open MPI's mpirun or MPICH's says that there are; 0 where it says nothing.
+uint32_t processes_of_mpirun() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* text = getenv(name); text != nullptr) return static_cast<uint32_t>(strtoul(text, nullptr, 10));
+  }
+  return 0;
+}
+
+Status refuse_number(uint32_t processes, uint32_t ranks) {
+  if (processes <= 1) return {Code::kUnsupported, "the plan is for several processes: start it by mpirun -np N, N its ranks", ranks};
+  return {Code::kUnsupported, "the plan is for another number of processes than mpirun has started: mpirun -np N, N its ranks", ranks};
+}
+
+// One rank ends all, the lowest of those that wait, so that mpirun has one end to report; the others do so where it does not.
+void abort_all() {
+  mpi.process = 0;
+  (void)fflush(nullptr);
+  const bool is_first = lowest_rank(true) >= mpi.rank;
+  for (Patience patience; patience.seconds() < kForwardSeconds + (is_first ? 0 : kAnswerSeconds);) patience.pause();
+  (void)MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+// What nobody else can say.
+void abort_all_because(const char* why) {
+  fprintf(stderr, "rank %u: %s\n", mpi.rank, why);
+  abort_all();
+}
+
+// MPICH's mpirun takes a process that ends with status 0 for one that is done, and ends the others with status 0, too.
+void end_without_close() {
+  if (mpi.process == getpid()) abort_all_because("the process ends without closing its peers: all ranks are ended");
+}
+
+Status start_mpi(uint32_t ranks, double timeout_seconds) {
+  int provided = MPI_THREAD_SINGLE, processes = 0, rank = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return {Code::kUnsupported, "MPI does not start", ranks};
+  (void)MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // for its duplicate, too, and for MPI_Testsome, which has no communicator
+  (void)MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  (void)MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  Status status = ok_status();
+  if (provided < MPI_THREAD_FUNNELED) status = {Code::kUnsupported, "this MPI is for processes of one thread alone", ranks};
+  if (static_cast<uint32_t>(processes) != ranks) status = refuse_number(static_cast<uint32_t>(processes), ranks);
+  if (status.ok() && MPI_Comm_dup(MPI_COMM_WORLD, &mpi.ranks) != MPI_SUCCESS) status = {Code::kUnsupported, "MPI does not start", ranks};
+  if (!status.ok()) {
+    (void)MPI_Finalize();
+    return status;
+  }
+  mpi.rank = static_cast<uint32_t>(rank);
+  mpi.count = ranks;
+  mpi.timeout_seconds = timeout_seconds;
+  mpi.process = getpid();
+  (void)atexit(end_without_close);
+  return ok_status();
+}
+
+// Ok when all ranks have come here, and nothing is under way.
+Status meet_all() {
+  REPRISE_RETURN_IF_ERROR(prepare_start());
+  REPRISE_RETURN_IF_ERROR(started(MPI_Ibarrier(mpi.ranks, &mpi.requests[mpi.under_way]), nullptr));
+  return wait_until(nullptr, 0);
+}
+
+}  // namespace
+
+Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers) {
+  *peers = {};
+  if (ranks <= 1) {
+    if (processes_of_mpirun() > 1) return refuse_number(processes_of_mpirun(), ranks);
+    peers->start_broadcast = broadcast_to_nobody;
+    peers->start_gather = copy_own;
+    peers->wait = wait_for_nothing;
+    return ok_status();
+  }
+  if (ranks > kMostRanks) return {Code::kUnsupported, "there are more ranks than this port has room for, which is 4096", ranks};
+  int is_started = 0;
+  if (MPI_Initialized(&is_started) != MPI_SUCCESS || is_started != 0) return {Code::kUnsupported, "a process opens its peers once", ranks};
+  REPRISE_RETURN_IF_ERROR(start_mpi(ranks, timeout_seconds));
+  *peers = {&mpi, mpi.rank, mpi.count, start_broadcast, start_gather, wait};
+  return ok_status();
+}
+
+void mpi_close_peers(Peers* peers) {
+  const bool is_open = peers->state != nullptr;
+  *peers = {};
+  if (!is_open) return;
+  if (!mpi.fault.ok()) abort_all();
+  if (const Status status = meet_all(); !status.ok()) abort_all_because(status.message);
+  mpi.process = 0;
+  (void)MPI_Comm_free(&mpi.ranks);
+  (void)MPI_Finalize();
+}
+
+}  // namespace reprise

@@ -1,0 +1,24 @@
+// See mpi_port.h.
+#include "ports/mpi/mpi_port.h"
+
+#include "ports/linux/linux_port.h"
+#include "ports/mpi/mpi_peers.h"
+
+namespace reprise {
+namespace {
+
+Port with_peers(Port port) {
+  port.name = "mpi";
+  port.open_peers = mpi_open_peers;
+  port.close_peers = mpi_close_peers;
+  return port;
+}
+
+}  // namespace
+
+const Port& mpi_port() {
+  static const Port port = with_peers(linux_port());
+  return port;
+}
+
+}  // namespace reprise
