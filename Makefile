@@ -10,6 +10,10 @@ SCHEDULE ?=
 PREFIX   ?= /usr/local
 SANITIZE ?=
 TARGET   ?= jetson
+# Processes of `make run`; empty: as many as the recipe says. More than one are MPI's ranks: its wrapper of the compiler, and what starts them.
+RANKS    ?=
+MPICXX   ?= mpicxx
+MPIRUN   ?= mpirun
 # What plans: this build's own command line. A build for a board has that of the machine which it is made on.
 REPRISE  ?= $(BUILD)/reprise
 
@@ -43,7 +47,8 @@ LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
-MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp
+MPI_SOURCES   := $(wildcard ports/mpi/*.cpp)
+MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
 ROOMS         := $(sort $(patsubst tools/%/,%,$(dir $(wildcard tools/*/*.cpp))))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
@@ -56,6 +61,7 @@ space := $() $()
 objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
+MPI_OBJECTS   := $(call objects,$(MPI_SOURCES))
 # Each folder of tools is compiled as one unit, so that headers are parsed once for all its sources, nlohmann's above all. The sanitizers'
 # build takes sources one by one, as each must stand.
 TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(call objects,$(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp))) $(ROOMS:%=$(BUILD)/rooms/%.o))
@@ -83,6 +89,9 @@ MODEL_PACKAGES := llvm-19
 TRACE_PACKAGES := nodejs
 # ONNX's own cases of single ops. Their test is skipped without them.
 ONNX_PACKAGES  := libonnx-testdata
+# For plans of several ranks; their test takes another MPI, too, and each is skipped where it is not.
+MPI_PACKAGES   := libopenmpi-dev openmpi-bin
+TEST_MPI_PACKAGES := $(MPI_PACKAGES) libmpich-dev mpich
 
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -93,7 +102,7 @@ all: $(BUILD)/reprise  ## build the command line, build/reprise
 # ---- what is missing is installed, or named in one line --------------------------------------------------------------------
 
 $(BUILD)/packages/%: tools/packages.sh
-	@CXX="$(CXX)" LOG=$(BUILD)-apt-$*.log tools/packages.sh $(PACKAGES)
+	@CXX="$(CXX)" MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" LOG=$(BUILD)-apt-$*.log tools/packages.sh $(PACKAGES)
 	@mkdir -p $(@D) && touch $@
 $(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
 $(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
@@ -107,6 +116,8 @@ $(BUILD)/packages/browser: PACKAGES := $(BROWSER_PACKAGES)
 $(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
 $(BUILD)/packages/trace: PACKAGES := $(TRACE_PACKAGES)
 $(BUILD)/packages/onnx: PACKAGES := $(ONNX_PACKAGES)
+$(BUILD)/packages/mpi: PACKAGES := $(MPI_PACKAGES)
+$(BUILD)/packages/test-mpi: PACKAGES := $(TEST_MPI_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
@@ -187,6 +198,15 @@ $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
 $(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
+# MPI's wrapper calls the compiler with the flags that it knows. A library of its own, so that nothing else needs MPI.
+MPI_COMPILER := OMPI_CXX='$(CXX)' MPICH_CXX='$(CXX)' $(MPICXX)
+$(MPI_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/mpi
+	@mkdir -p $(@D)
+	@echo "  compile $<"
+	$(Q)$(MPI_COMPILER) $(LIB_FLAGS) -c $< -o $@
+$(BUILD)/libreprise-mpi.a: $(MPI_OBJECTS)
+	$(Q)rm -f $@ && ar rcs $@ $^
+
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 # g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
@@ -216,16 +236,17 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
-TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise.a libtools.a old-cpu other-compiler \
+TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise-mpi.a libreprise.a libtools.a old-cpu other-compiler \
          lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic watched
 find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
+  ranks=$(or $(RANKS),$$($(REPRISE) name --ranks $(RECIPE_WORD))) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
 # The same for a program, which a card's plan makes with nvcc.
 find_program = $(find_folder); test $$backend != cuda || $(need_nvcc)
-make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder PLAN_BACKEND=$$backend
+make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder PLAN_BACKEND=$$backend PLAN_RANKS=$$ranks
 
 ifdef PLAN_FOLDER
-PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE)))
+PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE))) $(if $(RANKS),--ranks $(call quoted,$(RANKS)))
 # What the plan was made from, and what it is compiled into. The recipe's sum stands here, because make cannot name a file with spaces as what
 # a target needs.
 $(PLAN_FOLDER)/options: force
@@ -233,15 +254,17 @@ $(PLAN_FOLDER)/options: force
 $(PLAN_FOLDER)/plan.h: $(REPRISE) $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
 	$(Q)$(REPRISE) plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
-# A plan for a card is compiled with CUDA's kernels. One of "auto" has a plan for each; without nvcc it is compiled for the CPU alone.
+# A plan for a card is compiled with CUDA's kernels. One of "auto" has a plan for each; without nvcc it is compiled for the CPU alone, and so is
+# one of several ranks.
 PLAN_MAIN_cpu  := tools/train.cpp
 PLAN_MAIN_cuda := tools/train_cuda.cpp
 PLAN_MAIN_auto := $(if $(HAS_NVCC),tools/train_auto.cpp,tools/train.cpp)
-PLAN_MAIN := $(PLAN_MAIN_$(PLAN_BACKEND))
-PLAN_CUDA := $(if $(filter tools/train.cpp,$(PLAN_MAIN)),,$(BUILD)/libreprise-cuda.a)
-$(PLAN_FOLDER)/train: $(PLAN_MAIN) $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(BUILD)/libreprise.a $(PLAN_CUDA)
+PLAN_MPI  := $(if $(filter-out 1,$(PLAN_RANKS)),$(BUILD)/libreprise-mpi.a)
+PLAN_MAIN := $(if $(PLAN_MPI),tools/train_mpi.cpp,$(PLAN_MAIN_$(PLAN_BACKEND)))
+PLAN_CUDA := $(if $(filter tools/train_cuda.cpp tools/train_auto.cpp,$(PLAN_MAIN)),$(BUILD)/libreprise-cuda.a)
+$(PLAN_FOLDER)/train: $(PLAN_MAIN) $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(PLAN_MPI) $(BUILD)/libreprise.a $(PLAN_CUDA)
 	@echo "  compile and prove $(@D)/plan.h"
-	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $(PLAN_MAIN) $(BUILD)/libtools.a $(BUILD)/libreprise.a $(if $(PLAN_CUDA),$(PLAN_CUDA) $(CUDA_LINK)) \
+	$(Q)$(if $(PLAN_MPI),$(MPI_COMPILER),$(CXX)) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $(PLAN_MAIN) $(BUILD)/libtools.a $(PLAN_MPI) $(BUILD)/libreprise.a $(if $(PLAN_CUDA),$(PLAN_CUDA) $(CUDA_LINK)) \
 	  -o $@ $(LINK) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
 -include $(PLAN_FOLDER)/train.d
 endif
@@ -281,9 +304,14 @@ recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
               $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
 
-run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program
+# Ranks on this machine: as many as are wanted, root's, too (of a container), each on any core, because it has threads, and none in the way of others
+# while it waits. Open MPI takes these words from the environment, and any other MPI passes over them.
+run_ranks = env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
+  OMPI_MCA_mpi_yield_when_idle=1 $(MPIRUN) -np $$ranks
+
+run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program; RANKS=4 processes
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
-	@$(find_folder); exec $$folder/train $(ARGS)
+	@$(find_folder); if [ $$ranks = 1 ]; then exec $$folder/train $(ARGS); else exec $(run_ranks) $$folder/train $(ARGS); fi
 
 # The make in a plan's folder finds the libraries made: else, for a board, it would make them beside this one.
 build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
@@ -313,6 +341,7 @@ $(BOARD)/cuda/nvidia/cu13/lib:
 board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
 	@case $(TARGET) in jetson | aarch64) ;; *) echo 'make: TARGET must be jetson or aarch64, not "$(TARGET)"' >&2; exit 2 ;; esac
 	@case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-aarch64) echo 'make: TARGET aarch64 has no card, which the recipe is for: take jetson, or "cpu" or "auto"' >&2; exit 2 ;; esac
+	@$(find_folder); test $$ranks = 1 || { echo "make: a board's program is one process, and the plan is for $$ranks: compile it there, or take RANKS=1" >&2; exit 2; }
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
 	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
 	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
@@ -397,6 +426,7 @@ test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@$(MAKE) -s $(BUILD)/packages/model || echo "make: tiles are not put into models of other cores" >&2
 	@$(MAKE) -s $(BUILD)/packages/onnx || echo "make: ONNX's own cases are skipped" >&2
+	@$(MAKE) -s $(BUILD)/packages/test-mpi || echo "make: ports/mpi is not tested, or with one MPI alone" >&2
 	@$(MAKE) -s $(BUILD)/packages/browser || echo "make: the test of the audit's page is skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
 	@$(MAKE) -s $(VOCABULARIES) || echo "make: public cases of tokenizers are skipped: $(VOCABULARIES).log says why" >&2
@@ -572,7 +602,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	install -d $(INSTALLED)/share/reprise/boards && install -m 644 tools/boards/*.json $(INSTALLED)/share/reprise/boards
 	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
@@ -584,6 +614,6 @@ clean:  ## remove what was built
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
-	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  ARGS="--steps 3"'
+	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  RANKS=2  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

@@ -28,7 +28,11 @@ has_header() {
 }
 is_there() {
   dpkg-query -W -f '${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed' && return 0
-  case $1 in g++) command -v "${CXX:-g++}" >/dev/null 2>&1 && return 0 ;; esac
+  case $1 in
+    g++) command -v "${CXX:-g++}" >/dev/null 2>&1 && return 0 ;;
+    libopenmpi-dev) command -v "${MPICXX:-mpicxx}" >/dev/null 2>&1 && return 0 ;;  # any MPI will do
+    openmpi-bin) command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1 && return 0 ;;
+  esac
   has_header "$1"
 }
 
