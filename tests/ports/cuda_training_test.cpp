@@ -88,8 +88,8 @@ class CudaTraining : public ::testing::TestWithParam<int> {};
 void train_in_budgets(const Case& c, uint64_t steps, std::initializer_list<double> shares) {
   fibre::expect_queue(fibre::queue_of_tests());
   const Recipe on_cpu = recipe_for(c, "cpu"), on_card = recipe_for(c, "cuda");
-  const RunResult cpu = train_plan(plan_run(on_cpu, "none").planned.plan, on_cpu, {.steps = steps});
-  RunOptions options = {.steps = steps, .backend = &backend_for(c)};
+  const RunResult cpu = train_plan(plan_run(on_cpu, "none").planned.plan, on_cpu, {.steps = static_cast<int>(steps)});
+  RunOptions options = {.steps = static_cast<int>(steps), .backend = &backend_for(c)};
   const RunResult expected = train_plan(plan_run(on_card, "none").planned.plan, on_card, options);
   if (backend_for(c).rules != fibre_backend().rules) {
     const Recipe plain = recipe_for({c.name, c.recipe, 0}, "cuda");
