@@ -66,6 +66,7 @@ struct ArgumentInfo {
   Storage storage = Storage::kF32;
   bool optional = false;
   bool may_accumulate = false;  // an output that a row may add to
+  bool running = false;         // of an f32 output: what is added to is the first term of its sums; else these are complete, as f32, before they are added
   bool group = false;           // names the first of a group of tensors that lie side by side
   HostSlot host = HostSlot::kAny;
 };
@@ -135,6 +136,9 @@ namespace contract {
 constexpr ArgumentInfo out(const char* name, Storage storage = Storage::kF32) { return {.name = name, .role = Role::kOutput, .storage = storage}; }
 constexpr ArgumentInfo sum(const char* name, Storage storage = Storage::kF32) {
   return {.name = name, .role = Role::kOutput, .storage = storage, .may_accumulate = true};
+}
+constexpr ArgumentInfo running_sum(const char* name) {
+  return {.name = name, .role = Role::kOutput, .storage = Storage::kF32, .may_accumulate = true, .running = true};
 }
 constexpr ArgumentInfo updated(const char* name, Storage storage = Storage::kF32) {
   return {.name = name, .role = Role::kUpdated, .storage = storage};

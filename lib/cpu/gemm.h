@@ -222,6 +222,11 @@ struct TileGeometry {
   }
 };
 
+// A C whose tiles are computed beside it and added when they are complete: a tile for pairs of bf16 may begin its sums with what C holds.
+struct AddedOutput : MatrixOutput {
+  static constexpr bool kUniformRows = false;
+};
+
 // Around what a worker runs of a tile.
 class TileScope {
  public:
@@ -392,6 +397,7 @@ void run_panel(const TileGeometry& g, const Block& block, const PackA& pack_a, c
   });
 }
 
+constexpr uint32_t kAddedRows = 8;    // of an area of sums that a worker adds to C at a time
 constexpr uint32_t kFewPanels = 16;   // below this many row panels a block's columns are shared out too
 
 // Shares out the tiles of C[M,N] by row panels, and by columns too where those are few: use(panels begin, end, columns begin, end) on any worker.
@@ -472,27 +478,32 @@ void run_narrow_panel(const TileGeometry& g, const Pieces& pieces, const PackA& 
   for (uint32_t i = 0; i < rows; ++i) narrow(g.level, output.row(i0 + i) + pieces.j0 + j, sums + i * columns, columns, bias, accumulate);
 }
 
+// Rows [i0, i_end) and columns [j0, j_end) of C.
+struct Area {
+  uint64_t i0, i_end, j0, j_end;
+};
+
 // `is_last`: no later depths add to C.
 template <typename PackA, typename Output>
 void run_pieces(const Workers& workers, const TileGeometry& g, const Pieces& pieces, const PackA& pack_a, const Output& output,
-                uint64_t M, bool accumulate, bool is_last) {
-  for_each_tile_task(workers, g, M, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
+                const Area& area, bool accumulate, bool is_last) {
+  for_each_tile_task(workers, g, area.i_end - area.i0, pieces.nc, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {
     const TileScope scope(g.tile);
     const uint32_t deepest = static_cast<uint32_t>(smaller(pieces.depths.size, pieces.depths.total));
     const uint64_t panel_floats = uint64_t{deepest} * g.blocks.tile + g.blocks.slack;
     REPRISE_STACK_ROOM(float, a, panel_floats + g.blocks.tile * g.blocks.tile);
     const PanelRoom room{a, a + panel_floats};
     for (uint64_t p = panel; p < panel_end; ++p) {
-      const uint64_t i0 = p * g.rows;
-      const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, M - i0));
+      const uint64_t i0 = area.i0 + p * g.rows;
+      const uint32_t rows = static_cast<uint32_t>(smaller(g.rows, area.i_end - i0));
       if constexpr (kIsNarrow<Output>) {
         run_narrow_panel(g, pieces, pack_a, output, i0, rows, j, j_end, accumulate, room);
       } else {
         run_panel_pieces(g, pieces, pack_a, output, i0, rows, j, j_end, room);
       }
     }
-    if constexpr (requires { output.written(M, M, M); }) {
-      if (is_last) output.written(panel * g.rows, smaller(M, panel_end * g.rows), j_end - j);
+    if constexpr (requires { output.written(panel, panel, j); }) {
+      if (is_last) output.written(area.i0 + panel * g.rows, smaller(area.i_end, area.i0 + panel_end * g.rows), j_end - j);
     }
   });
 }
@@ -510,14 +521,15 @@ struct BlockLimits {
 // Of at most `columns`, or of several pieces of a narrower B.
 constexpr BlockLimits limits_of(uint64_t N, uint32_t columns, const CpuBlocks& blocks) { return {columns, gemm_depth_pieces(N, columns, blocks)}; }
 
+// An area of C, K deep.
 template <typename PackA, typename PackB, typename Output>
-void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
-                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
+void run_area(const Workers& workers, const TileGeometry& g, const Area& area, uint64_t K, const PackA& pack_a, const PackB& pack_b,
+              const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
   const uint32_t nc = limits.columns / g.columns * g.columns;
-  const Partition depths = depth_pieces(shape.K, g.tile.group(), g.blocks.depth);
+  const Partition depths = depth_pieces(K, g.tile.group(), g.blocks.depth);
   for (uint32_t d = 0; d < depths.count(); d += limits.depth_pieces) {
-    for (uint64_t j0 = 0; j0 < shape.N; j0 += nc) {
-      const uint32_t width = static_cast<uint32_t>(smaller(nc, shape.N - j0));
+    for (uint64_t j0 = area.j0; j0 < area.j_end; j0 += nc) {
+      const uint32_t width = static_cast<uint32_t>(smaller(nc, area.j_end - j0));
       const Pieces pieces{.depths = depths,
                           .first = d,
                           .count = static_cast<uint32_t>(smaller(limits.depth_pieces, depths.count() - d)),
@@ -527,7 +539,37 @@ void run_product(const Workers& workers, const TileGeometry& g, const GemmShape&
                           .add = !kIsNarrow<Output> && (accumulate || d > 0),
                           .packed = packed};
       pack_pieces(workers, g, pieces, pack_b);
-      run_pieces(workers, g, pieces, pack_a, output, shape.M, accumulate, d + pieces.count == depths.count());
+      run_pieces(workers, g, pieces, pack_a, output, area, accumulate, d + pieces.count == depths.count());
+    }
+  }
+}
+
+template <typename PackA, typename PackB, typename Output>
+void run_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b,
+                 const Output& output, bool accumulate, const BlockLimits& limits, float* packed) {
+  run_area(workers, g, {0, shape.M, 0, shape.N}, shape.K, pack_a, pack_b, output, accumulate, limits, packed);
+}
+
+// c[M,N] += A B, a sum of several pieces of depths: each sum is complete before it is added. So an area of C at a time is computed in the scratch
+// that a narrower block of B leaves.
+//
+//   scratch   | an area of C, about depth x columns | B, depth x columns |
+template <typename PackA, typename PackB>
+void add_product(const Workers& workers, const TileGeometry& g, const GemmShape& shape, const PackA& pack_a, const PackB& pack_b, float* c,
+                 float* scratch) {
+  const GemmAddRoom room(shape.N, g.columns, g.rows, g.blocks);
+  for (uint64_t i0 = 0; i0 < shape.M; i0 += room.rows) {
+    for (uint64_t j0 = 0; j0 < shape.N; j0 += room.columns) {
+      const Area area{i0, smaller(shape.M, i0 + room.rows), j0, smaller(shape.N, j0 + room.columns)};
+      const StripOutput sums{scratch, static_cast<int64_t>(room.columns), i0, j0};
+      run_area(workers, g, area, shape.K, pack_a, pack_b, sums, false, {room.columns, 1}, scratch + uint64_t{room.rows} * room.columns);
+      for_each_piece(workers, {area.i_end - area.i0, kAddedRows}, [&](uint64_t begin, uint64_t end) {
+        for (uint64_t i = area.i0 + begin; i < area.i0 + end; ++i) {
+          float *to = c + i * shape.N, *from = sums.row(i);
+          REPRISE_INDEPENDENT
+          for (uint64_t j = area.j0; j < area.j_end; ++j) to[j] += from[j];
+        }
+      });
     }
   }
 }
@@ -600,8 +642,14 @@ void gemm_split(const KernelContext& context, const GemmShape& shape, const Pack
   const CpuSize size = cpu_machine(context).size;
   const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K, size);
   if (splits == 1) {
-    return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, MatrixOutput{c, static_cast<int64_t>(shape.N)}, accumulate,
-                                    gemm_detail::limits_of(shape.N, g.blocking.depth_columns, g.blocks), static_cast<float*>(scratch));
+    if (accumulate && shape.K > g.blocks.depth)
+      return gemm_detail::add_product(*context.workers, g, shape, pack_a, pack_b, c, static_cast<float*>(scratch));
+    const gemm_detail::BlockLimits limits = gemm_detail::limits_of(shape.N, g.blocking.depth_columns, g.blocks);
+    const MatrixOutput output{c, static_cast<int64_t>(shape.N)};
+    if (accumulate && g.tile.group() > 1) {
+      return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, gemm_detail::AddedOutput{output}, true, limits, static_cast<float*>(scratch));
+    }
+    return gemm_detail::run_product(*context.workers, g, shape, pack_a, pack_b, output, accumulate, limits, static_cast<float*>(scratch));
   }
   parallel_for(*context.workers, splits, [&](uint32_t s) {
     const SplitPart part(shape, g.tile.group(), scratch, s, size);

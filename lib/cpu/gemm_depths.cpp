@@ -76,13 +76,14 @@ void multiply_columns(const KernelContext& context, const GemmShape& shape, cons
                       void* scratch) {
   const int64_t M = static_cast<int64_t>(shape.M), N = static_cast<int64_t>(shape.N);
   const TileGeometry g(context);
-  if (g.tile.run_depths == nullptr || g.columns < kLyingColumns || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
+  const CpuSize size = cpu_machine(context).size;
+  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K, size);
+  const bool adds_area = accumulate && splits == 1 && shape.K > g.blocks.depth;  // which gemm_split does
+  if (adds_area || g.tile.run_depths == nullptr || g.columns < kLyingColumns || shape.M % g.tile.row_step != 0 || shape.N % g.columns != 0) {
     return gemm_split(context, shape, MatrixPacker{a, 1, M}, MatrixPacker{b, 1, N}, c, accumulate, scratch);
   }
   const DepthBlock whole{.a = a, .b = b, .c = c, .M = shape.M, .N = shape.N};
   const Workers& workers = *context.workers;
-  const CpuSize size = cpu_machine(context).size;
-  const uint32_t splits = gemm_splits(shape.M, shape.N, shape.K, size);
   if (splits == 1) {
     return for_each_depth_block(g, whole, shape.K, accumulate, [&](const DepthBlock& block) {
       for_each_tile_task(workers, g, shape.M, block.j_end - block.j0, [&](uint64_t panel, uint64_t panel_end, uint64_t j, uint64_t j_end) {

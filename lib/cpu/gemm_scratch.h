@@ -45,10 +45,24 @@ constexpr uint64_t gemm_split_part_floats(uint64_t M, uint64_t N, uint64_t K, Cp
   const CpuBlocks& b = blocks_of(size);
   return align_up(4 * (gemm_block_floats(N, K, b.split_columns, b) + M * N + 16)) / 4;
 }
+// Where an unsplit product of several pieces of depths adds to C: an area of sums, and the packed block of B behind it, share what the block alone has
+// else. For a tile of so many rows and columns.
+constexpr uint64_t gemm_add_width(uint64_t N, const CpuBlocks& b) { return larger(smaller(b.columns, N + b.tile - 1), 2 * b.tile); }
+struct GemmAddRoom {
+  uint32_t rows, columns;  // of the area; columns of the block, too
+
+  constexpr GemmAddRoom(uint64_t N, uint32_t tile_columns, uint32_t tile_rows, const CpuBlocks& b) {
+    const uint64_t width = gemm_add_width(N, b);
+    columns = static_cast<uint32_t>(larger(1, width / 2 / tile_columns) * tile_columns);
+    rows = static_cast<uint32_t>(b.depth * (width - columns) / columns / tile_rows * tile_rows);
+  }
+};
 // Never less than the unsplit product wants, so that it grows with K: a shorter last chunk fits too.
 constexpr uint64_t gemm_split_scratch_bytes(uint64_t M, uint64_t N, uint64_t K, CpuSize size = CpuSize::kLarge) {
+  const CpuBlocks& b = blocks_of(size);
   const uint32_t splits = gemm_splits(M, N, K, size);
-  return larger(gemm_scratch_bytes(N, K, DType::kF32, size), splits == 1 ? 0 : 4 * splits * gemm_split_part_floats(M, N, K, size));
+  const uint64_t more = splits > 1 ? splits * gemm_split_part_floats(M, N, K, size) : K > b.depth ? b.depth * gemm_add_width(N, b) + b.slack : 0;
+  return larger(gemm_scratch_bytes(N, K, DType::kF32, size), align_up(4 * more));
 }
 
 // Rows are summed in blocks of fixed height, then the blocks' sums in order.

@@ -61,7 +61,7 @@ struct EmbeddingBackward {
   static constexpr KernelInfo kInfo = {
       .op = Op::kEmbedding, .pass = Pass::kBackward, .name = "embedding.backward", .attribute = kAttributeKind<EmbeddingAttribute>,
       .attribute_is_cost = false,
-      .arguments = {contract::optional(contract::sum("dtable[V,C]")), contract::optional(contract::sum("dpositions[L,C]")),
+      .arguments = {contract::optional(contract::running_sum("dtable[V,C]")), contract::optional(contract::running_sum("dpositions[L,C]")),
                     contract::in("tokens[B,T]", Storage::kI32), contract::act_in("dy[B,T,C]")},
       .shape_fault = fault};
   template <typename Stored>

@@ -95,7 +95,7 @@ struct LearnedRowsBackward {
   static constexpr const char* kSynopsis = "dw[rows] = sum of dy";
   static constexpr KernelInfo kInfo = {
       .op = Op::kLearnedRows, .pass = Pass::kBackward, .name = "learned_rows.backward",
-      .arguments = {contract::sum("dw[V,C]"), contract::in("rows[R]"), contract::act_in("dy[R,C]")}, .shape_fault = fault};
+      .arguments = {contract::running_sum("dw[V,C]"), contract::in("rows[R]"), contract::act_in("dy[R,C]")}, .shape_fault = fault};
   template <typename Stored>
   static LearnedRowsBackwardArgsOf<Stored> arguments(const RowCall& c) {
     return {.dw = c.f32(kDw), .rows = c.f32(kRows), .dy = c.pointer<Stored>(kDy), .R = c[kRows].elements(), .V = c.dimension(kDw, 0),

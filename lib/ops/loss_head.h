@@ -79,7 +79,7 @@ struct LossHeadBackward {
   static constexpr KernelInfo kInfo = {
       .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward",
       .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
-      .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::sum("dw[V,C]")), contract::optional(contract::sum("db[V]")),
+      .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::running_sum("dw[V,C]")), contract::optional(contract::running_sum("db[V]")),
                     contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
                     contract::labels("labels[M]"), contract::optional(contract::in("row_weights[M]")), contract::scratch()},
       .shape_fault = fault};

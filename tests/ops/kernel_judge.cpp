@@ -228,26 +228,44 @@ std::string judge_in_place(const CaseDevice& device, const KernelCase& c) {
   return bits_difference(c, apart, together, "in place");
 }
 
+namespace {
+bool adds_complete_sums(const KernelCase& c, uint32_t i) {
+  const ArgumentInfo& argument = c.info().arguments[i];
+  return c.adds(i) && argument.storage == Storage::kF32 && !argument.running;
+}
+
+// `before`: what the output held; `value`: what overwriting gives. Both are f32.
+std::vector<double> f32_sums(const Array& before, const std::vector<double>& value) {
+  std::vector<double> sums(value.size());
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(before.flat(i)) + static_cast<float>(value[i]);
+  return sums;
+}
+}  // namespace
+
 std::string judge_accumulate(const CaseDevice& device, const KernelCase& c) {
-  CaseData data = make_data(c);
+  const CaseData data = make_data(c);
   if (c.expects_bad_index() || c.is_non_finite()) return "";
+  CaseData zeros = data, none = data;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (c.adds(i) && c.has(i)) data.values[i].fill(0.0);
+    if (!c.adds(i) || !c.has(i)) continue;
+    zeros.values[i].fill(0.0);
+    none.values[i] = Array();
   }
   KernelCase overwriting = c;
   overwriting.accumulate = 0;
   const TestWorkers one(1);
+  const CaseRunResult value = run_case(device, overwriting, none, {.workers = &one.workers()});
+  const CaseRunResult to_zeros = run_case(device, c, zeros, {.workers = &one.workers()});
   const CaseRunResult sum = run_case(device, c, data, {.workers = &one.workers()});
+  std::string fault = to_zeros.fault + value.fault + sum.fault;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (c.adds(i)) data.values[i] = Array();
-  }
-  const CaseRunResult value = run_case(device, overwriting, data, {.workers = &one.workers()});
-  std::string fault = sum.fault + value.fault;
-  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (sum.outputs[i].empty() || element_of(c, i) == Element::kScalars) continue;
-    if (read_values(element_of(c, i), sum.outputs[i]) != read_values(element_of(c, i), value.outputs[i])) {
-      fault += std::string(c.info().arguments[i].name) + ": adding to zero is not overwriting; ";
-    }
+    const Element element = element_of(c, i);
+    if (value.outputs[i].empty() || element == Element::kScalars) continue;
+    const std::string name = c.info().arguments[i].name;
+    const std::vector<double> values = read_values(element, value.outputs[i]);
+    if (read_values(element, to_zeros.outputs[i]) != values) fault += name + ": adding to zero is not overwriting; ";
+    if (adds_complete_sums(c, i) && read_values(element, sum.outputs[i]) != f32_sums(data.values[i], values))
+      fault += name + ": what is added is not the complete sum; ";
   }
   return fault;
 }

@@ -23,7 +23,8 @@ std::string judge_memory(const CaseDevice& device, const KernelCase& c);
 // An in-place pair of kOps gives the bits that separate memory gives.
 std::string judge_in_place(const CaseDevice& device, const KernelCase& c);
 bool has_in_place(const KernelCase& c);
-// Adding to zeros gives the value that overwriting gives, exactly.
+// Adding to zeros gives the value that overwriting gives, exactly; adding a weight's gradient to another gives their sum in f32, exactly, but where
+// the sum runs on from what is there (ArgumentInfo::running).
 std::string judge_accumulate(const CaseDevice& device, const KernelCase& c);
 // Weights stored in any format give the bits that the same numbers give when they are stored as f32.
 std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c);
