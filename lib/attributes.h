@@ -316,6 +316,17 @@ struct ClipAttribute {
   constexpr bool makes_sense() const { return sense::within(static_cast<double>(max_norm), 0, 1e30); }
 };
 
+struct ShareAttribute {
+  static constexpr const char* kName = "Share";
+  uint32_t root;  // the rank whose bytes all ranks get
+  constexpr bool operator==(const ShareAttribute&) const = default;
+  template <typename Visit>
+  constexpr void fields(const Visit& visit) const {
+    visit("root", root);
+  }
+  constexpr bool makes_sense() const { return true; }  // check.h knows how many ranks there are
+};
+
 // A group with its optimizer's constants. `rate` multiplies the learning rate. `stream` is a number of the tensor's own, by which random bits are
 // drawn where some are: a group of one.
 struct UpdateAttribute {
@@ -471,7 +482,7 @@ struct TypeList {
 using AttributeTypes = TypeList<WindowAttribute, NormAttribute, LinearAttribute, GeluAttribute, AttentionAttribute, DropoutAttribute,
                                 GroupAttribute, ClipAttribute, UpdateAttribute, RopeAttribute, FactoredAttribute, ProjectedAttribute, PreferenceAttribute,
                                 EmbeddingAttribute, ColumnsAttribute, CapAttribute, UnaryAttribute, TransposeAttribute, ResizeAttribute,
-                                TargetLossAttribute, ClassLossAttribute, ProductAttribute, PairLossAttribute>;
+                                TargetLossAttribute, ClassLossAttribute, ProductAttribute, PairLossAttribute, ShareAttribute>;
 
 // Names an attribute's type by its place in the list.
 using AttributeKind = uint8_t;

@@ -167,18 +167,46 @@ void settle_weights(const Trainer& trainer) {
 
 bool needs_weights(const Plan& plan) { return plan.streamed_bytes > 0; }
 
-enum : uint32_t { kDiskEntry, kHostEntry, kWeightsEntry };
+// ---- the other ranks: the root's x becomes y of all ----
+
+Status check_peers(const Plan& plan, const Resources& given) {
+  if (plan.ranks == given.peers.count && (plan.ranks == 1 || given.peers.start_broadcast != nullptr)) return ok_status();
+  return {Code::kUnsupported, "the plan is for so many ranks: bind needs Peers of as many", plan.ranks};
+}
+
+Status start_share(const Trainer& trainer, const RowCall& call, const Ref*) {
+  using A = ShareStart;
+  const HostAccess& access = trainer.backend->host;
+  const uint32_t root = call.attribute<ShareAttribute>().root;
+  const uint64_t bytes = call[A::kY].used_bytes();
+  if (root == trainer.peers.rank) REPRISE_RETURN_IF_ERROR(access.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, bytes));
+  REPRISE_RETURN_IF_ERROR(access.synchronise(trainer.context));  // the network is no part of the backend's order
+  return trainer.peers.count == 1 ? ok_status() : trainer.peers.start_broadcast(trainer.peers.state, root, call.u8(A::kY), bytes);
+}
+
+Status wait_for_share(const Trainer& trainer, const RowCall& call, const Ref*) {
+  return trainer.peers.count == 1 ? ok_status() : trainer.peers.wait(trainer.peers.state, call.u8(ShareWait::kY));
+}
+
+void settle_peers(const Trainer& trainer) {
+  if (trainer.peers.wait != nullptr) (void)trainer.peers.wait(trainer.peers.state, nullptr);
+}
+
+bool needs_peers(const Plan& plan) { return plan.ranks > 1; }
+
+enum : uint32_t { kDiskEntry, kHostEntry, kWeightsEntry, kPeersEntry };
 constexpr CarrierFunctions kCarriers[] = {
     {.check = check_disk, .start = start_on_disk, .wait = wait_on_disk, .settle = settle_disk, .needs_host = needs_disk},
     {.check = check_host_memory, .start = start_in_host, .wait = wait_in_host, .settle = settle_host, .needs_host = needs_no_host},
     {.check = check_weights, .start = start_load, .wait = wait_for_load, .settle = settle_weights, .needs_host = needs_weights},
+    {.check = check_peers, .start = start_share, .wait = wait_for_share, .settle = settle_peers, .needs_host = needs_peers},
 };
-static_assert(kCarrierCount == 3, "every carrier has its functions");
 
 }  // namespace
 
 const CarrierFunctions& carrier_functions(const Plan& plan, Carrier carrier) {
   if (carrier == Carrier::kWeights) return kCarriers[kWeightsEntry];
+  if (carrier == Carrier::kPeers) return kCarriers[kPeersEntry];
   return kCarriers[plan.spill_level == SpillLevel::kHost ? kHostEntry : kDiskEntry];
 }
 

@@ -31,6 +31,7 @@ class Checker : public RowProof {
   // What holds for all programs together: State, Carried, and the arena's division.
   constexpr bool check_plan() {
     if (plan_.format != kPlanFormat || plan_.accumulate == 0) return fail(Fault::kFormat);
+    if (plan_.ranks == 0 || plan_.ranks > kMostRanks) return fail(Fault::kRanks);
     const Span<Row>& first = plan_.program(ProgramId::kMicroFirst).rows;
     const Span<Row>& add = plan_.program(ProgramId::kMicroAdd).rows;
     const bool trains = first.count != 0;

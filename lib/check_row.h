@@ -314,10 +314,16 @@ class RowProof : public Walk {
     return true;
   }
 
+  constexpr bool may_share(const Row& row) const {
+    const bool in_micro_batch = program_ == static_cast<uint32_t>(ProgramId::kMicroFirst) || program_ == static_cast<uint32_t>(ProgramId::kMicroAdd);
+    return in_micro_batch && plan_.attributes.of<ShareAttribute>()[row.attribute].root < plan_.ranks;
+  }
+
   // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pairs. What a gather reads to know
   // where it reads, its tokens, travels to the places as it were: the wait reads the same tokens again.
   constexpr bool check_transfer(const Row& row) {
     const uint32_t pairs = info_->source();
+    if (info_->carrier == Carrier::kPeers && !may_share(row)) return fail(Fault::kRanks);
     if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kSpill, refs_[pairs]);
     for (uint32_t i = 0; i < pairs; ++i) {
       CheckMark& destination = mark(refs_[i]);

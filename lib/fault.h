@@ -45,6 +45,7 @@ enum class Fault : uint8_t {
   kStack,            // a kernel needs more of a worker's stack than the plan says
   kBlocks,           // a row of a tensor ends inside a block of its type
   kRefilled,         // a slot is loaded that something was written to before: a later read would find another weight
+  kRanks,            // no rank, or too many; or a value is shared by a rank that is none, or in a program that trains nothing
 };
 
 constexpr const char* fault_text(Fault fault) {
@@ -86,6 +87,7 @@ constexpr const char* fault_text(Fault fault) {
              "a program that generates or the two f64 of each pair of one that evaluates";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
     case Fault::kBlocks: return "a row of a tensor must be whole blocks of its type";
+    case Fault::kRanks: return "a plan is for 1 to 64 ranks, and its micro-batches alone share values, of one of them";
     case Fault::kRefilled: return "a slot may be loaded once, and nothing may be written there before";
   }
   return "unknown fault";

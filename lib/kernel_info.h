@@ -57,8 +57,7 @@ constexpr bool may_store(Storage storage, DType dtype) {
 enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart, kPairs };
 
 // Who carries out an asynchronous row, which is started, goes on while other rows run, and is waited for (carriers.h). None: a kernel computes it.
-enum class Carrier : uint8_t { kNone, kSpill, kWeights };
-constexpr uint32_t kCarrierCount = 3;
+enum class Carrier : uint8_t { kNone, kSpill, kWeights, kPeers };
 
 struct ArgumentInfo {
   const char* name = "";

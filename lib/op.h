@@ -27,6 +27,7 @@
 #include "lib/ops/product.h"
 #include "lib/ops/resize.h"
 #include "lib/ops/rope.h"
+#include "lib/ops/share.h"
 #include "lib/ops/softmax.h"
 #include "lib/ops/target_loss.h"
 #include "lib/ops/transfer.h"
@@ -54,7 +55,7 @@ using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKerne
                                  PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
                                  PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
                                  AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels,
-                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels, PairLossKernels>::List;
+                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels, PairLossKernels, ShareKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {

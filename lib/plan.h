@@ -9,6 +9,7 @@
 namespace reprise {
 
 constexpr uint32_t kPlanFormat = 2;
+constexpr uint32_t kMostRanks = 64;
 
 // clang-format off
 enum class Op : uint8_t {
@@ -22,6 +23,7 @@ enum class Op : uint8_t {
   kTargetLoss, kClassLoss,
   kSoftmax, kProduct, kLearnedRows,
   kPairLoss,
+  kShare,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
@@ -142,7 +144,8 @@ struct Plan {
   uint64_t carried_bytes = 0;
   uint64_t arena_bytes = 0;
   uint64_t seed = 0;
-  uint32_t accumulate = 1;  // micro-batches per step
+  uint32_t accumulate = 1;  // micro-batches per step, of each rank
+  uint32_t ranks = 1;       // processes that run the plan, each on micro-batches of its own
   SpillLevel spill_level = SpillLevel::kDisk;
   uint64_t spill_bytes = 0;         // of the second level: the highest end of an offloaded tensor, or of a block of any program
   uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
@@ -158,6 +161,8 @@ struct WrittenPlan {
   const char *recipe, *summary, *hash;  // the canonical recipe; a few lines for a person; the name of the plan in manifests
   Span<uint64_t> smaller_budgets = {};  // for which the same recipe has a plan that takes so many bytes, the largest first
 };
+
+constexpr uint64_t micro_batches_of_step(const Plan& plan) { return uint64_t{plan.accumulate} * plan.ranks; }
 
 constexpr bool spills_to(const Plan& plan, SpillLevel level) { return plan.spill_bytes > 0 && plan.spill_level == level; }
 
@@ -205,7 +210,7 @@ struct StepFault {
 struct StepScalars {
   uint64_t seed;
   uint32_t step;         // from 0
-  uint32_t micro_batch;  // from 0, within the step
+  uint32_t micro_batch;  // from 0, within the step, among those of all ranks
   uint32_t skip;         // 1: loss or gradient not finite, or a fault; updates leave the weights alone
   float learning_rate;
   float clip_factor;

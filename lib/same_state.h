@@ -29,7 +29,7 @@ constexpr bool same_rate(const LearningRate& a, const LearningRate& b) {
 
 // What is in State, where, and what a step does with it from without; rows are each plan's own.
 constexpr bool same_state(const Plan& a, const Plan& b) {
-  if (!same_text(a.backend, b.backend) || a.seed != b.seed || a.accumulate != b.accumulate || !same_rate(a.learning_rate, b.learning_rate)) return false;
+  if (!same_text(a.backend, b.backend) || a.seed != b.seed || a.accumulate != b.accumulate || a.ranks != b.ranks || !same_rate(a.learning_rate, b.learning_rate)) return false;
   if (a.state_bytes != b.state_bytes || a.streamed_bytes != b.streamed_bytes || a.state.count != b.state.count || a.numbers.count != b.numbers.count) return false;
   for (uint32_t i = 0; i < a.state.count; ++i) {
     if (!same_tensor(a.state[i].tensor, b.state[i].tensor) || a.state[i].kind != b.state[i].kind || !same_text(a.state[i].name, b.state[i].name)) return false;

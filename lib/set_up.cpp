@@ -190,6 +190,7 @@ Status bind_proved(const Plan& plan, const Backend& backend, const Resources& re
   trainer.disk = resources.disk;
   trainer.weights = resources.weights;
   trainer.host_memory = resources.host_memory;
+  trainer.peers = resources.peers;
   REPRISE_RETURN_IF_ERROR(try_rows(trainer));
   REPRISE_RETURN_IF_ERROR(settle(trainer, initialise_arena(trainer)));
   return record_or_unbind(trainer);
@@ -211,6 +212,7 @@ Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer) {
   next.disk = resources.disk;
   next.weights = resources.weights;
   next.host_memory = resources.host_memory;
+  next.peers = resources.peers;
   next.highest = next.generated = 0;
   for (void*& recording : next.recordings) recording = nullptr;
   REPRISE_RETURN_IF_ERROR(try_rows(next));

@@ -40,31 +40,82 @@ Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& sourc
 // The counts of the step, as its source promises them.
 StepCounts promised_counts(const Trainer& trainer, const BatchSource& source) {
   const Program& program = trainer.plan->program(ProgramId::kMicroFirst);
-  const uint64_t all = trainer.plan->accumulate * program.slots[program.labels].tensor.elements();
+  const uint64_t all = micro_batches_of_step(*trainer.plan) * program.slots[program.labels].tensor.elements();
   const uint64_t labelled = source.labelled != nullptr ? source.labelled(source.state, trainer.step) : all;
   return {labelled, source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(labelled)};
 }
 
+// Whether a step's source has given what it promised, as far as it has been seen.
+Status check_counts(const Trainer& trainer, const BatchSource& source, const StepCounts& promised, const StepCounts& counts, bool is_last) {
+  const bool shows_weight = pair_count(*trainer.plan) > 0 && source.weight != nullptr;
+  const bool has_others = counts.labelled != promised.labelled || (shows_weight && counts.weight != promised.weight);
+  if (counts.labelled <= promised.labelled && !(is_last && has_others)) return ok_status();
+  return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
+}
+
+// What a rank's micro-batch came to.
+struct RankReport {
+  StepScalars scalars;
+  StepCounts counts;
+};
+
+// Sums of a micro-batch, whose kernels have added them to zeros; the first fault stays.
+void add_report(const StepScalars& from, StepScalars& to) {
+  to.loss_sum += from.loss_sum;
+  to.labelled += from.labelled;
+  to.correct += from.correct;
+  for (uint32_t i = 0; i < 2; ++i) {
+    to.rewards[i] += from.rewards[i];
+    to.judged[i] += from.judged[i];
+  }
+  to.skip |= from.skip;
+  if (to.fault.code == DataFault::kNone) to.fault = from.fault;
+}
+
+// The ranks' micro-batches have run: what they came to is added in the order of the ranks, by every rank alike. The card's scalars begin at zero again,
+// or hold the step's sums when all have been added. What some rank has found wrong, all ranks skip.
+Status add_ranks(const Trainer& trainer, bool is_last, StepScalars& scalars, StepCounts& counts) {
+  RankReport own = {.scalars = {}, .counts = counts}, all[kMostRanks];
+  REPRISE_RETURN_IF_ERROR(copy_scalars_out(trainer, own.scalars));
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
+  REPRISE_RETURN_IF_ERROR(trainer.peers.start_gather(trainer.peers.state, &own, all, sizeof own));
+  REPRISE_RETURN_IF_ERROR(trainer.peers.wait(trainer.peers.state, all));
+  counts = {};
+  for (uint32_t r = 0; r < trainer.peers.count; ++r) {
+    add_report(all[r].scalars, scalars);
+    counts.labelled += all[r].counts.labelled;
+    counts.weight += all[r].counts.weight;
+  }
+  StepScalars next = scalars;
+  next.micro_batch = static_cast<uint32_t>(micro_batches_of_step(*trainer.plan)) - 1;  // State ends as that of one process does
+  if (!is_last) next.loss_sum = 0, next.labelled = next.correct = 0;
+  for (uint32_t i = 0; i < 2 && !is_last; ++i) next.rewards[i] = 0, next.judged[i] = 0;
+  return write_scalars(trainer, next);
+}
+
 // Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels or pairs that have not been seen
-// yet: the promise is compared with them before the last micro-batch runs, so before a weight changes.
+// yet: the promise is compared with them before a weight changes. Of several ranks each runs every so many of the step's micro-batches.
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
   const StepCounts promised = promised_counts(trainer, source);
   scalars.step_labelled = promised.labelled;
   scalars.step_weight = promised.weight;
   if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
-  StepCounts counts;
+  StepCounts counts, own;
+  const bool is_alone = trainer.plan->ranks == 1;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
-  for (uint32_t micro = 0; micro < trainer.plan->accumulate; ++micro) {
-    const ProgramId id = micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
+  for (uint32_t turn = 0; turn < trainer.plan->accumulate; ++turn) {
+    const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
-    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, counts));
-    const bool is_last = micro + 1 == trainer.plan->accumulate, shows_weight = pair_count(*trainer.plan) > 0 && source.weight != nullptr;
-    const bool has_others = counts.labelled != promised.labelled || (shows_weight && counts.weight != promised.weight);
-    if (counts.labelled > promised.labelled || (is_last && has_others)) {
-      return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
-    }
+    const uint32_t micro = turn * trainer.plan->ranks + trainer.peers.rank;
+    const bool is_last = turn + 1 == trainer.plan->accumulate;
+    REPRISE_RETURN_IF_ERROR(fill_batch(trainer, id, source, trainer.step, micro, own));
+    if (is_alone) REPRISE_RETURN_IF_ERROR(check_counts(trainer, source, promised, counts = own, is_last));
     REPRISE_RETURN_IF_ERROR(trainer.write(number, &micro, sizeof micro));
     REPRISE_RETURN_IF_ERROR(run_program(trainer, id));
+    if (is_alone) continue;
+    counts = own;
+    REPRISE_RETURN_IF_ERROR(add_ranks(trainer, is_last, scalars, counts));
+    REPRISE_RETURN_IF_ERROR(check_counts(trainer, source, promised, counts, is_last));
   }
   REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kUpdate));
   return copy_scalars_out(trainer, scalars);

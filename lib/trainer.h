@@ -31,6 +31,7 @@ struct Resources {
   Disk disk = {};                    // of a plan that spills to disk, of its spill_bytes
   Disk weights = {};                 // of a plan with streamed_bytes: the file of its weights, which is only read
   HostMemory host_memory = {};       // of a plan that spills to the host, of its spill_bytes
+  Peers peers = {};                  // of a plan for several ranks, of as many
   Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
   bool eager = false;                // each row is called and waited for: slower on a device, but an error names its row
 };
@@ -42,6 +43,7 @@ struct Trainer {
   Arena arena;
   Disk disk, weights;
   HostMemory host_memory;
+  Peers peers;
   uint64_t step = 0;  // steps done; a resumed run sets it
   uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run

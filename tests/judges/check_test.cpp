@@ -20,7 +20,7 @@ namespace {
 
 // ---- proved while this file is compiled ----
 
-constexpr uint32_t kLastFault = static_cast<uint32_t>(Fault::kBlocks);
+constexpr uint32_t kLastFault = static_cast<uint32_t>(Fault::kRanks);
 
 constexpr StateTensor kTinyState[] = {
     {.tensor = {0, 256, DType::kU8, 1, {128, 1, 1, 1}}, .kind = StateKind::kScalars, .name = "scalars"}};
@@ -97,7 +97,7 @@ TEST(Check, RejectsEveryMutantWithAnAcceptableFault) {
       }
     }
   }
-  for (const Fault fault : {Fault::kLearningRate, Fault::kStack, Fault::kBlocks}) seen.insert(fault);  // the directed ones meet them
+  for (const Fault fault : {Fault::kLearningRate, Fault::kStack, Fault::kBlocks, Fault::kRefilled}) seen.insert(fault);  // the directed ones meet them
   seen.insert(Fault::kHeld);                                                           // a plan that generates does, below
   for (uint32_t f = 0; f <= kLastFault; ++f) {
     EXPECT_TRUE(seen.count(static_cast<Fault>(f)))
@@ -432,6 +432,31 @@ OwnedPlan transfer_plan(Ref middle_output, Ref middle_input) {
   return plan;
 }
 constexpr Ref kX = 1, kY = 2, kU = 3, kV = 4;
+
+// y <- the root's x, in one row and over another.
+OwnedPlan sharing_plan(ProgramId id, uint32_t ranks, uint32_t root, bool waits = true) {
+  PlanBuilder b;
+  b.plan.ranks = ranks;
+  b.plan.attributes.of<ShareAttribute>() = {{root}};
+  b.begin(id);
+  const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), u = b.slot({64});
+  b.row(Op::kCopy, Pass::kForward, {x, in});
+  b.row(Op::kShare, Pass::kStart, {y, x});
+  b.row(Op::kCopy, Pass::kForward, {u, waits ? in : y});
+  b.row(Op::kShare, Pass::kWait, {y, x});
+  b.end();
+  return b.finish();
+}
+
+TEST(Check, RanksShareInMicroBatchesAndWhatIsUnderWayIsLeftAlone) {
+  EXPECT_SAFE(sharing_plan(ProgramId::kMicroFirst, 2, 1));
+  EXPECT_SAFE(sharing_plan(ProgramId::kMicroFirst, kMostRanks, kMostRanks - 1));
+  EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 2, 2), kRanks);  // there is no rank 2
+  EXPECT_FAULT(sharing_plan(ProgramId::kEvaluate, 2, 1), kRanks);
+  EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 0, 0), kRanks);
+  EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, kMostRanks + 1, 0), kRanks);
+  EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 2, 1, false), kInFlight);  // y is read before it has come
+}
 
 TEST(Check, NothingTouchesASlotInFlight) {
   EXPECT_SAFE(transfer_plan(kV, kU));
