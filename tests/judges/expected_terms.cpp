@@ -55,14 +55,10 @@ class Derivation {
   }
 
   ExpectedStep run() {
-    const uint32_t micro_batches = static_cast<uint32_t>(recipe_.accumulate);
+    const uint32_t ranks = static_cast<uint32_t>(recipe_.ranks());
     scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep);
-    for (uint32_t u = 0; u < micro_batches; ++u) {
-      scalars_[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
-      start_batch(training_batch(u));
-      for (const Node& node : graph_.nodes) forward(node);
-      for (size_t i = graph_.nodes.size(); i-- > 0;) backward(graph_.nodes[i]);
-    }
+    for (uint32_t u = 0; u < static_cast<uint32_t>(recipe_.micro_batches()); u += ranks) ranks == 1 ? micro_batch(u) : micro_batches_of_ranks(u, ranks);
+    if (recipe_.parallel) weight_gradient_ = std::move(step_gradient_);
     update();
     step_.scalars = scalars_;
     for (const auto& [v, term] : lasting_) step_.state[graph_.values[v].name].after = term;
@@ -71,6 +67,36 @@ class Derivation {
   }
 
  private:
+  void micro_batch(uint32_t u) {
+    scalars_[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
+    start_batch(training_batch(u));
+    if (recipe_.parallel) weight_gradient_.clear();
+    for (const Node& node : graph_.nodes) forward(node);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) backward(graph_.nodes[i]);
+    if (recipe_.parallel) add_gradients();
+  }
+
+  // One of each rank, from number `first` on.
+  void micro_batches_of_ranks(uint32_t first, uint32_t ranks) {
+    Scalars step = scalars_;
+    const Scalars before = step;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      scalars_ = scalars_of_rank(terms_, before);
+      micro_batch(first + rank);
+      add_rank(terms_, scalars_, step);
+    }
+    step[Scalar::kMicroBatch] = micro_batch_leaf(terms_, static_cast<uint32_t>(recipe_.micro_batches()) - 1);
+    scalars_ = step;
+  }
+
+  // Whoever knows of ranks adds each micro-batch's gradient whole.
+  void add_gradients() {
+    for (const auto& [p, gradient] : weight_gradient_) {
+      const auto [sum, is_first] = step_gradient_.try_emplace(p, gradient);
+      if (!is_first) sum->second = terms_.sum(sum->second, gradient);
+    }
+  }
+
   Form form(ValueId v) const { return form_of(graph_.tensor(v)); }
   Term value(ValueId v) const {
     if (v == kNoValue) return kNoTerm;
@@ -567,7 +593,8 @@ class Derivation {
   Scalars scalars_;
   std::map<ValueId, Term> lasting_;           // parameters and buffers, as they stand
   std::map<ValueId, Term> value_, gradient_;  // of one micro-batch
-  std::map<ValueId, Term> weight_gradient_;   // of the step
+  std::map<ValueId, Term> weight_gradient_;   // of the step; where the recipe knows of ranks, of one micro-batch
+  std::map<ValueId, Term> step_gradient_;     // of the step then
   ExpectedStep step_;
 };
 

@@ -117,6 +117,7 @@ class MutantMaker {
   void break_plan() {
     add("another format", {Fault::kFormat}, [](OwnedPlan& plan) { ++plan.format; });
     add("no micro-batch", {Fault::kFormat}, [](OwnedPlan& plan) { plan.accumulate = 0; });
+    add("no rank", {Fault::kRanks}, [](OwnedPlan& plan) { plan.ranks = 0; });
     add("scalars are a buffer", {Fault::kScalars}, [](OwnedPlan& plan) { plan.state[0].kind = StateKind::kBuffer; });
     add("arena 256 bytes short", {Fault::kArenaBytes}, [](OwnedPlan& plan) {
       uint64_t most = 0;
@@ -617,7 +618,8 @@ class MutantMaker {
              ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });
     // Of a row that moves: what it writes is still born over the value that it no longer reads.
-    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate, Fault::kOverlap}, true,
+    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate, Fault::kOverlap,
+                                                   Fault::kInFlight}, true,
            arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
     const auto second_contribution = [](const OwnedProgram& p, MutantSite& s) {

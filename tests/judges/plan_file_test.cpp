@@ -133,7 +133,7 @@ TEST(PlanFile, RefusalsNameWhatIsWrong) {
   refuses("{\"model\": 1}\n", {"plan.bin", "is no plan file"});
   std::string other = file;
   other[13] = '1';
-  refuses(other, {"plan.bin: version", "\"1\"", "\"2\""});
+  refuses(other, {"plan.bin: version", "\"1\"", "\"3\""});
   other = file;
   const size_t contract = file.find('\n') + 1;
   other[contract] = other[contract] == '0' ? '1' : '0';

@@ -1,7 +1,7 @@
 // Runs a plan from end to end on the machine of term_machine.h and compares what lasts with what the network says.
 #include "tests/judges/replay.h"
 
-#include <optional>
+#include <memory>
 #include <set>
 
 #include "tests/judges/term_machine.h"
@@ -23,11 +23,19 @@ class Judgement {
   ReplayVerdict run() {
     try {
       where_ = "the arena";
-      machine_.emplace(plan_, terms_);
+      if (plan_.ranks == 0 || plan_.ranks > kMostRanks) throw Wrong{"no such number of ranks"};
+      for (uint32_t r = 0; r < plan_.ranks; ++r) machines_.push_back(std::make_unique<TermMachine>(plan_, terms_));
+      std::vector<TermMachine*> ranks;
+      for (const auto& each : machines_) ranks.push_back(each.get());
+      for (TermMachine* each : ranks) each->know_ranks(ranks);
+      machine_ = ranks[0];
       run_step();
       where_ = "the step";
-      compare_state();
-      compare_scalars(expected_.scalars);
+      for (TermMachine* each : ranks) {
+        machine_ = each;
+        compare_state();
+        compare_scalars(expected_.scalars);
+      }
       run_evaluation();
     } catch (const Wrong& wrong) {
       return {false, where_, machine_ ? machine_->row() : ~0u, wrong.reason};
@@ -42,22 +50,54 @@ class Judgement {
   }
 
   void run_step() {
-    machine_->scalars = host_scalars(terms_, plan_.seed, kTrainingStep);
-    for (uint32_t u = 0; u < plan_.accumulate; ++u) {
-      const ProgramId id = u == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
-      where_ = u == 0 ? "micro_first" : "micro_add " + std::to_string(u);
-      machine_->scalars[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
-      machine_->run(id, training_batch(u), trace(id));
+    Scalars step = host_scalars(terms_, plan_.seed, kTrainingStep);
+    for (uint32_t turn = 0; turn < plan_.accumulate; ++turn) {
+      where_ = turn == 0 ? "micro_first" : "micro_add " + std::to_string(turn);
+      run_turn(turn, step);
     }
     where_ = "update";
-    machine_->run(ProgramId::kUpdate, "nothing", trace(ProgramId::kUpdate));
+    for (const auto& each : machines_) {
+      each->scalars = step;
+      run(*each, ProgramId::kUpdate, "nothing", each == machines_[0]);
+    }
+  }
+
+  // A micro-batch of each rank, row by row together.
+  void run_turn(uint32_t turn, Scalars& step) {
+    const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
+    const bool is_alone = plan_.ranks == 1;
+    for (uint32_t r = 0; r < plan_.ranks; ++r) {
+      const uint32_t u = turn * plan_.ranks + r;
+      machine_ = machines_[r].get();
+      machine_->scalars = is_alone ? step : scalars_of_rank(terms_, step);
+      machine_->scalars[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
+      machine_->begin(id, training_batch(u), r == 0 ? trace(id) : nullptr);
+    }
+    for (uint32_t row = 0; row < plan_.program(id).rows.count; ++row) {
+      for (const auto& each : machines_) {
+        machine_ = each.get();
+        machine_->run_next_row();
+      }
+    }
+    for (const auto& each : machines_) {
+      each->end();
+      is_alone ? void(step = each->scalars) : add_rank(terms_, each->scalars, step);
+    }
+    if (!is_alone) step[Scalar::kMicroBatch] = micro_batch_leaf(terms_, static_cast<uint32_t>(micro_batches_of_step(plan_)) - 1);
+  }
+
+  void run(TermMachine& machine, ProgramId id, const std::string& batch, bool is_traced) {
+    machine_ = &machine;
+    machine.begin(id, batch, is_traced ? trace(id) : nullptr);
+    for (uint32_t row = 0; row < plan_.program(id).rows.count; ++row) machine.run_next_row();
+    machine.end();
   }
 
   void run_evaluation() {
     const std::vector<Term> before = machine_->whole_state();
     machine_->scalars = host_scalars(terms_, plan_.seed, kEvaluationStep);
     where_ = "evaluate";
-    machine_->run(ProgramId::kEvaluate, kEvaluationBatch, trace(ProgramId::kEvaluate));
+    run(*machine_, ProgramId::kEvaluate, kEvaluationBatch, true);
     where_ = "the evaluation";
     compare_scalars(expected_.evaluated);
     if (machine_->whole_state() != before) throw Wrong{"changed more of State than the scalars"};
@@ -122,7 +162,8 @@ class Judgement {
   TermTable& terms_;
   const ExpectedStep& expected_;
   ReplayTrace* trace_;
-  std::optional<TermMachine> machine_;
+  std::vector<std::unique_ptr<TermMachine>> machines_;  // of the ranks
+  TermMachine* machine_ = nullptr;                      // the one that runs, or is compared
   std::string where_;
 };
 

@@ -169,6 +169,11 @@ std::vector<NetworkCase> cases() {
   const std::string bf16 = R"(, "dtype": "bf16")";
   return {{"basic", resnet_recipe()},
           {"basic released", resnet_recipe(release)},
+          {"basic of three ranks, twice each, clipped", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0, "parallel": {"ranks": 3})")},
+          {"gpt of two ranks", gpt_recipe(R"(, "parallel": {"ranks": 2})")},
+          {"gpt that knows of ranks, thrice", gpt_recipe(thrice + R"(, "parallel": {"ranks": 1})")},
+          {"gpt of two ranks, adapters beside whole modules",
+           untied_recipe(R"(, "parallel": {"ranks": 2}, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "modules_to_save": ["lm_head", "ln_?"]})")},
           {"bottleneck thrice clipped", resnet_recipe(thrice + R"(, "clip_norm": 1.0)", "bottleneck")},
           {"basic, stem and first stage frozen", resnet_recipe(R"(, "freeze": ["conv1*", "bn1*", "layer1*"])")},
           {"bottleneck, every batch-norm frozen",
@@ -291,6 +296,7 @@ class RecipeDraw {
     if (one_in(4)) text += R"(, "dtype": "bf16")";
     if (one_in(4)) text += R"(, "trained": {"storage": "bf16"})";
     const std::string freeze = pick(freezes);
+    if (!release && one_in(4)) text += R"(, "parallel": {"ranks": )" + pick({"1", "2", "3"}) + "}";
     return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
   }
 
@@ -509,7 +515,7 @@ TEST(Replay, BothJudgesRejectMutants) {
       judge_directed_mutants(name, good, tally);
     }
   }
-  EXPECT_EQ(tally.own_kinds.size(), 68u) << "a kind of semantic mutant found no place in any plan";
+  EXPECT_EQ(tally.own_kinds.size(), 69u) << "a kind of semantic mutant found no place in any plan";
   for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
                            "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
                            "the spill file's carrier loads"}) {

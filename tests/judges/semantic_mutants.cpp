@@ -331,6 +331,7 @@ class SemanticMutantMaker {
       return facts_->row(s.row).op == Op::kLion && good_.attributes.of<UpdateAttribute>()[facts_->row(s.row).attribute].weight_decay > 0;
     };
     change("Lion's weight decay lost", rows(lion_decays), [](UpdateAttribute& a) { a.weight_decay = 0; });
+    change("another rank's", of({Op::kShare}, {Pass::kStart}), [this](ShareAttribute& a) { a.root = (a.root + 1) % good_.ranks; });
     change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);

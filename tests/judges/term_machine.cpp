@@ -24,7 +24,7 @@ TermMachine::TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), term
   }
 }
 
-void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace) {
+void TermMachine::begin(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace) {
   program_ = &plan_.program(id);
   trace_ = trace;
   memory().destroy(plan_.state_bytes + plan_.carried_bytes, UINT64_MAX);
@@ -37,7 +37,12 @@ void TermMachine::run(ProgramId id, const std::string& batch, std::vector<RowTer
   host_writes(program_->document_start, batch, document_start_leaf);
   host_writes(program_->pairs, batch, pairs_leaf);
   host_writes(program_->token_types, batch, token_types_leaf);
-  for (row_ = 0; row_ < program_->rows.count; ++row_) run_row(program_->rows[row_]);
+  shared_.clear();
+}
+
+void TermMachine::run_next_row() { run_row(program_->rows[++row_]); }
+
+void TermMachine::end() {
   row_ = ~0u;
   if (!under_way_.empty()) throw Wrong{"a transfer is never waited for"};
 }
@@ -149,10 +154,18 @@ void TermMachine::transfer(const Row& row) {
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
   if (ref_region(refs[0]) == Region::kState && to.store != Store::kSpill) throw Wrong{"transfers into State"};
   if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
+  if (row.op == Op::kShare && (to.store != Store::kArena || from.store != Store::kArena)) throw Wrong{"shares what is not in memory"};
   if (row.op == Op::kLoad && to.store != Store::kArena) throw Wrong{"loads to somewhere else than memory"};
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
   if (trace_ != nullptr) trace_->emplace_back();
-  row.pass == Pass::kStart ? start_transfer(to, from) : end_transfer(to, from);
+  if (row.pass == Pass::kStart) {
+    start_transfer(to, from);
+    if (row.op == Op::kShare) shared_[to.address] = {under_way_.back().term, root_of(row)};
+  } else if (row.op == Op::kShare) {
+    end_transfer(to, from, shared_term(row, to));
+  } else {
+    end_transfer(to, from);
+  }
   destroy_slots(deaths_[row_ + 1]);
 }
 
@@ -193,14 +206,29 @@ void TermMachine::start_transfer(const ReplayTensor& to, const ReplayTensor& fro
   if (trace_ != nullptr) note_read(1, term);
 }
 
-void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from) {
+uint32_t TermMachine::root_of(const Row& row) const {
+  const uint32_t root = plan_.attributes.of<ShareAttribute>()[row.attribute].root;
+  if (root >= ranks_.size()) throw Wrong{"shares what a rank has that is none"};
+  return root;
+}
+
+Term TermMachine::shared_term(const Row& row, const ReplayTensor& to) const {
+  const auto own = shared_.find(to.address);
+  if (own == shared_.end()) throw Wrong{"waits for what nobody has shared"};
+  if (own->second.root != root_of(row)) throw Wrong{"waits for what another rank has"};
+  return ranks_[own->second.root]->shared_.at(to.address).term;
+}
+
+void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives) {
   const auto same = [](const ReplayTensor& a, const ReplayTensor& b) { return a.store == b.store && a.address == b.address && a.bytes() == b.bytes(); };
   for (auto transfer = under_way_.begin(); transfer != under_way_.end(); ++transfer) {
     if (!same(transfer->to, to) || !same(transfer->from, from)) continue;
     if (store(from).read(from.address, from.bytes()) != transfer->term) throw Wrong{"the source of a transfer changed under way"};
     if (!store(to).is_garbage(to.address, to.address + to.bytes())) throw Wrong{"something wrote where a transfer was under way to"};
-    store(to).write(to.address, to.bytes(), transfer->term);
-    note_written(0, transfer->term);
+    const Term term = arrives.value_or(transfer->term);
+    if (terms_.form(term) != to.form()) throw Wrong{"what comes has another type or shape"};
+    store(to).write(to.address, to.bytes(), term);
+    note_written(0, term);
     under_way_.erase(transfer);
     return;
   }

@@ -3,8 +3,9 @@
 // Lifetimes, hints and names of slots are not believed.
 #pragma once
 
-#include <string>
 #include <map>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/plan.h"
@@ -34,7 +35,11 @@ struct ReplayTensor {
 class TermMachine {
  public:
   TermMachine(const Plan& plan, TermTable& terms);
-  void run(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace);
+  // The ranks' machines, this one among them, which run their programs row by row together. Alone: this one.
+  void know_ranks(const std::vector<TermMachine*>& ranks) { ranks_ = ranks; }
+  void begin(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace);
+  void run_next_row();
+  void end();
 
   uint32_t row() const { return row_; }
   Scalars scalars;
@@ -91,7 +96,10 @@ class TermMachine {
   void transfer(const Row& row);
   void gather_rows(const Row& row, const Ref* refs);
   void start_transfer(const ReplayTensor& to, const ReplayTensor& from);
-  void end_transfer(const ReplayTensor& to, const ReplayTensor& from);
+  void end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives = std::nullopt);
+  uint32_t root_of(const Row& row) const;
+  // Of a share that has been started into `to` in all ranks: the root's.
+  Term shared_term(const Row& row, const ReplayTensor& to) const;
   ReplayTensor resolve_any(Ref ref) const;
   void require_attribute(const Row& row) const;
   ReplayTensor resolve(Ref ref) const;
@@ -144,6 +152,12 @@ class TermMachine {
   TermTable& terms_;
   TermMemory stores_[3];  // in the order of Store
   std::vector<OpenTransfer> under_way_;
+  struct Shared {
+    Term term = kNoTerm;
+    uint32_t root = 0;  // whose term comes in its place
+  };
+  std::map<uint64_t, Shared> shared_;  // what a share that started last took from here, by where it goes
+  std::vector<TermMachine*> ranks_ = {this};
   struct Gathered {
     Term table = kNoTerm, tokens = kNoTerm, places = kNoTerm;
   };

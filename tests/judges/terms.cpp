@@ -40,7 +40,18 @@ Term TermTable::leaf(const std::string& text, const Form& form) {
   return intern(std::move(node));
 }
 
+namespace {
+// Whether a kernel's sums are complete before they are added: the same as a copy that is added.
+bool adds_complete_sums(const Application& call, uint32_t argument) {
+  const uint32_t kernel = kernel_index(call.op, call.pass);
+  if (kernel == kKernelCount || argument >= kOps[kernel].arity()) return false;
+  const ArgumentInfo& info = kOps[kernel].arguments[argument];
+  return info.may_accumulate && info.storage == Storage::kF32 && !info.running;
+}
+}  // namespace
+
 Term TermTable::output(const Application& call, uint32_t argument, const Form& form, Term previous) {
+  if (previous != kNoTerm && adds_complete_sums(call, argument)) return sum(previous, output(call, argument, form));
   TermNode node;
   node.key = {1,
               static_cast<uint32_t>(call.op),
@@ -58,6 +69,11 @@ Term TermTable::output(const Application& call, uint32_t argument, const Form& f
   node.children = {previous};
   node.children.insert(node.children.end(), call.inputs.begin(), call.inputs.end());
   return intern(std::move(node));
+}
+
+Term TermTable::sum(Term previous, Term x) {
+  const Form form = nodes_[x].form;
+  return output({Op::kCopy, Pass::kForward, {}, {x}}, 0, form, previous);
 }
 
 Term TermTable::copy(Term x, const Form& form) {
@@ -108,6 +124,16 @@ Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step) {
 
 Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch) {
   return terms.leaf("scalar micro-batch " + std::to_string(micro_batch), kScalarForm);
+}
+
+Scalars scalars_of_rank(TermTable& terms, const Scalars& step) {
+  Scalars scalars = step;
+  scalars[Scalar::kLoss] = terms.leaf("scalar no loss yet", kScalarForm);
+  return scalars;
+}
+
+void add_rank(TermTable& terms, const Scalars& rank, Scalars& step) {
+  for (const Scalar s : {Scalar::kLoss, Scalar::kSkip}) step[s] = terms.sum(step[s], rank[s]);
 }
 
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {

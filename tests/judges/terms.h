@@ -47,6 +47,8 @@ class TermTable {
   Term leaf(const std::string& text, const Form& form);
   // Argument `argument` of the call. `previous`: what it is added to, or what it updates; kNoTerm where it overwrites.
   Term output(const Application& call, uint32_t argument, const Form& form, Term previous = kNoTerm);
+  // What stands where x is added by a copy.
+  Term sum(Term previous, Term x);
   // What stands in y after `copy` or `move` of x: x itself, unless it is read in another form.
   Term copy(Term x, const Form& form);
 
@@ -78,6 +80,9 @@ class TermTable {
 // thought about.
 Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step);
 Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch);
+// Of several ranks: with what one begins a micro-batch in a step that has come so far, and what the host makes of the step when it has ended.
+Scalars scalars_of_rank(TermTable& terms, const Scalars& step);
+void add_rank(TermTable& terms, const Scalars& rank, Scalars& step);
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars);
 void update_scalars(TermTable& terms, const Application& call, Scalars& scalars);
 

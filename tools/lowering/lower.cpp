@@ -8,7 +8,7 @@
 
 namespace reprise {
 
-RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window) {
+RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window, const Sharing& sharing) {
   RegionHeader header;
   header.labels_bytes = graph.tensor(graph.labels).bytes;
   header.bytes = header.labels_bytes;
@@ -24,6 +24,8 @@ RegionHeader region_header(const Graph& graph, const HeldBlock& held, const Weig
   }
   for (const auto& [v, offset] : held.offsets) header.offsets[v] = header.bytes + offset;
   header.bytes += held.bytes;
+  header.sharing_offset = header.bytes;
+  header.bytes += sharing.bytes();
   if (window.streamed.empty()) return header;
   header.window_offset = align_to(window.region_start + header.bytes, kStreamAlignment) - window.region_start;
   header.bytes = header.window_offset + window.bytes;

@@ -6,6 +6,7 @@
 #include "tools/graph/held.h"
 #include "tools/graph/rules.h"
 #include "tools/lowering/owned_plan.h"
+#include "tools/lowering/sharing.h"
 #include "tools/lowering/weight_window.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
@@ -19,17 +20,18 @@ struct LoweringInput {
   const BackendRules& rules;
   const WeightWindow& window;
   const HeldBlock& held;
+  const Sharing& sharing;
 };
 
 // Where things outside the chain's own area lie in a program's region:
-// [ labels | starts of documents, if any | small values | held values | window of streamed weights, if any | chain or scratch ].
+// [ labels | starts of documents, if any | small values | held values | what ranks share, if any | window of streamed weights, if any | chain or scratch ].
 struct RegionHeader {
   uint64_t labels_bytes = 0, pairs_offset = 0, types_offset = 0;
   std::map<ValueId, uint64_t> offsets;  // of small and held values
-  uint64_t window_offset = 0;
+  uint64_t sharing_offset = 0, window_offset = 0;
   uint64_t bytes = 0;
 };
-RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window);
+RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window, const Sharing& sharing);
 
 // micro_first, or micro_add where every carried gradient is added to.
 OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add);

@@ -42,6 +42,7 @@ Plan OwnedPlan::view() const {
   plan.arena_bytes = arena_bytes;
   plan.seed = seed;
   plan.accumulate = accumulate;
+  plan.ranks = ranks;
   plan.spill_level = spill_level;
   plan.spill_bytes = spill_bytes;
   plan.streamed_bytes = streamed_bytes;

@@ -50,7 +50,7 @@ struct OwnedPlan {
   LearningRate learning_rate;             // its milestones point into `milestones`
   std::vector<uint32_t> milestones;
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
-  uint32_t accumulate = 1;
+  uint32_t accumulate = 1, ranks = 1;
   SpillLevel spill_level = SpillLevel::kDisk;
   uint64_t spill_bytes = 0, streamed_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
 

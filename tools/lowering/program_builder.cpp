@@ -196,6 +196,7 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
 
 OwnedProgram ProgramBuilder::finish() {
   drop_idle_rows();
+  share_gradients(program_, in_.graph, in_.state, in_.sharing, header_.sharing_offset, add_);
   if (!in_.window.streamed.empty()) load_streamed_weights();
   bring_offloaded();
   find_lifetimes();

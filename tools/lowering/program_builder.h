@@ -19,7 +19,7 @@ using SlotPlaces = std::map<ValueId, SlotPlace>;
 class ProgramBuilder {
  public:
   // `add`: every carried gradient is added to.
-  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.held, input.window)) {}
+  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.held, input.window, input.sharing)) {}
 
   // What the rows to come belong to.
   void begin_action(uint32_t action) { origin_.action = action; }
@@ -45,7 +45,7 @@ class ProgramBuilder {
   void end_write(ValueId v, uint32_t link);
   void read_back(ValueId v, uint64_t to, uint32_t link);
 
-  // Drops rows whose results nothing reads, loads streamed weights ahead of the rows that read them, brings offloaded moments to the rows that
+  // Drops rows whose results nothing reads, shares gradients among ranks, loads streamed weights ahead of the rows that read them, brings offloaded moments to the rows that
   // update them and takes them back, finds the slots' lifetimes, puts the slots in the order of birth and names their lower neighbours.
   OwnedProgram finish();
 

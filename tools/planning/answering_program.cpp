@@ -49,7 +49,7 @@ Lowered lower(const OwnedPlan& plan, Graph network, const BackendRules& rules, c
   state.state_index = places_in_state(plan, network);
   // As the plan stores them: a frozen weight may be narrower than its graph says.
   for (const auto& [v, place] : state.state_index) network.values[v].tensor = plan.state[place].tensor;
-  Lowered lowered{lower_generation({network, {}, state, rules, window, {}}, generation), network.attributes, 0, generation.caches.size()};
+  Lowered lowered{lower_generation({network, {}, state, rules, window, {}, {}}, generation), network.attributes, 0, generation.caches.size()};
   for (const ValueId cache : generation.caches) lowered.position_bytes += stored_bytes(network.tensor(cache).dtype, network.tensor(cache).shape[1]);
   return lowered;
 }

@@ -139,13 +139,14 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   plan.attributes = model.graph.attributes;
   plan.seed = model.recipe.seed;
   plan.accumulate = static_cast<uint32_t>(model.recipe.accumulate);
+  plan.ranks = static_cast<uint32_t>(model.recipe.ranks());
   for (const LinkBody& link : model.bodies.links) plan.link_names.push_back(link.name);
   fill_state(model, plan);
   fill_carried(model, plan);
   fill_learning_rate(model.recipe, plan);
   const BackendRules& rules = backend_of(model.recipe);
   plan.backend = rules.name;
-  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window, model.held};
+  const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window, model.held, model.sharing};
   const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
   program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
   if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
@@ -258,6 +259,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.network = model.graph = network;
   model.bodies = cut_into_folded_links(model.graph);
   model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
+  if (recipe.parallel) model.sharing = plan_sharing(model.graph, model.bodies, model.state, static_cast<uint32_t>(recipe.ranks()));
   model.evaluation = evaluation_calls(model.graph);
   const bool by_policy = keeps_by_rule(recipe.schedule);
   if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
@@ -267,7 +269,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   place_state(model);
   model.carried_bytes = sum_bytes(model.graph, model.state.carried);
   model.held = pack_held(model.graph, model.bodies.links);
-  model.header_bytes = region_header(model.graph, model.held, model.window).bytes;
+  model.header_bytes = region_header(model.graph, model.held, model.window, model.sharing).bytes;
   model.measured = measured;
   set_references(model);
   place_weights_by_recipe(model);

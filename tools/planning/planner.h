@@ -7,6 +7,7 @@
 
 #include "tools/graph/held.h"
 #include "tools/lowering/owned_plan.h"
+#include "tools/lowering/sharing.h"
 #include "tools/lowering/weight_window.h"
 #include "tools/recipes/recipe.h"
 #include "tools/graph/training_state.h"
@@ -39,6 +40,7 @@ struct SolvedModel {
   TrainingState state;
   std::vector<Call> evaluation;
   Chain chain;
+  Sharing sharing;  // among the ranks that the recipe asks for
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
   uint64_t offloaded_bytes = 0;  // of State, on the host
   HeldBlock held;                // a part of the header

@@ -207,7 +207,7 @@ void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint6
   model.window.streamed = streamed;
   model.window.bytes = window_bytes;
   model.window.region_start = model.state_bytes + model.carried_bytes;
-  model.header_bytes = region_header(model.graph, model.held, model.window).bytes;
+  model.header_bytes = region_header(model.graph, model.held, model.window, model.sharing).bytes;
   model.store_all_bytes += model.fixed_bytes() - fixed;  // modulo 2^64
 }
 

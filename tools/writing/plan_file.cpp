@@ -17,7 +17,7 @@ namespace reprise {
 namespace {
 
 constexpr char kMagic[] = "reprise plan ";
-constexpr char kVersion[] = "2";
+constexpr char kVersion[] = "3";
 
 // What a plan takes for granted of the program that runs it: the kernels with their arguments, the attributes with their fields, the types.
 // A program whose text is another one would read a row's numbers as something else.
@@ -179,7 +179,7 @@ void plan_fields(File& file, P& plan) {
   auto& rate = plan.learning_rate;
   file.number(rate.kind), file.number(rate.base), file.number(rate.gamma), file.number(rate.warmup_steps), file.number(rate.steps);
   file.list(plan.milestones, [&file](auto& step) { file.number(step); });
-  file.number(plan.state_bytes), file.number(plan.carried_bytes), file.number(plan.arena_bytes), file.number(plan.seed), file.number(plan.accumulate);
+  file.number(plan.state_bytes), file.number(plan.carried_bytes), file.number(plan.arena_bytes), file.number(plan.seed), file.number(plan.accumulate), file.number(plan.ranks);
   file.number(plan.spill_level), file.number(plan.spill_bytes), file.number(plan.streamed_bytes), file.number(plan.worker_stack_bytes), file.number(plan.recipe_hash);
 }
 

@@ -83,8 +83,9 @@ class HeaderWriter {
             span("kMilestones", plan_.milestones.size()) + "},\n";
     text += format("    .state_bytes = %" PRIu64 ",\n    .carried_bytes = %" PRIu64 ",\n    .arena_bytes = %" PRIu64 ",\n    .seed = %" PRIu64 "u,\n",
                    plan_.state_bytes, plan_.carried_bytes, plan_.arena_bytes, plan_.seed);
-    text += format("    .accumulate = %u,\n    .spill_level = SpillLevel::%s,\n    .spill_bytes = %" PRIu64 ",\n", plan_.accumulate,
-                   plan_.spill_level == SpillLevel::kHost ? "kHost" : "kDisk", plan_.spill_bytes);
+    text += format("    .accumulate = %u,\n", plan_.accumulate);
+    if (plan_.ranks > 1) text += format("    .ranks = %u,\n", plan_.ranks);
+    text += format("    .spill_level = SpillLevel::%s,\n    .spill_bytes = %" PRIu64 ",\n", plan_.spill_level == SpillLevel::kHost ? "kHost" : "kDisk", plan_.spill_bytes);
     if (plan_.streamed_bytes > 0) text += format("    .streamed_bytes = %" PRIu64 ",\n", plan_.streamed_bytes);
     text += format("    .worker_stack_bytes = %" PRIu64 ",\n    .recipe_hash = 0x%" PRIx64 "u,\n};\n",
                    plan_.worker_stack_bytes, plan_.recipe_hash);
