@@ -4,7 +4,7 @@ import json
 import os
 
 kKeys = {"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "clip_norm",
-         "gradient_release", "freeze", "lora", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "schedule", "budget",
+         "gradient_release", "freeze", "lora", "parallel", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "schedule", "budget",
          "budgets", "feature_map_budget", "seed", "backend", "card", "math", "$schema"}
 kOptimizers = {
     "sgd": {"lr": 1e-3, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},

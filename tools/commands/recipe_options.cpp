@@ -27,6 +27,7 @@ void RecipeOptions::add_schedule_to(OptionParser& app) {
   app.add_option("--disk", disk, "bytes that boundaries may take on disk; overrides the recipe's");
   app.add_option("--host", host, "the same in pinned memory of the host, beside a card's");
   app.add_option("--k", k, "every-k, sqrt, chen-recursive: links per segment")->check(integer_from(1, kMostLinks));
+  app.add_option("--ranks", ranks, "how many processes train together; overrides the recipe's parallel.ranks")->check(integer_from(1, kMostRanks));
   app.add_option("--policy", policy, "policy: dots, linear, attention-core, drop-bn-relu, ops:OP,... or names:PATTERN,... or offload:PATTERN,...");
 }
 
@@ -41,6 +42,7 @@ std::string RecipeOptions::first_given() const {
   if (!disk.empty()) return "--disk";
   if (!host.empty()) return "--host";
   if (k != 0) return "--k";
+  if (ranks != 0) return "--ranks";
   if (!policy.empty()) return "--policy";
   return profile.empty() ? "" : "--profile";
 }
@@ -70,6 +72,11 @@ Recipe RecipeOptions::read(RecipeRules& rules) const {
   if (!host.empty()) {
     result.schedule.host_bytes = spill_bytes_of(host, "--host");
     rules.options["schedule.host"] = "--host";
+  }
+  if (ranks != 0) {
+    if (!result.parallel) result.parallel.emplace();
+    result.parallel->ranks = ranks;
+    rules.options["parallel.ranks"] = "--ranks";
   }
   if (k != 0) {
     result.schedule.k = k;

@@ -12,7 +12,7 @@ namespace reprise {
 struct RecipeOptions {
   std::string recipe, strategy, profile, disk, host;
   std::optional<std::string> budget;
-  int k = 0;
+  int k = 0, ranks = 0;  // 0: the recipe's
   std::string policy;
   std::string model;            // planned in place of the recipe's own, as read_recipe_of_model() takes it; "": none
   const Port* board = nullptr;  // whose kernels a profile is compared with

@@ -22,7 +22,7 @@ int32_t label_of(int32_t stored) { return stored < 0 ? kIgnoredLabel : stored; }
 class ChatDataset : public Dataset {
  public:
   ChatDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
-      : data_(recipe.data), sequence_(static_cast<uint32_t>(recipe.sequence)), accumulate_(static_cast<uint64_t>(recipe.accumulate)),
+      : data_(recipe.data), sequence_(static_cast<uint32_t>(recipe.sequence)), micro_batches_(static_cast<uint64_t>(recipe.micro_batches())),
         tokens_(sequence_), labels_(sequence_), starts_(sequence_), rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
     set_size(recipe, rows_.size(), 0);
     fingerprint_ = fingerprint_of(size_, "", {part.path()});
@@ -43,7 +43,7 @@ class ChatDataset : public Dataset {
 
   uint64_t labelled_in_step(uint64_t step) override {
     uint64_t labelled = 0;
-    for (uint64_t micro = 0; micro < accumulate_; ++micro) {
+    for (uint64_t micro = 0; micro < micro_batches_; ++micro) {
       for (uint64_t b = 0; b < batch_; ++b) {
         const std::optional<uint64_t> row = order_.sample_at(step, micro, b);
         for (uint64_t i = row ? rows_.begins[*row] : 0; row && i < rows_.begins[*row + 1]; ++i) labelled += samples_[rows_.samples[i]].labels;
@@ -121,7 +121,7 @@ class ChatDataset : public Dataset {
 
   const DataSource data_;
   const uint32_t sequence_;
-  const uint64_t accumulate_;
+  const uint64_t micro_batches_;
   int32_t padding_ = 0;
   TokenStore store_;
   std::vector<Sample> samples_;

@@ -74,7 +74,7 @@ class Dataset {
   void set_size(const Recipe& recipe, uint64_t size, uint64_t labels) {
     size_ = size;
     batch_ = static_cast<uint64_t>(recipe.batch);
-    labels_in_step_ = static_cast<uint64_t>(recipe.accumulate) * batch_ * labels;
+    labels_in_step_ = static_cast<uint64_t>(recipe.micro_batches()) * batch_ * labels;
   }
 
   uint64_t size_ = 0;

@@ -103,8 +103,9 @@ class PictureDataset : public Dataset {
 
   Position after(Position position) const {
     if (split_ == Split::kEvaluation) return {(position.step + 1) % micro_batches(), 0};
-    if (position.micro + 1 < static_cast<uint64_t>(recipe_.accumulate)) return {position.step, position.micro + 1};
-    return {position.step + 1, 0};
+    const uint64_t ranks = static_cast<uint64_t>(recipe_.ranks());  // each of which asks for every so many
+    if (position.micro + ranks < static_cast<uint64_t>(recipe_.micro_batches())) return {position.step, position.micro + ranks};
+    return {position.step + 1, position.micro % ranks};
   }
 
   // The front of the ring once it holds `wanted`. Asked for anything but the next position, the producer starts over

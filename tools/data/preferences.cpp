@@ -23,7 +23,7 @@ class PreferenceDataset : public Dataset, public ReferencedRows {
  public:
   PreferenceDataset(const Recipe& recipe, Split split, const DataPart& part, DataLook* look)
       : data_(recipe.data), kind_(static_cast<PreferenceKind>(recipe.loss.value().kind)), has_reference_(has_reference(recipe)),
-        sequence_(static_cast<uint32_t>(recipe.sequence)), micro_batches_(split == Split::kTraining ? static_cast<uint64_t>(recipe.accumulate) : 1),
+        sequence_(static_cast<uint32_t>(recipe.sequence)), micro_batches_(split == Split::kTraining ? static_cast<uint64_t>(recipe.micro_batches()) : 1),
         room_(static_cast<uint64_t>(micro_batch_of(recipe).pairs / recipe.batch)), tokens_(sequence_), labels_(sequence_), starts_(sequence_), pairs_(room_),
         rows_(pack(recipe, part, look)), order_(recipe, split, rows_.size()) {
     set_size(recipe, rows_.size(), 0);

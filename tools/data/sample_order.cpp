@@ -40,7 +40,7 @@ uint64_t permuted(uint64_t index, uint64_t size, uint64_t seed, uint64_t epoch) 
 SampleOrder::SampleOrder(const Recipe& recipe, Split split, uint64_t size)
     : size_(size),
       batch_(static_cast<uint64_t>(recipe.batch)),
-      accumulate_(static_cast<uint64_t>(recipe.accumulate)),
+      micro_batches_(static_cast<uint64_t>(recipe.micro_batches())),
       seed_(recipe.seed),
       shuffle_(recipe.data.shuffle),
       training_(split == Split::kTraining) {}
@@ -50,7 +50,7 @@ std::optional<uint64_t> SampleOrder::sample_at(uint64_t step, uint64_t micro, ui
     const uint64_t n = step * batch_ + b;
     return n < size_ ? std::optional<uint64_t>(n) : std::nullopt;
   }
-  const uint64_t position = (step * accumulate_ + micro) * batch_ + b;
+  const uint64_t position = (step * micro_batches_ + micro) * batch_ + b;
   const uint64_t n = position % size_;
   return shuffle_ ? permuted(n, size_, seed_, position / size_) : n;
 }

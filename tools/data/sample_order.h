@@ -25,14 +25,14 @@ class SampleOrder {
   template <typename Number>
   auto sum_over_step(uint64_t step, const Number& number) const {
     decltype(number(uint64_t{0})) sum = 0;
-    for (uint64_t micro = 0; micro < accumulate_; ++micro) {
+    for (uint64_t micro = 0; micro < micro_batches_; ++micro) {
       for (uint64_t b = 0; b < batch_; ++b) sum += number(*sample_at(step, micro, b));
     }
     return sum;
   }
 
  private:
-  uint64_t size_, batch_, accumulate_, seed_;
+  uint64_t size_, batch_, micro_batches_, seed_;
   bool shuffle_, training_;
 };
 

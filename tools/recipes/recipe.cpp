@@ -83,6 +83,15 @@ EarlyStopping read_early_stopping(const JsonFields& fields) {
   return stopping;
 }
 
+ParallelRecipe read_parallel(const JsonFields& fields) {
+  ParallelRecipe parallel;
+  fields.allow_only({"ranks", "timeout"});
+  fields.require("ranks", "give the number of processes that take a step together");
+  fields.read("ranks", parallel.ranks, 1, kMostRanks, {"How many processes take a step together, each on its own micro-batches", "processes"});
+  fields.read("timeout", parallel.timeout, {1, 86400}, {"How long a process waits for another before that counts as lost", "seconds", "60"});
+  return parallel;
+}
+
 void read_training(const JsonFields& fields, Recipe& recipe) {
   if (fields.has("optimizer")) recipe.optimizer = read_optimizer(fields.object("optimizer", {"What updates the weights", "", "sgd with its defaults"}));
   if (fields.has("lr_schedule")) recipe.lr_schedule = read_lr_schedule(fields.object("lr_schedule", {"What the learning rate is multiplied by, step after step", "", "constant"}));
@@ -104,6 +113,9 @@ void read_training(const JsonFields& fields, Recipe& recipe) {
   fields.read("evaluate_first", recipe.evaluate_first, {"Whether the evaluation set is gone through before the first step, too"});
   if (fields.has_value("early_stopping")) {
     recipe.early_stopping = read_early_stopping(fields.object("early_stopping", {"Ends the training where evaluations show no gain", "", "none: it runs to its end"}));
+  }
+  if (fields.has_value("parallel")) {
+    recipe.parallel = read_parallel(fields.object("parallel", {"Several processes, on one machine or on several, that train together with the bits of one", "", "none: one process"}));
   }
   fields.read("prompts", recipe.prompts, {"Texts that a language model answers before the first step and after the last"});
   fields.read("answer_tokens", recipe.answer_tokens, 1, kMostCount, {"The longest answer to one of the prompts", "tokens"});
@@ -156,7 +168,7 @@ const char* backend_word(Recipe::BackendChoice backend) { return word_of(kBacken
 Recipe read_fields(const JsonFields& fields, const std::string& file, const std::string& folder) {
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "loss", "clip_norm",
                      "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first",
-                     "early_stopping", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
+                     "early_stopping", "parallel", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
                      "feature_map_budget", "seed", "backend", "card", "math", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
@@ -261,6 +273,10 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
                 "cannot go with clip_norm: the norm needs every gradient at once; leave one out");
   rules.require(!recipe.gradient_release || recipe.accumulate == 1, "gradient_release",
                 "cannot go with accumulate above 1: a released gradient cannot be added to; leave one out");
+  rules.require(!recipe.gradient_release || !recipe.parallel, "gradient_release",
+                "cannot go with parallel: a released gradient cannot be added to those of other ranks; leave one out");
+  rules.require(!recipe.parallel || recipe.ranks() == 1 || recipe.backend == Recipe::BackendChoice::kCpu, "parallel",
+                "of several ranks is for \"backend\": \"cpu\"; a card's arena does not go over a network yet");
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
   for (const uint64_t budget : recipe.budgets) {
@@ -329,6 +345,7 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (recipe.evaluate_first) value["evaluate_first"] = true;
   if (recipe.early_stopping) value["early_stopping"] = {{"patience", recipe.early_stopping->patience}};
+  if (recipe.parallel) value["parallel"] = {{"ranks", recipe.parallel->ranks}, {"timeout", recipe.parallel->timeout}};
   if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
   if (recipe.init.random) {
     value["init"] = kRandom;

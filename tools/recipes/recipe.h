@@ -134,6 +134,14 @@ struct EarlyStopping {
   bool operator==(const EarlyStopping&) const = default;
 };
 
+// A step that several processes take together, each on micro-batches of its own. Gradients are added in the order of the micro-batches' numbers, those
+// of a processor's "accumulate" being every so many of them: of as many ranks as may be, the step has the same bits.
+struct ParallelRecipe {
+  int ranks = 1;
+  double timeout = 60;  // seconds without a word from another rank, after which it counts as lost
+  bool operator==(const ParallelRecipe&) const = default;
+};
+
 // How what is not trained lies in memory.
 struct WeightsRecipe {
   enum class Stream { kNone, kAll, kByPlan };
@@ -189,6 +197,7 @@ struct Recipe {
   uint64_t evaluate_batches = 0;           // micro-batches of an evaluation at most; 0: the whole set
   bool evaluate_first = false;             // before the first step, too
   std::optional<EarlyStopping> early_stopping;
+  std::optional<ParallelRecipe> parallel;
   std::vector<std::string> prompts;        // of language models: answered before the first step and after the last
   int answer_tokens = 60;                  // of such an answer, at most
   uint64_t steps = 0;               // 0 = not given: the command line must say
@@ -203,6 +212,9 @@ struct Recipe {
   enum class Math { kF32, kTf32, kBf16x3 };
   Math math = Math::kF32;  // how a card multiplies what is stored as f32
 
+  int ranks() const { return parallel ? parallel->ranks : 1; }
+  // Of one step, in all ranks.
+  int micro_batches() const { return accumulate * ranks(); }
   // What a plan's second level is, where it has one.
   SpillLevel spill_level() const { return schedule.host_bytes > 0 || optimizer.offload ? SpillLevel::kHost : SpillLevel::kDisk; }
   bool operator==(const Recipe&) const = default;

@@ -70,6 +70,7 @@ Keys find_keys() {
                             {"lora", {{"r", 8}}},                  {"weights", json::object()},
                             {"loss", {{"kind", "dpo"}}},
                             {"early_stopping", {{"patience", 1}}},
+                            {"parallel", {{"ranks", 1}}},
                             {"trained", json::object()},
                             {"data", {{"kind", "synthetic"}, {"augment", json::object()}}}};
       KeyNotes notes;
