@@ -113,10 +113,11 @@ struct SecondLevel {
   HostMemory host_memory;
 };
 
-// The port's own pool for the time of a run.
+// The port's own pool for the time of a run; of no workers the calling thread alone, as the process has one pool at a time.
 struct PoolOf {
   explicit PoolOf(uint32_t count) {
-    if (!linux_port().start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
+    workers.stack_bytes = uint64_t{1} << 20;
+    if (count > 0 && !linux_port().start_workers(count, &workers).ok()) throw std::runtime_error("no workers");
   }
   ~PoolOf() { linux_port().stop_workers(&workers); }
   PoolOf(const PoolOf&) = delete;
@@ -127,10 +128,10 @@ struct PoolOf {
 }  // namespace
 
 Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk, const Disk& weights,
-                 const HostMemory& host_memory) {
+                 const HostMemory& host_memory, const Peers& peers) {
   std::vector<CheckMark> marks(check_marks(plan));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .host_memory = host_memory, .workspace = workspace}, trainer);
+  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .host_memory = host_memory, .peers = peers, .workspace = workspace}, trainer);
 }
 
 BatchSource source_of(Dataset& data) {
@@ -193,7 +194,7 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   const PoolOf pool(options.workers);
   const SecondLevel level(plan);
   Trainer trainer;
-  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, level.disk, options.weights, level.host_memory);
+  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, level.disk, options.weights, level.host_memory, options.peers);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {

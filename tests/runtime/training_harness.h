@@ -32,11 +32,12 @@ PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::strin
 
 struct RunOptions {
   int steps = 3;
-  uint32_t workers = 1;
+  uint32_t workers = 1;  // 0: the calling thread alone, without the port's pool
   bool poison = false;  // every slot is filled with NaN when it is born and when it dies
   bool poison_gradients = false;  // Carried is filled with NaN before every step
   const Backend* backend = &test::test_backend();
   Disk weights = {};  // of a plan that streams
+  Peers peers = {};   // of a plan for several ranks
 };
 
 struct RunResult {
@@ -58,7 +59,7 @@ RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const Run
 
 // bind() with a workspace for the time of the call.
 Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {}, const Disk& weights = {},
-                 const HostMemory& host_memory = {});
+                 const HostMemory& host_memory = {}, const Peers& peers = {});
 
 // A data set as a source of micro-batches.
 BatchSource source_of(Dataset& data);

@@ -1,0 +1,61 @@
+// The ranks of a plan as threads of one process: each gets a table of Peers. Whatever is under way holds NaN until it is waited for.
+// Here so that plans for several ranks run in tests without a network.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "lib/port.h"
+
+namespace reprise {
+
+class ThreadPeers {
+ public:
+  explicit ThreadPeers(uint32_t count);
+  ThreadPeers(const ThreadPeers&) = delete;
+  ThreadPeers& operator=(const ThreadPeers&) = delete;
+
+  Peers of(uint32_t rank);
+  // From now on every call of every rank fails, with that rank as the one that is missed.
+  void lose(uint32_t rank);
+  // What all ranks together have sent to others.
+  uint64_t sent_bytes() const { return sent_bytes_; }
+
+ private:
+  // The same number of every rank is one exchange.
+  struct Exchange {
+    std::vector<std::vector<unsigned char>> parts;  // of a gather every rank's, else the root's alone
+    std::vector<bool> is_there;
+    uint32_t root = 0;
+    uint64_t bytes = 0;
+    bool gathers = false;
+    uint32_t starts = 0;
+  };
+  struct Open {
+    uint64_t number;
+    unsigned char* data;
+  };
+  struct Rank {
+    ThreadPeers* all = nullptr;
+    uint32_t rank = 0;
+    uint64_t started = 0;
+    std::vector<Open> open;
+  };
+
+  Status start(Rank& rank, uint32_t root, const void* own, void* data, uint64_t bytes, bool gathers);
+  Status wait(Rank& rank, const void* data);
+  bool has_come(const Exchange& exchange) const;
+  Status lost() const;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Rank> ranks_;
+  std::map<uint64_t, Exchange> exchanges_;
+  uint64_t lost_ = Peers::kNoRank;
+  uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace reprise
