@@ -45,8 +45,8 @@ std::vector<uint64_t> arena_sizes(const CompiledPlan& compiled) {
 
 }  // namespace
 
-Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference)
-    : compiled_(compiled), number_(number_of(compiled)), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, compiled.plan.name, "/")) {
+Session::Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference, const Ranks* ranks)
+    : compiled_(compiled), number_(number_of(compiled)), port_(compiled.port), recipe_(parse_recipe(compiled.recipe, compiled.plan.name, "/")), ranks_(ranks) {
   try {
     set_up(options, data, ask_reference);
   } catch (...) {
@@ -97,7 +97,10 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   std::vector<CheckMark> marks(check_marks(plan()));
   for (const WrittenPlan& written : compiled_.plans) marks.resize(std::max<size_t>(marks.size(), check_marks(*written.plan)));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .workspace = workspace, .eager = options.eager};
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .peers = peers(), .workspace = workspace, .eager = options.eager};
+  if (ranks_ != nullptr && data != nullptr) {
+    for (const std::string& warning : ranks_->compare(facts_of(plan(), recipe_, *data, backend_.kernel_set))) warnings_.push_back(warning);
+  }
   prove_other_plans(resources);
   require(bind(plan(), backend_, resources, trainer_));
   if (options.resume.empty() || takes_base) load_weights();
@@ -176,7 +179,7 @@ Status Session::change_plan(uint32_t number) {
   const Plan& next = plan_at(compiled_, number).plan;
   if (fixed_ != nullptr && room_of(next) != room_of(plan())) return {Code::kUnsupported, fixed_, 0};
   REPRISE_RETURN_IF_ERROR(resize_arena(room_of(next)));
-  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .workspace = {}, .eager = trainer_.eager};
+  const Resources resources = {.arena = arena_, .workers = &workers_, .disk = disk_, .weights = streamed_, .host_memory = host_memory_, .peers = peers(), .workspace = {}, .eager = trainer_.eager};
   require(rebind(next, resources, trainer_));
   number_ = number;
   return ok_status();

@@ -12,6 +12,7 @@
 #include "tools/recipes/recipe.h"
 #include "tools/session/compiled_plan.h"
 #include "tools/session/program_options.h"
+#include "tools/session/ranks.h"
 #include "tools/session/status_text.h"
 #include "tools/snapshots/initial_weights.h"
 #include "tools/snapshots/snapshot.h"
@@ -31,8 +32,10 @@ class Session {
   // compared with; null where none are trained on, and then a snapshot's trained weights must mean what the recipe says. `ask_reference`: of a
   // recipe whose loss has one, called while the trainer holds the model that the training begins, or has begun, with: before an adapter or a
   // snapshot is taken in.
+  // `ranks`: of a training; null where nothing is trained.
   using AskReference = std::function<void(Session& session)>;
-  Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr, const AskReference& ask_reference = nullptr);
+  Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr, const AskReference& ask_reference = nullptr,
+          const Ranks* ranks = nullptr);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -67,6 +70,7 @@ class Session {
 
  private:
   void set_up(const ProgramOptions& options, const DataFingerprint* data, const AskReference& ask_reference);
+  Peers peers() const { return ranks_ != nullptr ? ranks_->peers() : lone_peers(plan()); }
   void tune();
   void take_arena();
   void require_arena(const Status& taken);
@@ -85,6 +89,7 @@ class Session {
   uint32_t number_ = 0;  // of the plan, among the program's
   const Port& port_;
   const Recipe recipe_;
+  const Ranks* const ranks_;
   Workers workers_;
   Arena arena_;
   const char* fixed_ = nullptr;  // why the arena keeps its size, where it does

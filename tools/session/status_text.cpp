@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/op.h"
+#include "lib/port.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
 
@@ -21,6 +22,7 @@ std::string number_text(const Status& status) {
       return " at step " + std::to_string(status.detail) + "; no weight was changed by it: lower optimizer.lr, add warmup_steps or clip_norm";
     case Code::kInputOutput: return std::string(": ") + std::strerror(static_cast<int>(status.detail));
     case Code::kBackend: return " (error " + std::to_string(status.detail) + " of the device)";
+    case Code::kPeer: return status.detail == Peers::kNoRank ? "" : " (rank " + std::to_string(status.detail) + ")";
     default: return status.detail == 0 ? "" : " (" + std::to_string(status.detail) + ")";
   }
 }

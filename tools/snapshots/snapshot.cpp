@@ -188,6 +188,13 @@ void require_same_adapters(const json& theirs, const json& ours, const std::stri
   if (theirs.contains("lora")) require_same("init.skip", skipped(theirs), skipped(ours), folder);
 }
 
+// A step's micro-batches are the same, however many ranks share them.
+json value_of(const json& recipe, const std::string& key) {
+  const json value = recipe.value(key, json());
+  if (key != "accumulate" || !value.is_number_unsigned()) return value;
+  return value.get<uint64_t>() * recipe.value("parallel", json::object()).value("ranks", uint64_t{1});
+}
+
 // Every difference that makes the run another one than an uninterrupted run would be.
 std::vector<std::string> differences(const json& training, const json& recipe, const std::string& kernel_set, const DataFingerprint* data) {
   std::vector<std::string> all;
@@ -197,7 +204,7 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
   for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "loss", "lora"}) {
-    const std::vector<JsonDifference> others = find_differences(training.at("recipe").value(key, json()), recipe.value(key, json()));
+    const std::vector<JsonDifference> others = find_differences(value_of(training.at("recipe"), key), value_of(recipe, key));
     if (others.empty()) continue;
     all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + differences_shown(others) + "): " +
                   (data != nullptr ? "training goes on with this recipe's" : "this recipe's is used"));

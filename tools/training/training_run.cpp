@@ -20,6 +20,7 @@
 #include "tools/inference/sample.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/session/board_state.h"
+#include "tools/session/ranks.h"
 #include "tools/session/session.h"
 #include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
@@ -50,9 +51,10 @@ void require_outside(const char* option, const std::string& file, const std::str
 
 class TrainingRun {
  public:
-  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options)
+  TrainingRun(const CompiledPlan& compiled, const ProgramOptions& options, const Ranks& ranks)
       : summary_(compiled.summary),
         options_(options),
+        ranks_(ranks),
         sizes_(compiled),
         save_every_(options.save_every.empty() ? SaveEvery{} : parse_save_every(options.save_every)) {
     require_outside("--log", options.log, options.save);
@@ -78,7 +80,7 @@ class TrainingRun {
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
     if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
-    session_.emplace(compiled, options, &training_data_->fingerprint(), [this](Session& session) { ask_reference(session); });
+    session_.emplace(compiled, options, &training_data_->fingerprint(), [this](Session& session) { ask_reference(session); }, &ranks);
     if (!options.control.empty()) control_.emplace(options.control);
     requests_.emplace(sizes_, options, control(), session_->plan_number());
     pause_.emplace(control(), trainer(), session_->port().seconds, [this](const std::string& words) { say_pause(words); });
@@ -103,7 +105,7 @@ class TrainingRun {
 
  private:
   Trainer& trainer() { return session_->trainer(); }
-  uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.accumulate); }
+  uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.micro_batches()); }
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
   double now() const { return session_->port().seconds(); }
 
@@ -130,6 +132,8 @@ class TrainingRun {
 
   // "evaluate_every": 0 asks for none. Made-up data, which have no path, are evaluated only where it is asked for.
   bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
+  // A signal that any rank has got ends all of them after the same step.
+  bool stops() { return stopped_ = ranks_.any(stop_signal() != 0); }
   bool stops_early() const { return stopping_ && stopping_->is_due(); }
   bool evaluates_after(uint64_t step) const {
     const uint64_t every = recipe_.evaluate_every.value_or(0);
@@ -228,7 +232,7 @@ class TrainingRun {
     DataFeed feed(*training_data_);
     progress_ = &progress;
     saved_at_ = now();
-    while (trainer().step < last_step_ && stop_signal() == 0 && !stops_early()) {
+    while (trainer().step < last_step_ && !stops() && !stops_early()) {
       try {
         pause_->wait_while_asked();
         change_plan_if_asked(progress);
@@ -391,10 +395,10 @@ class TrainingRun {
 
   // What was trained is saved before it is evaluated.
   int finish() {
-    const bool stopped = stop_signal() != 0 && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
+    const bool stopped = stopped_ && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
     if (snapshots_) save();
     const std::string adapter = program_folder() + "/adapter";
-    const bool writes_adapter = recipe_.lora && trainer().step > first_step_;
+    const bool writes_adapter = ranks_.is_first() && recipe_.lora && trainer().step > first_step_;
     if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
     if (!stopped && !ends_early) evaluate_now();  // an early end has just been evaluated
     if (!options_.quiet) {
@@ -494,6 +498,8 @@ class TrainingRun {
 
   const char* const summary_;
   const ProgramOptions options_;
+  const Ranks& ranks_;
+  bool stopped_ = false;
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
@@ -523,6 +529,23 @@ class TrainingRun {
 
 }  // namespace
 
-int train(const CompiledPlan& compiled, const ProgramOptions& options) { return TrainingRun(compiled, options).run(); }
+namespace {
+
+// Rank 0 alone speaks, writes and is spoken to.
+ProgramOptions options_of_rank(const ProgramOptions& options, const Ranks& ranks) {
+  if (ranks.is_first()) return options;
+  ProgramOptions silent = options;
+  silent.quiet = true;
+  silent.keep_best = false;
+  for (std::string* file : {&silent.log, &silent.tensorboard, &silent.save, &silent.save_every, &silent.trace, &silent.trace_steps, &silent.manifest, &silent.control}) file->clear();
+  return silent;
+}
+
+}  // namespace
+
+int train(const CompiledPlan& compiled, const ProgramOptions& options) {
+  const Ranks ranks(compiled.port, parse_recipe(compiled.recipe, compiled.plan.name, "/"));
+  return TrainingRun(compiled, options_of_rank(options, ranks), ranks).run();
+}
 
 }  // namespace reprise

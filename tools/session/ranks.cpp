@@ -1,0 +1,133 @@
+// See ranks.h.
+#include "tools/session/ranks.h"
+
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "lib/op.h"
+#include "tools/formats/error.h"
+#include "tools/session/status_text.h"
+
+namespace reprise {
+namespace {
+
+class Sum {
+ public:
+  void add(uint64_t number) {
+    for (int shift = 0; shift < 64; shift += 8) add_byte(static_cast<unsigned char>(number >> shift));
+  }
+  void add(const std::string& text) {
+    for (const char c : text) add_byte(static_cast<unsigned char>(c));
+    add_byte(0);
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }  // FNV-1a
+  uint64_t value_ = 0xcbf29ce484222325u;
+};
+
+uint64_t sum_of_state(const Plan& plan) {
+  Sum sum;
+  for (const StateTensor& state : plan.state) {
+    sum.add(state.name);
+    sum.add(static_cast<uint64_t>(state.kind));
+    sum.add(static_cast<uint64_t>(state.tensor.dtype));
+    for (uint32_t d = 0; d < state.tensor.rank; ++d) sum.add(state.tensor.shape[d]);
+  }
+  return sum.value();
+}
+
+// A rank's memory, and how its schedule uses it, are its own.
+uint64_t sum_of_recipe(const Recipe& recipe) {
+  nlohmann::json value = nlohmann::json::parse(canonical_recipe(recipe));
+  for (const char* own : {"schedule", "budget", "budgets", "feature_map_budget", "data", "name", "init"}) value.erase(own);
+  for (const char* place : {"huggingface", "gguf"}) value["model"].erase(place);
+  Sum sum;
+  sum.add(value.dump());
+  return sum.value();
+}
+
+uint64_t sum_of_data(const DataFingerprint& data) {
+  Sum sum;
+  for (const uint64_t number : {data.samples, data.files, data.bytes}) sum.add(number);
+  sum.add(data.checksum);
+  return sum.value();
+}
+
+uint64_t sum_of_shared(const Plan& plan) {
+  Sum sum;
+  for (const Program& program : plan.programs) {
+    for (const Row& row : program.rows) {
+      if (row.op != Op::kShare || row.pass != Pass::kStart) continue;
+      sum.add(plan.attributes.of<ShareAttribute>()[row.attribute].root);
+      sum.add(tensor_of(plan, program, program.arguments[row.first_argument + ShareStart::kY]).used_bytes());
+    }
+  }
+  return sum.value();
+}
+
+}  // namespace
+
+RankFacts facts_of(const Plan& plan, const Recipe& recipe, const DataFingerprint& data, const char* kernel_set) {
+  Sum kernels;
+  kernels.add(std::string(kernel_set));
+  return {sum_of_state(plan), sum_of_recipe(recipe), sum_of_data(data), sum_of_shared(plan), kernels.value()};
+}
+
+Ranks::Ranks(const Port& port, const Recipe& recipe) : port_(port), name_(recipe.name) {
+  if (recipe.ranks() == 1) return;
+  if (port.open_peers == nullptr) throw UserError(name_ + ": parallel: this program knows no other processes; build it by `make run RANKS=" + std::to_string(recipe.ranks()) + "`");
+  const Status status = port.open_peers(static_cast<uint32_t>(recipe.ranks()), recipe.parallel->timeout, &peers_);
+  if (!status.ok()) throw UserError(name_ + ": parallel: " + message_of(status));
+}
+
+Ranks::~Ranks() {
+  if (are_several() && std::uncaught_exceptions() == 0) port_.close_peers(&peers_);
+}
+
+std::vector<RankFacts> Ranks::gather(const RankFacts& facts) const {
+  std::vector<RankFacts> all(peers_.count);
+  Status status = peers_.start_gather(peers_.state, &facts, all.data(), sizeof facts);
+  if (status.ok()) status = peers_.wait(peers_.state, all.data());
+  if (!status.ok()) throw UserError(name_ + ": parallel: " + message_of(status));
+  return all;
+}
+
+std::vector<std::string> Ranks::compare(const RankFacts& facts) const {
+  if (!are_several()) return {};
+  const std::vector<RankFacts> all = gather(facts);
+  struct Field {
+    uint64_t RankFacts::*value;
+    const char* words;
+  };
+  constexpr Field kFields[] = {{&RankFacts::state, "state: its weights have other names, shapes or types"},
+                               {&RankFacts::recipe, "recipe: it trains something else"},
+                               {&RankFacts::data, "data: its training set has other samples or files"},
+                               {&RankFacts::shared, "plan: its gradients come in another order; give all ranks one schedule"}};
+  std::vector<std::string> warnings;
+  for (uint32_t rank = 1; rank < all.size(); ++rank) {
+    const std::string who = name_ + ": parallel: rank " + std::to_string(rank) + " differs from rank 0: ";
+    for (const Field& field : kFields) {
+      if (all[rank].*field.value != all[0].*field.value) throw UserError(who + field.words);
+    }
+    if (all[rank].kernels != all[0].kernels) warnings.push_back(who + "kernels: another processor computes there, and bits depend on which rank computes what");
+  }
+  return warnings;
+}
+
+bool Ranks::any(bool own) const {
+  if (!are_several()) return own;
+  for (const RankFacts& each : gather({.state = own ? 1u : 0u})) {
+    if (each.state != 0) return true;
+  }
+  return false;
+}
+
+Peers lone_peers(const Plan& plan) {
+  if (plan.ranks == 1) return {};
+  const auto refuse = [](void*, uint32_t, void*, uint64_t) { return Status{Code::kPeer, "a process alone shares nothing with others", Peers::kNoRank}; };
+  return {.count = plan.ranks, .start_broadcast = refuse};
+}
+
+}  // namespace reprise
