@@ -1,0 +1,83 @@
+#!/bin/sh
+# Programs of several ranks, as mpirun starts them: the bits of one process, in snapshots too, which go on in another number of ranks; a rank that is
+# killed ends all, and the last snapshot stays whole; a rank that would train something else is refused.
+# Here because tests with threads for ranks (ranks_test.cpp) know neither mpirun nor files.
+# BUILD names the output folder, CXX the compiler.
+set -eu
+cd "$(dirname "$0")/../.."
+build=${BUILD:-build}
+command -v mpicxx >/dev/null 2>&1 && command -v mpirun >/dev/null 2>&1 || { echo 'skipped: no mpicxx and mpirun here (packages libopenmpi-dev openmpi-bin)'; exit 0; }
+if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo 'skipped: the sanitizers and MPI'; exit 0; fi
+scratch=$(cd "$(mktemp -d)" && pwd -P)
+clean() { pkill -9 -f "$scratch" 2>/dev/null || true; rm -rf "$scratch"; }
+trap clean EXIT
+fail() { echo "ranks: $1" >&2; exit 1; }
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+
+resnet='"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "classes": 4, "image": [8, 8, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}'
+gpt='"model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}, "data": {"kind": "synthetic"}, "batch": 2, "dtype": "bf16", "clip_norm": 1.0, "optimizer": {"name": "adamw", "lr": 0.01}'
+
+# program NAME NET RANKS ACCUMULATE [MORE]: plans it and compiles it; of a net whose embeddings train the one process knows of ranks, too.
+program() {
+  echo "{\"name\": \"ranks-test-$1\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20}, \"steps\": 6${5:-}}" >"$scratch/$1.json"
+  make -s build BUILD="$build" RECIPE="$scratch/$1.json" >"$scratch/words" 2>&1 || fail "$1 does not compile: $(cat "$scratch/words")"
+  mkdir -p "$scratch/bin" && mv "$build/ranks-test-$1/train" "$scratch/bin/$1" && rm -r "$build/ranks-test-$1"
+}
+# train RANKS NAME ARGUMENTS...
+train() {
+  ranks=$1 name=$2
+  shift 2
+  if [ "$ranks" = 1 ]; then set -- "$scratch/bin/$name" "$@"; else set -- mpirun -np "$ranks" "$scratch/bin/$name" "$@"; fi
+  timeout -k 5 60 "$@" --threads 1 --no-tune --quiet >"$scratch/words" 2>&1
+}
+trained() { train "$@" || fail "$2 in $1 ranks: $(cat "$scratch/words")"; }
+same() {
+  for file in model.safetensors optimizer.safetensors; do cmp -s "$scratch/$1/$file" "$scratch/$2/$file" || fail "$file of $1 and $2 differ"; done
+}
+
+for net in resnet gpt; do
+  eval "fields=\$$net"
+  program $net-1 "$fields" 1 4
+  program $net-2 "$fields" 2 2
+  program $net-4 "$fields" 4 1
+  for ranks in 1 2 4; do trained $ranks $net-$ranks --save "$scratch/$net-of-$ranks" --log "$scratch/$net-of-$ranks.log"; done
+  same $net-of-1 $net-of-2
+  same $net-of-1 $net-of-4
+  sed 's/"seconds.*//' "$scratch/$net-of-1.log" >"$scratch/one"
+  for ranks in 2 4; do sed 's/"seconds.*//' "$scratch/$net-of-$ranks.log" | cmp -s "$scratch/one" - || fail "$net: another log in $ranks ranks"; done
+done
+
+# Two steps of four ranks, two of two, the rest of one.
+trained 4 gpt-4 --save "$scratch/handed-on" --steps 2
+trained 2 gpt-2 --save "$scratch/handed-on" --resume "$scratch/handed-on" --steps 4
+trained 1 gpt-1 --save "$scratch/handed-on" --resume "$scratch/handed-on"
+same gpt-of-1 handed-on
+
+# Ranks that would train something else, or are another number.
+program other "$(echo "$resnet" | sed 's/0.05/0.06/')" 2 2
+! timeout -k 5 60 mpirun -np 1 "$scratch/bin/resnet-2" --quiet : -np 1 "$scratch/bin/other" --quiet >"$scratch/words" 2>&1 || fail 'ranks with two recipes train'
+grep -q 'rank 1 differs from rank 0: recipe' "$scratch/words" || fail "two recipes: $(cat "$scratch/words")"
+! train 3 resnet-2 || fail 'three processes of a plan for two train'
+grep -q 'mpirun -np N' "$scratch/words" || fail "three processes: $(cat "$scratch/words")"
+! "$scratch/bin/resnet-2" --quiet >"$scratch/words" 2>&1 || fail 'a plan for two trains alone'
+grep -q 'mpirun -np N' "$scratch/words" || fail "alone: $(cat "$scratch/words")"
+
+# A rank is killed at some moment: all are gone, and what was saved last goes on with the same bits.
+moments=${SOAK:-1}
+for turn in $(seq $((3 * moments))); do
+  rm -rf "$scratch/killed"
+  timeout -k 5 60 mpirun -np 4 "$scratch/bin/resnet-4" --threads 1 --no-tune --quiet --steps 100000 --save "$scratch/killed" --save-every 1 >"$scratch/words" 2>&1 &
+  mpirun=$!
+  while [ ! -e "$scratch/killed/training.json" ]; do kill -0 $mpirun 2>/dev/null || fail "no snapshot before the kill: $(cat "$scratch/words")"; sleep 0.02; done
+  sleep "0.$(od -An -N1 -tu1 /dev/urandom | tr -d ' ')"
+  victim=$(pgrep -f "^$scratch/bin/resnet-4" | shuf -n 1)
+  kill -9 "$victim"
+  ! wait $mpirun || fail "mpirun ends well, although a rank was killed"
+  sleep 0.2
+  ! pgrep -f "^$scratch/bin/resnet-4" >/dev/null || { sleep 3; ! pgrep -f "^$scratch/bin/resnet-4" >/dev/null || fail 'ranks are left behind'; }
+  step=$(sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "$scratch/killed/training.json" | head -n 1)
+  trained 1 resnet-1 --continue --save "$scratch/killed" --steps $((step + 2))
+  trained 1 resnet-1 --save "$scratch/whole" --steps $((step + 2))
+  same whole killed
+  rm -rf "$scratch/whole"
+done
