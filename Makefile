@@ -198,9 +198,11 @@ $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
 $(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# MPI's wrapper calls the compiler with the flags that it knows. A library of its own, so that nothing else needs MPI.
+# MPI's wrapper calls the compiler with the flags that it knows. A library of its own, so that nothing else needs MPI; another MPI makes it anew.
 MPI_COMPILER := OMPI_CXX='$(CXX)' MPICH_CXX='$(CXX)' $(MPICXX)
-$(MPI_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/mpi
+$(BUILD)/ports/mpi/command: force | $(BUILD)/packages/mpi
+	@mkdir -p $(@D); $(MPI_COMPILER) -show $(renew)
+$(MPI_OBJECTS): $(BUILD)/%.o: %.cpp $(BUILD)/ports/mpi/command Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(MPI_COMPILER) $(LIB_FLAGS) -c $< -o $@
