@@ -27,6 +27,9 @@ constexpr Case kCases[] = {{"resnet", resnet, ""},
                            {"bottleneck_clipped", bottleneck, R"(, "clip_norm": 1.0)"},
                            {"gpt", gpt, "", false},
                            {"gpt_bf16", gpt, R"(, "dtype": "bf16", "clip_norm": 0.5)", false},
+                           {"gpt_adapters", gpt, R"(, "lora": {"r": 2, "dropout": 0.1})"},
+                           {"gpt_dora_bf16", gpt, R"(, "dtype": "bf16", "lora": {"r": 3, "dora": true})"},
+                           {"gpt_stored_as_bf16", gpt, R"(, "trained": {"storage": "bf16"})", false},
                            {"gpt_frozen_embedding", gpt, R"(, "freeze": ["*wte*", "*wpe*"])"}};
 
 Recipe recipe_of(const Case& c, int accumulate, int ranks) {
@@ -88,6 +91,40 @@ TEST_P(Ranks, MayHaveBudgetsOfTheirOwn) {
     EXPECT_EQ(rank.planned_bytes, rank.measured_bytes) << "rank " << r;
   }
   EXPECT_LT(trained.ranks[0].planned_bytes, trained.ranks[1].planned_bytes);
+}
+
+TEST(RanksTogether, ALostRankEndsTheOthers) {
+  const Recipe recipe = recipe_of(kCases[0], 1, 2);
+  const OwnedPlan plan = plan_run(recipe, "none").planned.plan;
+  ThreadPeers peers(2);
+  std::string said;
+  std::thread first([&] {
+    try {
+      train_plan(plan, recipe, {.steps = kSteps, .workers = 0, .peers = peers.of(0)});
+    } catch (const std::runtime_error& error) {
+      said = error.what();
+    }
+  });
+  peers.lose(1);
+  first.join();
+  EXPECT_EQ(said, "train_step: a rank has ended");
+}
+
+TEST(RanksTogether, APlanWantsAsManyPeersAsItHasRanks) {
+  const Recipe recipe = recipe_of(kCases[0], 1, 2);
+  const OwnedPlan plan = plan_run(recipe, "none").planned.plan;
+  const auto bound = [&](const Peers& peers) {
+    try {
+      train_plan(plan, recipe, {.steps = 0, .workers = 0, .peers = peers});
+    } catch (const std::runtime_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  ThreadPeers two(2), three(3);
+  EXPECT_EQ(bound(two.of(0)), "");
+  EXPECT_EQ(bound(three.of(0)), "bind: the plan is for so many ranks: bind needs Peers of as many");
+  EXPECT_EQ(bound({}), "bind: the plan is for so many ranks: bind needs Peers of as many");
 }
 
 INSTANTIATE_TEST_SUITE_P(Nets, Ranks, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
