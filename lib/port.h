@@ -61,7 +61,7 @@ struct HostMemory {
 };
 
 // Other processes that run the same plan beside this one, on micro-batches of their own: ranks [0, count), of which this one is `rank`. What is
-// started goes on by itself while rows run, and is waited for; nobody may touch its bytes meanwhile. All ranks start the same things, of the same
+// started goes on while rows run, and is waited for; nobody may touch its bytes meanwhile. All ranks start the same things, of the same
 // sizes, in the same order. Addresses are the arena's as kernels see it, or the host's. A port without peers leaves it empty: one process, rank 0.
 //
 // Every function answers kPeer where a rank has ended, has not come within the time that open_peers was given, or the network has failed: the
@@ -76,6 +76,9 @@ struct Peers {
   Status (*start_gather)(void* state, const void* own, void* all, uint64_t bytes) = nullptr;
   // Returns when nothing that was started into `data` is under way any more; null: nothing at all.
   Status (*wait)(void* state, const void* data) = nullptr;
+  // Called between rows, where what is under way moves on in calls alone; it waits for nothing, and what fails is said by the next call. Null where
+  // it moves on by itself.
+  void (*advance)(void* state) = nullptr;
 };
 
 // Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes

@@ -12,6 +12,7 @@ namespace {
 
 Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
   REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, false));
+  if (trainer.peers.advance != nullptr) trainer.peers.advance(trainer.peers.state);
   return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
 }
 

@@ -221,6 +221,11 @@ Status start_gather(void*, const void* own, void* all, uint64_t bytes) {
   return started(MPI_Iallgather(from, count, MPI_BYTE, all, count, MPI_BYTE, mpi.ranks, &mpi.requests[mpi.under_way]), all);
 }
 
+void advance(void*) {
+  bool some_ended = false;
+  if (mpi.fault.ok()) (void)test_all(&some_ended);
+}
+
 // A process that is alone.
 Status broadcast_to_nobody(void*, uint32_t, void*, uint64_t) { return ok_status(); }
 Status copy_own(void*, const void* own, void* all, uint64_t bytes) {
@@ -306,7 +311,7 @@ Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers) {
   int is_started = 0;
   if (MPI_Initialized(&is_started) != MPI_SUCCESS || is_started != 0) return {Code::kUnsupported, "a process opens its peers once", ranks};
   REPRISE_RETURN_IF_ERROR(start_mpi(ranks, timeout_seconds));
-  *peers = {&mpi, mpi.rank, mpi.count, start_broadcast, start_gather, wait};
+  *peers = {&mpi, mpi.rank, mpi.count, start_broadcast, start_gather, wait, advance};
   return ok_status();
 }
 

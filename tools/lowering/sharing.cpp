@@ -293,6 +293,19 @@ Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState
   return sharing;
 }
 
+uint64_t sent_bytes(const Plan& plan) {
+  uint64_t bytes = 0;
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
+    const Program& program = plan.program(id);
+    for (const Row& row : program.rows) {
+      if (row.op != Op::kShare || row.pass != Pass::kStart || plan.attributes.of<ShareAttribute>()[row.attribute].root != 0) continue;
+      const uint64_t times = id == ProgramId::kMicroFirst ? 1 : plan.accumulate - 1;
+      bytes += times * tensor_of(plan, program, program.arguments[row.first_argument + ShareStart::kY]).used_bytes();
+    }
+  }
+  return bytes;
+}
+
 void share_gradients(OwnedProgram& program, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset, bool add) {
   if (sharing.ranks > 0) Sharer(program, graph, state, sharing, offset, add).run();
 }

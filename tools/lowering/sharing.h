@@ -30,4 +30,7 @@ Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState
 // `add`: carried gradients are added to.
 void share_gradients(OwnedProgram& program, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset, bool add);
 
+// What each rank sends to every other in a step.
+uint64_t sent_bytes(const Plan& plan);
+
 }  // namespace reprise

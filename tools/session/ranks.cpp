@@ -80,6 +80,28 @@ Ranks::Ranks(const Port& port, const Recipe& recipe) : port_(port), name_(recipe
   if (port.open_peers == nullptr) throw UserError(name_ + ": parallel: this program knows no other processes; build it by `make run RANKS=" + std::to_string(recipe.ranks()) + "`");
   const Status status = port.open_peers(static_cast<uint32_t>(recipe.ranks()), recipe.parallel->timeout, &peers_);
   if (!status.ok()) throw UserError(name_ + ": parallel: " + message_of(status));
+  const auto broadcast = [](void* ranks, uint32_t root, void* data, uint64_t bytes) {
+    const Peers& peers = static_cast<Ranks*>(ranks)->peers_;
+    return peers.start_broadcast(peers.state, root, data, bytes);
+  };
+  const auto gather = [](void* ranks, const void* own, void* all, uint64_t bytes) {
+    const Peers& peers = static_cast<Ranks*>(ranks)->peers_;
+    return peers.start_gather(peers.state, own, all, bytes);
+  };
+  const auto advance = [](void* ranks) {
+    const Peers& peers = static_cast<Ranks*>(ranks)->peers_;
+    peers.advance(peers.state);
+  };
+  timed_ = {this, peers_.rank, peers_.count, broadcast, gather, timed_wait, nullptr};
+  if (peers_.advance != nullptr) timed_.advance = advance;
+}
+
+Status Ranks::timed_wait(void* ranks, const void* data) {
+  Ranks& own = *static_cast<Ranks*>(ranks);
+  const double start = own.port_.seconds();
+  const Status status = own.peers_.wait(own.peers_.state, data);
+  own.waited_seconds_ += own.port_.seconds() - start;
+  return status;
 }
 
 Ranks::~Ranks() {

@@ -30,7 +30,9 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  const Peers& peers() const { return peers_; }
+  const Peers& peers() const { return timed_; }
+  // In all, that this process has waited for the others.
+  double waited_seconds() const { return waited_seconds_; }
   bool are_several() const { return peers_.count > 1; }
   // Rank 0 writes what a training leaves, and speaks.
   bool is_first() const { return peers_.rank == 0; }
@@ -42,10 +44,13 @@ class Ranks {
 
  private:
   std::vector<RankFacts> gather(const RankFacts& facts) const;
+  static Status timed_wait(void* ranks, const void* data);
 
   const Port& port_;
   const std::string name_;
-  Peers peers_;
+  Peers peers_;  // the port's
+  Peers timed_;  // the same, whose waits are counted
+  double waited_seconds_ = 0;
 };
 
 // What a plan for several ranks runs on in one process alone, where it evaluates or answers and no rank shares anything: it can do nothing else.

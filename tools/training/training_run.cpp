@@ -18,6 +18,7 @@
 #include "tools/inference/evaluation.h"
 #include "tools/inference/reference.h"
 #include "tools/inference/sample.h"
+#include "tools/lowering/sharing.h"
 #include "tools/progress/progress_bar.h"
 #include "tools/session/board_state.h"
 #include "tools/session/ranks.h"
@@ -231,7 +232,8 @@ class TrainingRun {
                       now() - pause_->paused_seconds());
     DataFeed feed(*training_data_);
     progress_ = &progress;
-    saved_at_ = now();
+    saved_at_ = began_ = now();
+    waited_before_ = ranks_.waited_seconds();
     while (trainer().step < last_step_ && !stops() && !stops_early()) {
       try {
         pause_->wait_while_asked();
@@ -439,10 +441,18 @@ class TrainingRun {
     return text;
   }
 
+  std::string words_of_ranks() const {
+    char text[160];
+    std::snprintf(text, sizeof text, "ranks: %u; each sends %s a step to every other; rank 0 waited for others in %.1f s of %.1f s", ranks_.peers().count,
+                  bytes_text(sent_bytes(session_->plan())).c_str(), ranks_.waited_seconds() - waited_before_, now() - began_);
+    return text;
+  }
+
   void show_memory() {
     note_memory_of_plan();
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
+    if (ranks_.are_several()) std::cerr << words_of_ranks() << "\n";
     std::cerr << memory_of_plans() << "; the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
     if (session_->port().describe_device == nullptr) return;
     char text[512];
@@ -524,6 +534,7 @@ class TrainingRun {
   const SaveEvery save_every_;
   uint64_t saved_step_ = 0;
   double saved_at_ = 0;
+  double began_ = 0, waited_before_ = 0;  // when the steps began, and what had been waited for other ranks by then
   bool weights_are_whole_ = true;
 };
 

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tools/formats/text.h"
+#include "tools/lowering/sharing.h"
 #include "tools/planning/step_cost.h"
 #include "tools/planning/weight_storage.h"
 
@@ -57,6 +58,7 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
     text << "  truncated       " << truncated << " of " << model.bodies.links.size() << " links may keep more values than the " << kMostCandidates
          << " that are tried in every combination; of those the smallest are always kept\n";
   }
+  if (plan.ranks > 1) text << "  ranks           " << plan.ranks << ", of which each sends " << bytes_text(sent_bytes(plan.view())) << " a step to every other\n";
   const CallCost cost = step_cost(plan);
   std::snprintf(share, sizeof share, "%.4g GFLOP", cost.flops / 1e9);
   text << "  a whole step    " << share << " in convolutions and products, at least " << bytes_text(static_cast<uint64_t>(cost.bytes)) << " read or written\n";
