@@ -313,7 +313,9 @@ run_ranks = env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_M
 
 run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResNet-20 on Fashion-MNIST); ARGS go to the program; RANKS=4 processes
 	+@$(find_program) && $(make_in_folder) -s $$folder/train
-	@$(find_folder); if [ $$ranks = 1 ]; then exec $$folder/train $(ARGS); else exec $(run_ranks) $$folder/train $(ARGS); fi
+	@$(find_folder); if [ $$ranks = 1 ]; then exec $$folder/train $(ARGS); else \
+	  case ' $(subst ','\'',$(ARGS)) ' in *' --threads'*) threads= ;; *) threads=$$(($$(nproc) / ranks)); threads="--threads $$((threads > 0 ? threads : 1))" ;; esac; \
+	  exec $(run_ranks) $$folder/train $$threads $(ARGS); fi
 
 # The make in a plan's folder finds the libraries made: else, for a board, it would make them beside this one.
 build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
