@@ -84,6 +84,7 @@ class Sharer {
   const Tensor& tensor_of(Ref ref) const {
     return ref_region(ref) == Region::kCarried ? graph_.tensor(state_.carried[ref_index(ref)]) : program_.slots[ref_index(ref)].tensor;
   }
+  const std::string& name_of(Ref carried) const { return graph_.values[state_.carried[ref_index(carried)]].name; }
   Ref& argument(const Row& row, uint32_t a) { return program_.arguments[row.first_argument + a]; }
   static bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
 
@@ -159,7 +160,7 @@ class Sharer {
     } else {
       at = take(tensor.bytes);
     }
-    gradient.own = new_slot(tensor, graph_.values[state_.carried[ref_index(ref)]].name + ", own", at);
+    gradient.own = new_slot(tensor, name_of(ref) + ", own", at);
   }
 
   void share_gradient(Ref sum, const Gradient& gradient) {
@@ -180,7 +181,7 @@ class Sharer {
     flight.sources = sources;
     for (size_t s = 0; s < sources.size() && ranks_ > 1; ++s) {
       const Tensor tensor = program_.slots[ref_index(sources[s])].tensor;
-      const std::string name = program_.slot_names[ref_index(sources[s])];
+      const std::string name = flight.sum == kNoRef ? program_.slot_names[ref_index(sources[s])] : name_of(flight.sum);
       flight.parts.emplace_back();
       for (uint32_t rank = 0; rank < ranks_; ++rank) {
         const uint64_t at = take(tensor.bytes);
@@ -235,7 +236,7 @@ class Sharer {
 
 // Calls use(call) for every call of the links' backward.
 template <typename Use>
-void for_each_making(const ChainBodies& chain, const Use& use) {
+void for_each_backward_call(const ChainBodies& chain, const Use& use) {
   for (const LinkBody& link : chain.links) {
     for (const Call& call : link.backward) use(call);
   }
@@ -244,7 +245,7 @@ void for_each_making(const ChainBodies& chain, const Use& use) {
 // Of each carried gradient.
 std::map<ValueId, Making> makings_of(const ChainBodies& chain, const TrainingState& state) {
   std::map<ValueId, Making> makings;
-  for_each_making(chain, [&](const Call& call) {
+  for_each_backward_call(chain, [&](const Call& call) {
     const KernelInfo& kernel = kernel_info(call.op, call.pass);
     for (uint32_t a = 0; a < call.arguments.size(); ++a) {
       if (!is_output(kernel, a) || state.carried_index.count(call.arguments[a]) == 0) continue;
@@ -279,7 +280,7 @@ Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState
   for (const auto& [gradient, making] : makings) {
     if (making.rows > 1) sharing.kept_bytes += graph.tensor(gradient).bytes;
   }
-  for_each_making(chain, [&](const Call& call) {
+  for_each_backward_call(chain, [&](const Call& call) {
     uint64_t own = 0, largest = 0;  // of the gradients that the call makes
     for (const ValueId v : call.arguments) {
       const auto making = makings.find(v);

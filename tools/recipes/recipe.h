@@ -134,8 +134,8 @@ struct EarlyStopping {
   bool operator==(const EarlyStopping&) const = default;
 };
 
-// A step that several processes take together, each on micro-batches of its own. Gradients are added in the order of the micro-batches' numbers, those
-// of a processor's "accumulate" being every so many of them: of as many ranks as may be, the step has the same bits.
+// A step that several processes take together, each on micro-batches of its own: rank r runs numbers r, r + ranks, r + 2 ranks ... of the step's.
+// Gradients are added in the order of these numbers, so that the bits do not depend on how many ranks there are.
 struct ParallelRecipe {
   int ranks = 1;
   double timeout = 60;  // seconds without a word from another rank, after which it counts as lost

@@ -164,6 +164,7 @@ class TrainingRun {
   }
 
   void show_plan() {
+    if (!ranks_.is_first()) return;
     for (const Dataset* data : {training_data_.get(), evaluation_data_.get()}) {
       if (data == nullptr) continue;
       for (const std::string& warning : data->warnings()) std::cerr << "warning: " << warning << "\n";
