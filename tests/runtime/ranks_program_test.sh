@@ -19,9 +19,10 @@ gpt='"model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 
 
 # program NAME NET RANKS ACCUMULATE [MORE]: plans it and compiles it; of a net whose embeddings train the one process knows of ranks, too.
 program() {
-  echo "{\"name\": \"ranks-test-$1\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20}, \"steps\": 6${5:-}}" >"$scratch/$1.json"
+  name=ranks-test-$1
+  echo "{\"name\": \"$name\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20}, \"steps\": 6${5:-}}" >"$scratch/$1.json"
   make -s build BUILD="$build" RECIPE="$scratch/$1.json" >"$scratch/words" 2>&1 || fail "$1 does not compile: $(cat "$scratch/words")"
-  mkdir -p "$scratch/bin" && mv "$build/ranks-test-$1/train" "$scratch/bin/$1" && rm -r "$build/ranks-test-$1"
+  mkdir -p "$scratch/bin" && mv "$build/$name/train" "$scratch/bin/$1" && rm -r "${build:?}/$name"
 }
 # train RANKS NAME ARGUMENTS...
 train() {
