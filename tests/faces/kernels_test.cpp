@@ -23,7 +23,7 @@ const std::set<std::string> kWords = {
     "position", "draw", "one_hot", "of", "over", "by", "in", "its", "from", "has", "is", "channel", "window", "head", "tensor", "row",
     "causal", "clipped", "alike", "first", "place", "there", "whose", "places", "may", "overlap", "begins", "ended", "kept",
     "rms", "orthogonal", "projected", "slope", "judged", "loss", "or", "capped", "and", "columns", "on", "tanh",
-    "which", "box", "side", "dimensions", "resized", "what", "it", "not"};
+    "which", "box", "side", "dimensions", "resized", "what", "it", "not", "rank"};
 
 std::vector<std::string> tokens_of(const std::string& text) {
   std::vector<std::string> tokens;
