@@ -111,7 +111,11 @@ void conv_weight_with(const ConvBackwardWeightArgsOf<float>& a, bool accumulate)
   });
 }
 Status conv_weight(const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
-  conv_weight_with(a, a.accumulate_dw);
+  std::vector<float> sums(uint64_t{a.shape.K} * a.shape.window.kernel_h * a.shape.window.kernel_w * a.shape.group_inputs());
+  ConvBackwardWeightArgsOf<float> apart = a;
+  apart.dw = sums.data();
+  conv_weight_with(apart, true);
+  for (uint64_t i = 0; i < sums.size(); ++i) a.dw[i] = (a.accumulate_dw ? a.dw[i] : 0.0f) + sums[i];
   return ok_status();
 }
 
@@ -408,6 +412,10 @@ const WrongKernel kMutants[] = {
       conv_weight_with(a, true);
       return ok_status();
     }>("conv_weight_always_accumulates"),
+    wrong_kernel<ConvBackwardWeight, [](const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
+      conv_weight_with(a, a.accumulate_dw);
+      return ok_status();
+    }>("conv_weight_goes_on_from_what_is_there"),
     wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       const ConvShape& s = a.shape;
       const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
