@@ -10,7 +10,7 @@
 namespace reprise {
 namespace {
 
-constexpr uint64_t kFlights = 2;  // gradients under way together: while one is added the next one comes
+constexpr uint32_t kFlights = 8;  // where memory is no object
 
 bool is_output(const KernelInfo& kernel, uint32_t a) { return kernel.arguments[a].role == Role::kOutput; }
 
@@ -38,6 +38,15 @@ class Room {
     return at;
   }
   void give_back(uint64_t at) { taken_.erase(at); }
+  // Whether so many bytes are free side by side.
+  bool has(uint64_t bytes) const {
+    uint64_t at = first_;
+    for (const auto& [begin, end] : taken_) {
+      if (begin - at >= bytes) return true;
+      at = end;
+    }
+    return end_ - at >= bytes;
+  }
 
  private:
   const uint64_t first_, end_;
@@ -124,19 +133,37 @@ class Sharer {
     return make_ref(Region::kProgram, static_cast<uint32_t>(program_.slots.size() - 1));
   }
 
-  // Lands the oldest flights until there is room.
-  uint64_t take(uint64_t bytes) {
-    for (;;) {
-      if (const std::optional<uint64_t> at = room_.take(bytes)) return *at;
+  // Lands the oldest flights until there is room side by side, so that what stays cannot cut it in two.
+  void make_room(uint64_t bytes) {
+    while (!room_.has(bytes)) {
       if (flights_.empty()) throw std::logic_error("no room for what ranks share");
       land();
     }
+  }
+  uint64_t take(uint64_t bytes) {
+    make_room(bytes);
+    return *room_.take(bytes);
+  }
+  uint64_t copies() const { return ranks_ > 1 ? ranks_ : 0; }
+
+  // What a row's gradients take: those that begin and end with it, and all that comes of one that ends.
+  uint64_t room_of(const Row& row, size_t r) {
+    const KernelInfo& kernel = kernel_info(row.op, row.pass);
+    uint64_t own = 0, largest = 0;
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      const Ref ref = argument(row, a);
+      if (!is_output(kernel, a) || !is_carried(ref) || !gradients_.at(ref).is_apart(ranks_)) continue;
+      if (gradients_.at(ref).rows == 1) own += tensor_of(ref).bytes;
+      if (gradients_.at(ref).last_row == r) largest = std::max(largest, tensor_of(ref).bytes);
+    }
+    return own + copies() * largest;
   }
 
   // Rows whose outputs are gradients write these where they stand by themselves.
   void emit(Row row, size_t r) {
     const KernelInfo& kernel = kernel_info(row.op, row.pass);
     std::vector<Ref> whole;
+    make_room(room_of(row, r));
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
       const Ref ref = argument(row, a);
       if (!is_output(kernel, a) || !is_carried(ref)) continue;
@@ -174,6 +201,7 @@ class Sharer {
     using A = BatchNormRunning;
     Flight flight;
     flight.row = row;
+    make_room(copies() * 2 * tensor_of(argument(row, A::kMean)).bytes);
     start(flight, {argument(row, A::kMean), argument(row, A::kRstd)});
   }
 
@@ -275,22 +303,24 @@ Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState
   Sharing sharing = {.ranks = ranks};
   for (uint32_t rank = 0; rank < ranks; ++rank) graph.attributes.intern(ShareAttribute{rank});
   const uint64_t copies = ranks > 1 ? ranks : 0;
-  uint64_t most = copies * 2 * most_statistics(graph, chain);  // of what is under way together
+  sharing.flight_bytes = copies * 2 * most_statistics(graph, chain);
   const std::map<ValueId, Making> makings = makings_of(chain, state);
   for (const auto& [gradient, making] : makings) {
     if (making.rows > 1) sharing.kept_bytes += graph.tensor(gradient).bytes;
   }
   for_each_backward_call(chain, [&](const Call& call) {
-    uint64_t own = 0, largest = 0;  // of the gradients that the call makes
+    uint64_t own = 0, made = 0, largest = 0;  // of the gradients that the call makes
     for (const ValueId v : call.arguments) {
       const auto making = makings.find(v);
       if (making == makings.end() || !making->second.is_apart(ranks)) continue;
       if (making->second.rows == 1) own += graph.tensor(v).bytes;
+      made += graph.tensor(v).bytes;
       largest = std::max(largest, graph.tensor(v).bytes);
     }
-    most = std::max(most, own + copies * largest);
+    sharing.flight_bytes = std::max(sharing.flight_bytes, own + copies * largest);
+    sharing.all_bytes += own + copies * made;
   });
-  sharing.flight_bytes = (ranks > 1 ? kFlights : 1) * most;
+  if (ranks > 1) sharing.flights = kFlights;
   return sharing;
 }
 

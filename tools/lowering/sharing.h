@@ -9,6 +9,8 @@
 // by those of each rank in turn.
 #pragma once
 
+#include <algorithm>
+
 #include "tools/graph/rules.h"
 #include "tools/graph/training_state.h"
 #include "tools/lowering/owned_plan.h"
@@ -18,9 +20,11 @@ namespace reprise {
 // Memory of a program's region for it.
 struct Sharing {
   uint32_t ranks = 0;         // 0: the recipe knows of none, and nothing is shared
+  uint32_t flights = 1;       // as many of the largest may be under way together: the more, the less steps wait for the network
   uint64_t kept_bytes = 0;    // of gradients that several rows make: from the first to the last
-  uint64_t flight_bytes = 0;  // of those that go from rank to rank: two at a time, with all that comes
-  uint64_t bytes() const { return kept_bytes + flight_bytes; }
+  uint64_t flight_bytes = 0;  // of the largest that goes from rank to rank, with all that comes
+  uint64_t all_bytes = 0;     // of all that do
+  uint64_t bytes() const { return kept_bytes + std::max(flight_bytes, std::min(flights * flight_bytes, all_bytes)); }
 };
 
 // Interns the ranks' attributes: that of rank r has the number r.

@@ -15,7 +15,7 @@ namespace {
 // choice: a gradient that is not finite is then seen too late to spare the weights.
 std::string release_advice(const SolvedModel& model, const ScheduleRequest& request, uint64_t smallest_budget_bytes) {
   Recipe recipe = model.recipe;
-  if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.feature_map_budget_bytes) return "";
+  if (recipe.gradient_release || recipe.clip_norm || recipe.accumulate > 1 || recipe.parallel || recipe.feature_map_budget_bytes) return "";
   recipe.gradient_release = true;
   const uint64_t bytes = smallest_budget(solve_network(recipe, model.network), request);
   return bytes == 0 || bytes >= smallest_budget_bytes ? "" : "; with \"gradient_release\": true it would be " + bytes_text(bytes);

@@ -339,14 +339,29 @@ PlannedModel plan_placed(const SolvedModel& model, const ScheduleRequest& reques
 
 }  // namespace
 
+namespace {
+
+// The model with fewer gradients of ranks under way together.
+SolvedModel with_flights(const SolvedModel& model, uint32_t flights) {
+  SolvedModel less = model;
+  less.sharing.flights = flights;
+  less.header_bytes = region_header(less.graph, less.held, less.window, less.sharing).bytes;
+  less.store_all_bytes -= model.fixed_bytes() - less.fixed_bytes();
+  return less;
+}
+
+}  // namespace
+
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
   const LongWork work("planning " + model.recipe.name);
   PlannedModel planned = model.window.streamed.empty() ? plan_placed(model, request) : plan_streamed(model, request, plan_placed);
+  if (!planned.fits && model.sharing.flights > 1) return plan_model(with_flights(model, model.sharing.flights / 2), request);
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   return planned;
 }
 
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
+  if (model.sharing.flights > 1) return smallest_budget(with_flights(model, 1), request);
   const LongWork work("smallest budget of " + model.recipe.name);
   ScheduleRequest nothing = request;
   nothing.memory_bytes = 0;
