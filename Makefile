@@ -38,6 +38,8 @@ LIB_FLAGS := $(COMMON) -O3 -ffunction-sections -fno-exceptions -fno-rtti -fno-ma
 # What nlohmann's header need not parse: paths and ranges of C++20 as JSON.
 JSON_FLAGS := -DJSON_HAS_FILESYSTEM=0 -DJSON_HAS_RANGES=0
 TOOL_FLAGS := $(COMMON) $(JSON_FLAGS) -O2 $(WARNINGS)
+# In the place of the level above, for who builds tools to look at them once: tests/ports/board_test.sh.
+TOOL_LEVEL ?=
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
@@ -129,13 +131,13 @@ $(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages
 $(call objects,$(TOOL_SOURCES)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
-	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
+	$(Q)$(CXX) $(TOOL_FLAGS) $(TOOL_LEVEL) -c $< -o $@
 
 $(ROOMS:%=$(BUILD)/rooms/%.cpp): $(BUILD)/rooms/%.cpp: force
 	@mkdir -p $(@D); printf '#include "%s"\n' $(sort $(wildcard tools/$*/*.cpp)) $(renew)
 $(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
 	@echo "  compile tools/$*/*.cpp"
-	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
+	$(Q)$(CXX) $(TOOL_FLAGS) $(TOOL_LEVEL) -c $< -o $@
 # Blocks of weights are made of sums and products that are rounded one by one.
 $(BUILD)/rooms/formats.o $(BUILD)/tools/formats/ggml_blocks.o: TOOL_FLAGS += -ffp-contract=off
 # Rooms where nothing is hot: -O1 takes three quarters of the time.

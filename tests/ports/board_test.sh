@@ -13,7 +13,14 @@ for tool in aarch64-linux-gnu-g++ aarch64-linux-gnu-readelf qemu-aarch64 apt-get
 done
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: the sanitizers do not reach the emulator"; exit 0; fi
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+# Tools are compiled without optimisation here: nobody may take them for a board's.
+clean() {
+  rm -rf "$scratch" "$build/arm64/rooms" "$build/arm64/tools" "$build/arm64/libtools.a" "$build/arm64/reprise" "$build/arm64/board-net" "$build/board/aarch64"
+  rm -rf "$build"/dist/reprise-*-aarch64* "$build"/dist/reprise_*_arm64.deb
+}
+trap clean EXIT
+clean
+mkdir "$scratch"
 
 mkdir -p "$build/board"
 tools/board_root.sh "$build/board/root" >"$scratch/words" 2>&1 || { echo "skipped: $(tail -n 1 "$scratch/words")"; exit 0; }
@@ -22,7 +29,7 @@ cat >"$scratch/net.json" <<'TEXT'
 {"name": "board-net", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 10, "image": [16, 16, 3]},
  "data": {"kind": "synthetic"}, "batch": 4, "steps": 3, "seed": 1, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 TEXT
-env MAKEFLAGS= MAKELEVEL=0 make BUILD="$build" CXX="${CXX:-g++}" dist RECIPE="$scratch/net.json" TARGET=aarch64 >"$scratch/words" 2>&1 \
+env MAKEFLAGS= MAKELEVEL=0 make BUILD="$build" CXX="${CXX:-g++}" dist RECIPE="$scratch/net.json" TARGET=aarch64 TOOL_LEVEL=-O0 >"$scratch/words" 2>&1 \
   || { cat "$scratch/words" >&2; fail "make dist fails"; }
 board=$build/board/aarch64
 program=$board/board-net/train
