@@ -72,8 +72,8 @@ void add_report(const StepScalars& from, StepScalars& to) {
   if (to.fault.code == DataFault::kNone) to.fault = from.fault;
 }
 
-// The ranks' micro-batches have run: what they came to is added in the order of the ranks, by every rank alike. The card's scalars begin at zero again,
-// or hold the step's sums when all have been added. What some rank has found wrong, all ranks skip.
+// The ranks' micro-batches have run: what they came to is added in the order of the ranks, by every rank alike. State's sums begin at zero again, or
+// are the step's after the last micro-batch. What some rank has found wrong, all ranks skip.
 Status add_ranks(const Trainer& trainer, bool is_last, StepScalars& scalars, StepCounts& counts) {
   RankReport own = {.scalars = {}, .counts = counts}, all[kMostRanks];
   REPRISE_RETURN_IF_ERROR(copy_scalars_out(trainer, own.scalars));

@@ -4,6 +4,7 @@
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 
+#include "lib/plan.h"
 #include "ports/mpi/mpi_peers.h"
 
 #include <sched.h>
@@ -19,7 +20,6 @@ namespace reprise {
 namespace {
 
 constexpr int kMostUnderWay = 1024;  // a start that finds no room waits for it
-constexpr uint32_t kMostRanks = 4096;
 // MPI counts in int. Pieces are smaller: on a network of 1 Gbit/s one takes a fraction of a second, and so no timeout strikes in the midst of it.
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr int kHere = 1;  // the tag of an empty message: its sender waits, and is there
@@ -307,7 +307,7 @@ Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers) {
     peers->wait = wait_for_nothing;
     return ok_status();
   }
-  if (ranks > kMostRanks) return {Code::kUnsupported, "there are more ranks than this port has room for, which is 4096", ranks};
+  if (ranks > kMostRanks) return {Code::kUnsupported, "there are more ranks than a plan may have, which is 64", ranks};
   int is_started = 0;
   if (MPI_Initialized(&is_started) != MPI_SUCCESS || is_started != 0) return {Code::kUnsupported, "a process opens its peers once", ranks};
   REPRISE_RETURN_IF_ERROR(start_mpi(ranks, timeout_seconds));

@@ -12,6 +12,9 @@ namespace {
 
 constexpr uint32_t kFlights = 8;  // where memory is no object
 
+// Of what is shared, as it comes: one of each rank; a process alone takes its own as it is.
+uint64_t copies_of(uint32_t ranks) { return ranks > 1 ? ranks : 0; }
+
 bool is_output(const KernelInfo& kernel, uint32_t a) { return kernel.arguments[a].role == Role::kOutput; }
 
 // What stands beside the plain sum of one row for a gradient.
@@ -144,7 +147,6 @@ class Sharer {
     make_room(bytes);
     return *room_.take(bytes);
   }
-  uint64_t copies() const { return ranks_ > 1 ? ranks_ : 0; }
 
   // What a row's gradients take: those that begin and end with it, and all that comes of one that ends.
   uint64_t room_of(const Row& row, size_t r) {
@@ -156,7 +158,7 @@ class Sharer {
       if (gradients_.at(ref).rows == 1) own += tensor_of(ref).bytes;
       if (gradients_.at(ref).last_row == r) largest = std::max(largest, tensor_of(ref).bytes);
     }
-    return own + copies() * largest;
+    return own + copies_of(ranks_) * largest;
   }
 
   // Rows whose outputs are gradients write these where they stand by themselves.
@@ -201,7 +203,7 @@ class Sharer {
     using A = BatchNormRunning;
     Flight flight;
     flight.row = row;
-    make_room(copies() * 2 * tensor_of(argument(row, A::kMean)).bytes);
+    make_room(copies_of(ranks_) * 2 * tensor_of(argument(row, A::kMean)).bytes);
     start(flight, {argument(row, A::kMean), argument(row, A::kRstd)});
   }
 
@@ -302,7 +304,7 @@ uint64_t most_statistics(const Graph& graph, const ChainBodies& chain) {
 Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState& state, uint32_t ranks) {
   Sharing sharing = {.ranks = ranks};
   for (uint32_t rank = 0; rank < ranks; ++rank) graph.attributes.intern(ShareAttribute{rank});
-  const uint64_t copies = ranks > 1 ? ranks : 0;
+  const uint64_t copies = copies_of(ranks);
   sharing.flight_bytes = copies * 2 * most_statistics(graph, chain);
   const std::map<ValueId, Making> makings = makings_of(chain, state);
   for (const auto& [gradient, making] : makings) {
