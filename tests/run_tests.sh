@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every test program and script given, as many at a time as there are processors (JOBS=N: as many as that), shows each when it has
-# ended, with what failed, and closes with "N passed, N failed".
+# ended, with what failed, and closes with what failed, shortly, once more, and "N passed, N failed".
 # A program counts its GoogleTest cases; a script counts as one; a crash counts as a failure; what is skipped says why.
 set -u
 jobs=${JOBS:-$(nproc)}
@@ -47,6 +47,7 @@ passed=0 failed=0
 for ((i = 0; i < n; ++i)); do
   read -r ok bad <"$logs/$i.counts" || { ok=0 bad=1; echo "a test left no result"; }
   passed=$((passed + ok)) failed=$((failed + bad))
+  [ "$bad" = 0 ] || { head -n 1 "$logs/$i.shown"; tail -n 8 "$logs/$i.shown" | cut -c 1-300 | sed 's/^/    /'; }
 done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
