@@ -1,8 +1,6 @@
 // `reprise train`: plans a recipe, compiles the plan, which proves it, and runs the program; in a folder of the user's cache, with what
 // `make install` has installed or with the checkout that this program was built in. Where neither is, as on a board, and of a plan file, this
 // program is the one that runs, and proves the plan itself.
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +20,7 @@
 #include "tools/data/check_data.h"
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
+#include "tools/formats/file_lock.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/session/filed_plans.h"
@@ -43,33 +42,6 @@ std::string cache_folder(const std::string& recipe, const std::string& name) {
   const std::string base = has_cache ? cache : std::string(home) + "/.cache";
   return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
 }
-
-// Another `reprise train` of the recipe may be planning or compiling for another budget: one at a time, until its program has started,
-// when exec gives the lock back, or until this one has read its plan.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder) {
-    std::error_code error;
-    fs::create_directories(folder, error);
-    const std::string lock = folder + "/lock";
-    descriptor_ = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) throw UserError(lock + ": cannot be opened: " + std::strerror(errno));
-    const LongWork work("waiting for another reprise train of this recipe");
-    while (::flock(descriptor_, LOCK_EX) != 0) {
-      if (errno != EINTR) return;  // a file system without locks
-    }
-  }
-  ~FolderLock() { give_back(); }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  void give_back() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-    descriptor_ = -1;
-  }
-
- private:
-  int descriptor_ = -1;
-};
 
 void add_words(std::vector<std::string>& words, const std::string& text) {
   std::istringstream stream(text);
@@ -223,7 +195,11 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, const Po
   look_first(recipe, rules, training);
   const std::optional<Tree> tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
-  FolderLock lock(folder);
+  // Another `reprise train` of the recipe may be planning or compiling for another budget: one at a time, until its program has started, when exec
+  // gives the lock back, or until this one has read its plan.
+  std::error_code ignored;
+  fs::create_directories(folder, ignored);
+  FileLock lock(folder + "/lock", "waiting for another reprise train of this recipe");
   plan_into(options, folder, tree ? PlanForm::kHeader : PlanForm::kFile);
   if (!tree) {
     const FiledPlans plans(folder + "/plan.bin");

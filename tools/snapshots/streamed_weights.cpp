@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/file_lock.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 
@@ -66,6 +67,7 @@ void remove_abandoned(const std::string& path) {
 bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path,
                               const std::function<void()>& before_piece) {
   const json wanted = description(plan, origin);
+  const FileLock lock(path + ".lock", "waiting for another process that writes " + path, before_piece);
   if (holds(path, wanted)) return true;
   const LongWork work("writing " + path + ", " + bytes_text(plan.streamed_bytes) + " of streamed weights");
   remove_abandoned(path);
