@@ -97,7 +97,7 @@ TEST_MPI_PACKAGES := $(MPI_PACKAGES) libmpich-dev mpich
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda clean help force
+.PHONY: all run build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda install-mpi clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -615,6 +615,9 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 
 install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES
 	install -m 644 $(BUILD)/libreprise-cuda.a $(INSTALLED)/lib/libreprise-cuda.a
+
+install-mpi: install $(BUILD)/libreprise-mpi.a  ## the same with ports/mpi, compiled by MPICXX: a program of ranks is linked by that MPI's wrapper
+	install -m 644 $(BUILD)/libreprise-mpi.a $(INSTALLED)/lib/libreprise-mpi.a
 
 clean:  ## remove what was built
 	rm -rf $(BUILD)
