@@ -154,7 +154,7 @@ void run(const std::string& scenario, uint32_t who, const std::string& folder) {
   exchange_one({true, 0, 7, kOdd});
   if (scenario != "paused" && peers.rank == who) misbehave(scenario, folder);
   if (scenario == "hangs") {  // rank 2 loses patience before rank 0 does, and must not take it for the one that hangs
-    if (peers.rank == 0) usleep(1500000);
+    if (peers.rank == 0) usleep(500000);
     exchange_one({true, 0, 8, kOdd});
   }
   exchange_one({false, (who + 1) % peers.count, 9, kOdd});
