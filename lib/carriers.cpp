@@ -167,6 +167,39 @@ void settle_weights(const Trainer& trainer) {
 
 bool needs_weights(const Plan& plan) { return plan.streamed_bytes > 0; }
 
+// ---- the same parameters where the ranks hold them among them: each sends its slice to all ----
+
+// visit(rank, first, bytes) for the slices in the `bytes` of a parameter that are wanted.
+template <typename Visit>
+Status for_each_slice(const Trainer& trainer, const RowCall& call, const Visit& visit) {
+  const uint64_t slice = call[LoadStart::kFrom].bytes / trainer.plan->ranks, wanted = call[LoadStart::kW].used_bytes();
+  for (uint32_t rank = 0; rank * slice < wanted; ++rank) {
+    REPRISE_RETURN_IF_ERROR(visit(rank, rank * slice, smaller_of(slice, wanted - rank * slice)));
+  }
+  return ok_status();
+}
+
+Status start_slices(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+  if (call.op == Op::kGather) return start_load(trainer, call, refs);  // each rank has tokens of its own
+  using A = LoadStart;
+  const HostAccess& access = trainer.backend->host;
+  const ArenaAddress own = shard_of(trainer) + call[A::kFrom].offset / trainer.plan->ranks;
+  REPRISE_RETURN_IF_ERROR(access.synchronise(trainer.context));  // kernels that still read what lay there
+  return for_each_slice(trainer, call, [&](uint32_t rank, uint64_t first, uint64_t bytes) -> Status {
+    unsigned char* const to = call.u8(A::kW) + first;
+    if (rank == trainer.peers.rank) {
+      REPRISE_RETURN_IF_ERROR(access.copy(trainer.context, {to}, own, bytes));
+      REPRISE_RETURN_IF_ERROR(access.synchronise(trainer.context));
+    }
+    return trainer.peers.start_broadcast(trainer.peers.state, rank, to, bytes);
+  });
+}
+
+Status wait_for_slices(const Trainer& trainer, const RowCall& call, const Ref* refs) {
+  if (call.op == Op::kGather) return wait_for_load(trainer, call, refs);
+  return for_each_slice(trainer, call, [&](uint32_t, uint64_t first, uint64_t) { return trainer.peers.wait(trainer.peers.state, call.u8(LoadWait::kW) + first); });
+}
+
 // ---- the other ranks: the root's x becomes y of all ----
 
 Status check_peers(const Plan& plan, const Resources& given) {
@@ -179,7 +212,8 @@ Status start_share(const Trainer& trainer, const RowCall& call, const Ref*) {
   const HostAccess& access = trainer.backend->host;
   const uint32_t root = call.attribute<ShareAttribute>().root;
   const uint64_t bytes = call[A::kY].used_bytes();
-  if (root == trainer.peers.rank) REPRISE_RETURN_IF_ERROR(access.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, bytes));
+  const bool copies = root == trainer.peers.rank && call.u8(A::kY) != call.u8(A::kX);  // not where it spreads
+  if (copies) REPRISE_RETURN_IF_ERROR(access.copy(trainer.context, {call.u8(A::kY)}, {call.u8(A::kX)}, bytes));
   REPRISE_RETURN_IF_ERROR(access.synchronise(trainer.context));  // the network is no part of the backend's order
   return trainer.peers.count == 1 ? ok_status() : trainer.peers.start_broadcast(trainer.peers.state, root, call.u8(A::kY), bytes);
 }
@@ -194,18 +228,19 @@ void settle_peers(const Trainer& trainer) {
 
 bool needs_peers(const Plan& plan) { return plan.ranks > 1; }
 
-enum : uint32_t { kDiskEntry, kHostEntry, kWeightsEntry, kPeersEntry };
+enum : uint32_t { kDiskEntry, kHostEntry, kWeightsEntry, kSlicesEntry, kPeersEntry };
 constexpr CarrierFunctions kCarriers[] = {
     {.check = check_disk, .start = start_on_disk, .wait = wait_on_disk, .settle = settle_disk, .needs_host = needs_disk},
     {.check = check_host_memory, .start = start_in_host, .wait = wait_in_host, .settle = settle_host, .needs_host = needs_no_host},
     {.check = check_weights, .start = start_load, .wait = wait_for_load, .settle = settle_weights, .needs_host = needs_weights},
+    {.check = check_weights, .start = start_slices, .wait = wait_for_slices, .settle = settle_weights, .needs_host = needs_weights},
     {.check = check_peers, .start = start_share, .wait = wait_for_share, .settle = settle_peers, .needs_host = needs_peers},
 };
 
 }  // namespace
 
 const CarrierFunctions& carrier_functions(const Plan& plan, Carrier carrier) {
-  if (carrier == Carrier::kWeights) return kCarriers[kWeightsEntry];
+  if (carrier == Carrier::kWeights) return kCarriers[plan.shard_bytes > 0 ? kSlicesEntry : kWeightsEntry];
   if (carrier == Carrier::kPeers) return kCarriers[kPeersEntry];
   return kCarriers[plan.spill_level == SpillLevel::kHost ? kHostEntry : kDiskEntry];
 }

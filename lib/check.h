@@ -34,9 +34,11 @@ class Checker : public RowProof {
     if (plan_.ranks == 0 || plan_.ranks > kMostRanks) return fail(Fault::kRanks);
     const Span<Row>& first = plan_.program(ProgramId::kMicroFirst).rows;
     const Span<Row>& add = plan_.program(ProgramId::kMicroAdd).rows;
+    const Span<Row>& last = plan_.program(ProgramId::kMicroLast).rows;
     const bool trains = first.count != 0;
-    if (!trains && (add.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
-    if (trains && plan_.accumulate > 1 && add.count == 0) return fail(Fault::kFormat);
+    if (!trains && (add.count != 0 || last.count != 0 || plan_.program(ProgramId::kUpdate).rows.count != 0)) return fail(Fault::kFormat);
+    if (last.count != 0 && (plan_.accumulate == 1 || plan_.ranks == 1)) return fail(Fault::kFormat);
+    if (trains && runs_in_step(plan_, ProgramId::kMicroAdd) != 0 && add.count == 0) return fail(Fault::kFormat);
     for (const StateTensor& state : plan_.state) {
       if (state.kind > StateKind::kOffloaded || state.init > InitKind::kTable) return fail(Fault::kFormat);
     }
@@ -44,6 +46,9 @@ class Checker : public RowProof {
     if (plan_.state_bytes % kAlignment != 0 || plan_.carried_bytes % kAlignment != 0 || plan_.spill_bytes % kAlignment != 0 ||
         plan_.streamed_bytes % kAlignment != 0) {
       return fail(Fault::kMisaligned);
+    }
+    if (plan_.shard_bytes != 0 && (plan_.ranks == 1 || plan_.streamed_bytes % plan_.ranks != 0 || plan_.shard_bytes != plan_.streamed_bytes / plan_.ranks)) {
+      return fail(Fault::kRanks);
     }
     if (plan_.state_bytes > plan_.arena_bytes || plan_.carried_bytes > plan_.arena_bytes - plan_.state_bytes) {
       return fail(Fault::kArenaBytes);
@@ -62,7 +67,8 @@ class Checker : public RowProof {
   }
 
   constexpr bool check_state() {
-    uint64_t end = 0, streamed_end = 0;
+    uint64_t end = 0, streamed_end = 0, kept_ends[kMostRanks] = {};
+    bool has_kept = false;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
       marks_[i] = {.written = true, .end_row = kNoRow};
       const Ref ref = make_ref(Region::kState, i);
@@ -71,17 +77,37 @@ class Checker : public RowProof {
       switch (plan_.state[i].kind) {
         case StateKind::kStreamed:
           if (!check_resident(tensor, plan_.streamed_bytes, streamed_end, ref)) return false;
+          if (plan_.shard_bytes != 0 && !has_slices(tensor)) return fail(Fault::kMisaligned, ref);
           break;
         case StateKind::kOffloaded:
           if (plan_.spill_level != SpillLevel::kHost) return fail(Fault::kSpill, ref);
           if (!check_resident(tensor, plan_.spill_bytes, offloaded_end_, ref)) return false;
           break;
         default:
-          if (!check_resident(tensor, plan_.state_bytes, end, ref)) return false;
+          if (!check_kept(plan_.state[i], has_kept, ref)) return false;
+          if (!check_resident(tensor, plan_.state_bytes, plan_.state[i].keeper == kEveryRank ? end : kept_ends[plan_.state[i].keeper], ref)) return false;
+      }
+      if (!has_kept) {
+        for (uint64_t& kept : kept_ends) kept = end;
       }
     }
+    for (const uint64_t kept : kept_ends) end = kept > end ? kept : end;
     spill_bytes_ = offloaded_end_;
-    return (end == plan_.state_bytes && streamed_end == plan_.streamed_bytes) || fail(Fault::kArenaBytes);
+    const bool whole = plan_.shard_bytes <= plan_.state_bytes && end == plan_.state_bytes - plan_.shard_bytes && streamed_end == plan_.streamed_bytes;
+    return whole || fail(Fault::kArenaBytes);
+  }
+
+  // What one rank alone has follows what all have, and is a moment.
+  constexpr bool check_kept(const StateTensor& state, bool& has_kept, Ref ref) {
+    if (state.keeper == kEveryRank) return !has_kept || fail(Fault::kRanks, ref);
+    has_kept = true;
+    return (state.kind == StateKind::kOptimizer && state.keeper < plan_.ranks) || fail(Fault::kRanks, ref);
+  }
+
+  // Each rank's has whole units of alignment, and so have their places in the shard.
+  constexpr bool has_slices(const Tensor& tensor) const {
+    const uint64_t unit = kAlignment * plan_.ranks;
+    return tensor.offset % unit == 0 && tensor.bytes % unit == 0;
   }
 
   // A table has f32 numbers in the plan, all of them.

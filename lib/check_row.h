@@ -56,6 +56,7 @@ class RowProof : public Walk {
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
     group_ = has_group() ? group_of(plan_.attributes, attribute, row.attribute) : nullptr;
+    has_keeper_ = false;
     in_place_ = kNoRef;
     const int32_t output = info_->in_place_output;
     if (output >= 0 && refs_[output] == refs_[info_->in_place_input]) in_place_ = refs_[output];
@@ -162,6 +163,7 @@ class RowProof : public Walk {
       if (at >= spill_base_ && !may_touch_spilled()) return fail(Fault::kSpill, ref);
       if (at < carried_base_ && !lies_in_arena(plan_.state.data[at].kind) && !may_touch_away(ref)) return fail(Fault::kSpill, ref);
     }
+    if (at < carried_base_ && !check_keeper(plan_.state.data[at], ref)) return false;
     CheckMark& note = marks_[at];
     if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
     if (note.touched == now_ && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
@@ -170,7 +172,10 @@ class RowProof : public Walk {
     note.touched = now_;
     if (beside_transfers_ && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
-    if (role == Role::kInput) return written || fail(Fault::kReadBeforeWrite, ref);
+    if (role == Role::kInput) {
+      if (at >= carried_base_ && at < slot_base_) note.update.is_copied = static_cast<ProgramId>(program_) == ProgramId::kMicroLast;
+      return written || fail(Fault::kReadBeforeWrite, ref);
+    }
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
     if (written && at >= slot_base_ && role == Role::kOutput && info_->carrier == Carrier::kWeights) return fail(Fault::kRefilled, ref);
     const bool ends_transfer = role == Role::kUpdated && info_->asynchronous();  // whose start was the write
@@ -179,6 +184,16 @@ class RowProof : public Walk {
     const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
     if (written != holds_value) note.written = holds_value;
     return true;
+  }
+
+  // A row updates moments of one rank or of all, and none else touches those of one.
+  constexpr bool check_keeper(const StateTensor& state, Ref ref) {
+    if (state.kind != StateKind::kOptimizer) return true;
+    const bool updates = info_->pass == Pass::kUpdate && static_cast<ProgramId>(program_) == ProgramId::kUpdate;
+    if (state.keeper != kEveryRank && !updates) return fail(Fault::kUpdate, ref);
+    const bool alike = !has_keeper_ || keeper_ == state.keeper;
+    keeper_ = state.keeper, has_keeper_ = true;
+    return alike || fail(Fault::kRanks, ref);
   }
 
   // Of a reference that exists.
@@ -215,9 +230,12 @@ class RowProof : public Walk {
              fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
-    if (program != ProgramId::kMicroFirst && program != ProgramId::kMicroAdd) return fail(Fault::kReadOnly, ref);
-    const bool overwrites_sum = !adds && (written || program == ProgramId::kMicroAdd);
-    return !overwrites_sum || fail(Fault::kAccumulate, ref);
+    if (!runs_micro_batch(program)) return fail(Fault::kReadOnly, ref);
+    if (adds || (program == ProgramId::kMicroFirst && !written)) return true;
+    UpdateMark& gradient = mark(ref).update;  // of micro_last: the sum of all ranks begins, once
+    const bool begins_again = gradient.is_copied && !gradient.begins_again;
+    gradient.begins_again = true;
+    return begins_again || fail(Fault::kAccumulate, ref);
   }
 
   constexpr bool trains() const {
@@ -264,6 +282,7 @@ class RowProof : public Walk {
       UpdateMark& parameter = marks_[kFirstTrained + first + t].update;
       const bool right = reduces ? update_.reduce(gradient, parameter, first + t) : update_.update(gradient, parameter, first + t, program);
       if (!right) return fail(Fault::kUpdate, gradients_ + t);
+      if (!reduces && has_keeper_ && keeper_ != kEveryRank) update_.owe(parameter, keeper_);
     }
     return true;
   }
@@ -314,16 +333,24 @@ class RowProof : public Walk {
     return true;
   }
 
-  constexpr bool may_share(const Row& row) const {
-    const bool in_micro_batch = program_ == static_cast<uint32_t>(ProgramId::kMicroFirst) || program_ == static_cast<uint32_t>(ProgramId::kMicroAdd);
-    return in_micro_batch && plan_.attributes.of<ShareAttribute>()[row.attribute].root < plan_.ranks;
+  // What a rank shares in a micro-batch, or spreads when it alone has updated it.
+  constexpr Fault share_fault(const Row& row) {
+    const ProgramId program = static_cast<ProgramId>(program_);
+    const uint32_t root = plan_.attributes.of<ShareAttribute>()[row.attribute].root;
+    const bool spreads = row.op == Op::kSpread;
+    if (root >= plan_.ranks || !(spreads ? program == ProgramId::kUpdate : runs_micro_batch(program))) return Fault::kRanks;
+    if (!spreads || row.pass == Pass::kWait) return Fault::kNone;
+    const bool is_owed = ref_region(refs_[0]) == Region::kState && update_.spread(mark(refs_[0]).update, root);
+    return is_owed ? Fault::kNone : Fault::kUpdate;
   }
 
   // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pairs. What a gather reads to know
   // where it reads, its tokens, travels to the places as it were: the wait reads the same tokens again.
   constexpr bool check_transfer(const Row& row) {
     const uint32_t pairs = info_->source();
-    if (info_->carrier == Carrier::kPeers && !may_share(row)) return fail(Fault::kRanks);
+    if (info_->carrier == Carrier::kPeers) {
+      if (const Fault fault = share_fault(row); fault != Fault::kNone) return fail(fault, refs_[0]);
+    }
     if (info_->carrier == Carrier::kWeights && !loads_what_is_streamed()) return fail(Fault::kSpill, refs_[pairs]);
     for (uint32_t i = 0; i < pairs; ++i) {
       CheckMark& destination = mark(refs_[i]);
@@ -346,6 +373,8 @@ class RowProof : public Walk {
   uint32_t present_ = 0;                   // which of them are there
   const GroupAttribute* group_ = nullptr;  // where has_group()
   uint32_t groups_ = 0;                    // which arguments name groups
+  uint32_t keeper_ = kEveryRank;           // of the moments that it updates, where has_keeper_
+  bool has_keeper_ = false;
   Ref gradients_ = kNoRef;                 // the group that the row only reads
 
   LiveSlots live_;

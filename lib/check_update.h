@@ -14,10 +14,13 @@ namespace reprise::proof {
 
 // Notes on one tensor, a part of CheckMark.
 struct UpdateMark {
-  uint32_t norm = 0;      // of a gradient: the entry of the norms that its value stands in, + 1
-  bool applied = false;   // of a gradient: it has updated its parameter
-  bool reduced = false;   // of a parameter: its entry of the norms has been written in this step
-  bool updated = false;   // of a parameter: in this step
+  uint32_t norm = 0;          // of a gradient: the entry of the norms that its value stands in, + 1
+  bool applied = false;       // of a gradient: it has updated its parameter
+  bool is_copied = false;     // of a gradient, in micro_last: the rank's own sum has been read
+  bool begins_again = false;  // of a gradient, in micro_last: the sum of all ranks has begun in its place
+  bool reduced = false;       // of a parameter: its entry of the norms has been written in this step
+  bool updated = false;       // of a parameter: in this step
+  uint32_t owed_by = 0;       // of a parameter: the rank that alone has updated it and has yet to spread it, + 1
 };
 
 class UpdateProof {
@@ -39,7 +42,7 @@ class UpdateProof {
     return true;
   }
 
-  // micro_add runs several times, or follows micro_first: neither may then update.
+  // micro_add runs several times, or another program follows micro_first: neither may then update.
   constexpr bool may_update(ProgramId program) const {
     return program == ProgramId::kUpdate || (program == ProgramId::kMicroFirst && plan_.accumulate == 1);
   }
@@ -70,7 +73,19 @@ class UpdateProof {
     gradient.norm = 0;
     return !gradient.applied;
   }
-  constexpr bool step_is_whole() const { return (finished_ || trained_ == 0) && updated_ == trained_; }
+  // `parameter` has been updated on rank `keeper` alone.
+  constexpr void owe(UpdateMark& parameter, uint32_t keeper) {
+    parameter.owed_by = keeper + 1;
+    ++owed_;
+  }
+  // It goes from that rank to all.
+  constexpr bool spread(UpdateMark& parameter, uint32_t root) {
+    if (parameter.owed_by != root + 1) return false;
+    parameter.owed_by = 0;
+    --owed_;
+    return true;
+  }
+  constexpr bool step_is_whole() const { return (finished_ || trained_ == 0) && updated_ == trained_ && owed_ == 0; }
 
  private:
   static constexpr uint32_t count_trained(const Plan& plan) {
@@ -81,7 +96,7 @@ class UpdateProof {
 
   uint32_t trained_;
   const Plan& plan_;
-  uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0;
+  uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0, owed_ = 0;
   bool finished_ = false;
 };
 

@@ -10,6 +10,7 @@ namespace reprise {
 
 constexpr uint32_t kPlanFormat = 2;
 constexpr uint32_t kMostRanks = 64;
+constexpr uint32_t kEveryRank = ~0u;
 
 // clang-format off
 enum class Op : uint8_t {
@@ -23,7 +24,7 @@ enum class Op : uint8_t {
   kTargetLoss, kClassLoss,
   kSoftmax, kProduct, kLearnedRows,
   kPairLoss,
-  kShare,
+  kShare, kSpread,
 };
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
@@ -82,7 +83,7 @@ struct Program {
 };
 
 // Table: numbers of the plan's own, in no snapshot. Streamed: a frozen parameter that lies in the file of weights and not in the arena; its
-// offset counts from the start of that file, and load rows bring it into slots. Offloaded: moments that lie in memory of the host and not in the
+// offset counts from the start of that file, and load rows bring it into slots, from there or from the ranks (shard_bytes). Offloaded: moments that lie in memory of the host and not in the
 // arena; their offset counts from its start, they stand in front of all blocks there, and transfers bring them into slots and take them back.
 enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable, kStreamed, kOffloaded };
 enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
@@ -95,6 +96,9 @@ struct StateTensor {
   float init_scale = 0;  // the constant, the standard deviation (mean 0), or the bound of U(-bound, bound)
   const char* name = "";
   uint32_t first_number = 0;  // kTable: of the plan's numbers, the tensor's first
+  // kOptimizer: the rank that alone has it. Rows that update it run there, and on no other rank. Behind what all ranks have, each has its own, from
+  // the same address on.
+  uint32_t keeper = kEveryRank;
 };
 
 enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
@@ -110,9 +114,24 @@ struct LearningRate {
   Span<uint32_t> milestones;
 };
 
+// A step runs a program for each micro-batch, the first of which begins the sums of gradients while others add to them, and kUpdate. kMicroLast is
+// there where ranks add their own micro-batches before each other's: it runs the last of several, and ends with the sums of all ranks.
 // kGenerate takes P tokens [1,P] of one sequence, the last of them perhaps padding, and answers their logits.
-enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kUpdate, kEvaluate, kGenerate };
-constexpr uint32_t kProgramCount = 5;
+enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kMicroLast, kUpdate, kEvaluate, kGenerate };
+constexpr uint32_t kProgramCount = 6;
+
+constexpr bool runs_micro_batch(ProgramId id) { return id <= ProgramId::kMicroLast; }
+
+// How often a step of `accumulate` micro-batches runs a program.
+constexpr uint32_t runs_in_step(ProgramId id, uint32_t accumulate, bool has_last) {
+  switch (id) {
+    case ProgramId::kMicroAdd: return accumulate - (has_last ? 2 : 1);
+    case ProgramId::kMicroLast: return has_last ? 1 : 0;
+    case ProgramId::kMicroFirst:
+    case ProgramId::kUpdate: return 1;
+    default: return 0;
+  }
+}
 
 // The second level of memory, in which blocks lie that programs spill: a file, or memory of the host beside the arena. A plan has one of them.
 enum class SpillLevel : uint8_t { kDisk, kHost };
@@ -149,6 +168,9 @@ struct Plan {
   SpillLevel spill_level = SpillLevel::kDisk;
   uint64_t spill_bytes = 0;         // of the second level: the highest end of an offloaded tensor, or of a block of any program
   uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
+  // Of ranks that hold the file's content among them: what is behind the tensors of State in each one's arena, its slice of every streamed
+  // parameter. Slice r of one that lies at `offset` is that of rank r, and lies `offset / ranks` behind the shard's start. 0: loads read the file.
+  uint64_t shard_bytes = 0;
   uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
   uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
 
@@ -164,6 +186,15 @@ struct WrittenPlan {
 
 constexpr uint64_t micro_batches_of_step(const Plan& plan) { return uint64_t{plan.accumulate} * plan.ranks; }
 
+constexpr uint32_t runs_in_step(const Plan& plan, ProgramId id) {
+  return runs_in_step(id, plan.accumulate, plan.program(ProgramId::kMicroLast).rows.count != 0);
+}
+// What runs a rank's micro-batch of that number in a step, from 0.
+constexpr ProgramId program_of_micro_batch(const Plan& plan, uint32_t turn) {
+  if (turn == 0) return ProgramId::kMicroFirst;
+  return turn <= runs_in_step(plan, ProgramId::kMicroAdd) ? ProgramId::kMicroAdd : ProgramId::kMicroLast;
+}
+
 constexpr bool spills_to(const Plan& plan, SpillLevel level) { return plan.spill_bytes > 0 && plan.spill_level == level; }
 
 // Of a reference that check.h has proved.
@@ -175,6 +206,15 @@ constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref 
     case Region::kSpill: return program.spilled[index].tensor;
     default: return program.slots[index].tensor;
   }
+}
+
+// The rank on which alone a row runs; kEveryRank: on all. `arity`: of its kernel.
+constexpr uint32_t keeper_of(const Plan& plan, const Program& program, const Row& row, uint32_t arity) {
+  for (uint32_t a = 0; a < arity; ++a) {
+    const Ref ref = program.arguments[row.first_argument + a];
+    if (ref != kNoRef && ref_region(ref) == Region::kState && plan.state[ref_index(ref)].keeper != kEveryRank) return plan.state[ref_index(ref)].keeper;
+  }
+  return kEveryRank;
 }
 
 constexpr bool lies_in_arena(StateKind kind) { return kind != StateKind::kStreamed && kind != StateKind::kOffloaded; }

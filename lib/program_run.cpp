@@ -10,7 +10,15 @@ namespace reprise {
 
 namespace {
 
+// Moments that one rank has are updated there.
+bool runs_here(const Trainer& trainer, const Program& program, const Row& row) {
+  if (row.pass != Pass::kUpdate || trainer.peers.count == 1) return true;
+  const uint32_t keeper = keeper_of(*trainer.plan, program, row, kernel_info(row.op, row.pass).arity());
+  return keeper == kEveryRank || keeper == trainer.peers.rank;
+}
+
 Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
+  if (!runs_here(trainer, program, row)) return ok_status();
   REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, false));
   if (trainer.peers.advance != nullptr) trainer.peers.advance(trainer.peers.state);
   return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
@@ -25,6 +33,7 @@ unsigned char* offloaded_state(const Trainer& trainer, uint32_t index) {
 }  // namespace
 
 Status Trainer::write_state(uint32_t index, uint64_t at, const void* from, uint64_t bytes) const {
+  if (const uint32_t keeper = plan->state[index].keeper; keeper != kEveryRank && keeper != peers.rank) return ok_status();
   unsigned char* const there = offloaded_state(*this, index);
   if (there == nullptr) return write(state_tensor(index) + at, from, bytes);
   REPRISE_RETURN_IF_ERROR(backend->host.synchronise(context));
@@ -33,6 +42,11 @@ Status Trainer::write_state(uint32_t index, uint64_t at, const void* from, uint6
 }
 
 Status Trainer::read_state(uint32_t index, uint64_t at, void* to, uint64_t bytes) const {
+  if (const uint32_t keeper = plan->state[index].keeper; keeper != kEveryRank) {
+    if (keeper == peers.rank) REPRISE_RETURN_IF_ERROR(read(to, state_tensor(index) + at, bytes));
+    REPRISE_RETURN_IF_ERROR(peers.start_broadcast(peers.state, keeper, to, bytes));
+    return peers.wait(peers.state, to);
+  }
   const unsigned char* const there = offloaded_state(*this, index);
   if (there == nullptr) return read(to, state_tensor(index) + at, bytes);
   REPRISE_RETURN_IF_ERROR(backend->host.synchronise(context));

@@ -11,6 +11,9 @@ constexpr uint64_t smaller_of(uint64_t a, uint64_t b) { return a < b ? a : b; }
 // Whether what bind is given is what the plan needs; the plan itself is the proof's to judge.
 Status check_given(const Plan& plan, const Backend& backend, const Resources& given);
 
+// Of a plan with shard_bytes: where this rank's slices lie.
+inline ArenaAddress shard_of(const Trainer& trainer) { return trainer.arena.base + (trainer.plan->state_bytes - trainer.plan->shard_bytes); }
+
 // The rows, called one by one.
 Status run_rows(const Trainer& trainer, ProgramId id);
 // The same, or the recording of them. Denormals count as zero, for the caller and its workers alike, so that bits depend on neither.

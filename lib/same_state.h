@@ -30,10 +30,10 @@ constexpr bool same_rate(const LearningRate& a, const LearningRate& b) {
 // What is in State, where, and what a step does with it from without; rows are each plan's own.
 constexpr bool same_state(const Plan& a, const Plan& b) {
   if (!same_text(a.backend, b.backend) || a.seed != b.seed || a.accumulate != b.accumulate || a.ranks != b.ranks || !same_rate(a.learning_rate, b.learning_rate)) return false;
-  if (a.state_bytes != b.state_bytes || a.streamed_bytes != b.streamed_bytes || a.state.count != b.state.count || a.numbers.count != b.numbers.count) return false;
+  if (a.state_bytes != b.state_bytes || a.streamed_bytes != b.streamed_bytes || a.shard_bytes != b.shard_bytes || a.state.count != b.state.count || a.numbers.count != b.numbers.count) return false;
   for (uint32_t i = 0; i < a.state.count; ++i) {
     if (!same_tensor(a.state[i].tensor, b.state[i].tensor) || a.state[i].kind != b.state[i].kind || !same_text(a.state[i].name, b.state[i].name)) return false;
-    if (a.state[i].first_number != b.state[i].first_number) return false;
+    if (a.state[i].first_number != b.state[i].first_number || a.state[i].keeper != b.state[i].keeper) return false;
   }
   for (uint32_t i = 0; i < a.numbers.count; ++i) {
     if (a.numbers[i] != b.numbers[i]) return false;

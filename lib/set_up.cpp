@@ -18,7 +18,7 @@ namespace {
 
 // The host must have somewhere to put a micro-batch.
 Status check_staging(const Plan& plan) {
-  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kEvaluate}) {
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kMicroLast, ProgramId::kEvaluate}) {
     const Program& program = plan.program(id);
     const bool needed = id == ProgramId::kMicroFirst || program.rows.count > 0;
     if (needed && (program.input == kNoSlot || program.labels == kNoSlot)) return {Code::kBadPlan, "a program must name its input and labels", 0};
@@ -27,7 +27,7 @@ Status check_staging(const Plan& plan) {
   if (generates.rows.count > 0 && (generates.input == kNoSlot || generates.document_start == kNoSlot || generates.output == kNoSlot)) {
     return {Code::kBadPlan, "a program that generates must name its input, document_start and output", 0};
   }
-  if (plan.accumulate > 1 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
+  if (runs_in_step(plan, ProgramId::kMicroAdd) > 0 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
     return {Code::kBadPlan, "several micro-batches need the program micro_add", plan.accumulate};
   }
   return ok_status();
@@ -100,6 +100,21 @@ Status initialise_behind_state(const Trainer& trainer) {
   return ok_status();
 }
 
+// This rank's slices, from the file of weights.
+Status read_shard(const Trainer& trainer) {
+  const Plan& plan = *trainer.plan;
+  if (plan.shard_bytes == 0) return ok_status();
+  REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
+  const Disk& file = trainer.weights;
+  for (const StateTensor& state : plan.state) {
+    if (state.kind != StateKind::kStreamed) continue;
+    const uint64_t slice = state.tensor.bytes / plan.ranks, from = state.tensor.offset + trainer.peers.rank * slice;
+    REPRISE_RETURN_IF_ERROR(file.start_read(file.state, from, (shard_of(trainer) + state.tensor.offset / plan.ranks).for_kernels, slice));
+    REPRISE_RETURN_IF_ERROR(file.wait(file.state, from));
+  }
+  return ok_status();
+}
+
 // All is canary but State's tensors, which are cleared wherever they lie, and the padding of Carried's; then the state gets its values.
 Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.plan->state_bytes));
@@ -109,6 +124,7 @@ Status initialise_arena(const Trainer& trainer) {
     REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
   }
   REPRISE_RETURN_IF_ERROR(initialise_behind_state(trainer));
+  REPRISE_RETURN_IF_ERROR(read_shard(trainer));
   for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
     const StateTensor& state = trainer.plan->state[i];
     if (!lies_in_arena(state.kind)) continue;

@@ -104,7 +104,7 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
   const bool is_alone = trainer.plan->ranks == 1;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint32_t turn = 0; turn < trainer.plan->accumulate; ++turn) {
-    const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
+    const ProgramId id = program_of_micro_batch(*trainer.plan, turn);
     const ArenaAddress number = trainer.state_tensor(0) + offsetof(StepScalars, micro_batch);
     const uint32_t micro = turn * trainer.plan->ranks + trainer.peers.rank;
     const bool is_last = turn + 1 == trainer.plan->accumulate;

@@ -453,6 +453,7 @@ TEST(Check, RanksShareInMicroBatchesAndWhatIsUnderWayIsLeftAlone) {
   EXPECT_SAFE(sharing_plan(ProgramId::kMicroFirst, kMostRanks, kMostRanks - 1));
   EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 2, 2), kRanks);  // there is no rank 2
   EXPECT_FAULT(sharing_plan(ProgramId::kEvaluate, 2, 1), kRanks);
+  EXPECT_FAULT(sharing_plan(ProgramId::kMicroLast, 2, 1), kFormat);  // nothing comes before it
   EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 0, 0), kRanks);
   EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, kMostRanks + 1, 0), kRanks);
   EXPECT_FAULT(sharing_plan(ProgramId::kMicroFirst, 2, 1, false), kInFlight);  // y is read before it has come

@@ -226,7 +226,8 @@ class DirectedMutantMaker {
       append(p, finish.row, plan.program(ProgramId::kMicroFirst));
       ProgramEditor(p).erase_row(finish.row);
     });
-    add_at("clip factor of another buffer", Fault::kUpdate, finish, [&](OwnedPlan& plan, OwnedProgram& p) {
+    const RowSite own_place = good_.state.back().keeper == kEveryRank ? finish : RowSite{};  // the buffer follows what all ranks have
+    add_at("clip factor of another buffer", Fault::kUpdate, own_place, [&](OwnedPlan& plan, OwnedProgram& p) {
       StateTensor twin = plan.state[kNormsIndex];
       twin.kind = StateKind::kBuffer;
       twin.tensor.offset = plan.state_bytes;

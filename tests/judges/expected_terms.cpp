@@ -58,7 +58,7 @@ class Derivation {
     const uint32_t ranks = static_cast<uint32_t>(recipe_.ranks());
     scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep);
     for (uint32_t u = 0; u < static_cast<uint32_t>(recipe_.micro_batches()); u += ranks) ranks == 1 ? micro_batch(u) : micro_batches_of_ranks(u, ranks);
-    if (recipe_.parallel) weight_gradient_ = std::move(step_gradient_);
+    if (recipe_.parallel) weight_gradient_ = sum_of_ranks();
     update();
     step_.scalars = scalars_;
     for (const auto& [v, term] : lasting_) step_.state[graph_.values[v].name].after = term;
@@ -73,7 +73,7 @@ class Derivation {
     if (recipe_.parallel) weight_gradient_.clear();
     for (const Node& node : graph_.nodes) forward(node);
     for (size_t i = graph_.nodes.size(); i-- > 0;) backward(graph_.nodes[i]);
-    if (recipe_.parallel) add_gradients();
+    if (recipe_.parallel) add_gradients(u);
   }
 
   // One of each rank, from number `first` on.
@@ -89,12 +89,23 @@ class Derivation {
     scalars_ = step;
   }
 
-  // Whoever knows of ranks adds each micro-batch's gradient whole.
-  void add_gradients() {
-    for (const auto& [p, gradient] : weight_gradient_) {
-      const auto [sum, is_first] = step_gradient_.try_emplace(p, gradient);
+  using Gradients = std::map<ValueId, Term>;  // by parameter
+
+  void add(const Gradients& gradients, Gradients& sums) {
+    for (const auto& [p, gradient] : gradients) {
+      const auto [sum, is_first] = sums.try_emplace(p, gradient);
       if (!is_first) sum->second = terms_.sum(sum->second, gradient);
     }
+  }
+  // Whoever knows of ranks adds each micro-batch's gradient whole: in two levels to those of its rank, else to those of all.
+  void add_gradients(uint32_t u) {
+    const uint32_t rank = recipe_.parallel->two_levels ? u % static_cast<uint32_t>(recipe_.ranks()) : 0;
+    add(weight_gradient_, rank_gradient_[rank]);
+  }
+  Gradients sum_of_ranks() {
+    Gradients sums;
+    for (const auto& [rank, gradients] : rank_gradient_) add(gradients, sums);
+    return sums;
   }
 
   Form form(ValueId v) const { return form_of(graph_.tensor(v)); }
@@ -594,7 +605,7 @@ class Derivation {
   std::map<ValueId, Term> lasting_;           // parameters and buffers, as they stand
   std::map<ValueId, Term> value_, gradient_;  // of one micro-batch
   std::map<ValueId, Term> weight_gradient_;   // of the step; where the recipe knows of ranks, of one micro-batch
-  std::map<ValueId, Term> step_gradient_;     // of the step then
+  std::map<uint32_t, Gradients> rank_gradient_;  // of the step then, as each rank adds it; flat: all of rank 0
   ExpectedStep step_;
 };
 

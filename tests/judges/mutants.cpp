@@ -132,6 +132,28 @@ class MutantMaker {
       add("state tensors overlap", {Fault::kOverlap},
           [](OwnedPlan& plan) { plan.state[1].tensor.offset = plan.state[0].tensor.offset; });
     }
+    if (std::any_of(good_.state.begin(), good_.state.end(), is_kept)) break_keepers();
+  }
+
+  static bool is_kept(const StateTensor& state) { return state.keeper != kEveryRank; }
+  static StateTensor& first_kept(OwnedPlan& plan) { return *std::find_if(plan.state.begin(), plan.state.end(), is_kept); }
+  static Row& first_spread(OwnedPlan& plan) {
+    std::vector<Row>& rows = plan.program(ProgramId::kUpdate).rows;
+    return *std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.op == Op::kSpread; });
+  }
+
+  void break_keepers() {
+    add("kept by a rank that is none", {Fault::kRanks}, [](OwnedPlan& plan) { first_kept(plan).keeper = plan.ranks; });
+    add("for all ranks behind what one has", {Fault::kRanks}, [](OwnedPlan& plan) { plan.state.back().keeper = kEveryRank; });
+    add("kept by another rank", {Fault::kRanks, Fault::kOverlap, Fault::kGroup}, [](OwnedPlan& plan) { first_kept(plan).keeper = (first_kept(plan).keeper + 1) % plan.ranks; });
+    add("spread from another rank", {Fault::kUpdate}, [](OwnedPlan& plan) { first_spread(plan).attribute = (first_spread(plan).attribute + 1) % plan.ranks; });
+    add("spread into another parameter", {Fault::kAliasing, Fault::kUpdate, Fault::kShape, Fault::kReadOnly}, [](OwnedPlan& plan) { ++plan.program(ProgramId::kUpdate).arguments[first_spread(plan).first_argument]; });
+    add("never spread", {Fault::kUpdate}, [](OwnedPlan& plan) {
+      OwnedProgram& update = plan.program(ProgramId::kUpdate);
+      for (size_t r = update.rows.size(); r-- > 0;) {
+        if (update.rows[r].op == Op::kSpread) ProgramEditor(update).erase_row(static_cast<uint32_t>(r));
+      }
+    });
   }
 
   void break_slots() {
@@ -600,7 +622,7 @@ class MutantMaker {
            });
     const auto other_parameter = [this](const OwnedProgram& p, MutantSite& s) {
       const Ref ref = ref_at(p, s, s.argument);
-      if (walks_groups(p.rows[s.row]) || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
+      if (walks_groups(p.rows[s.row]) || p.rows[s.row].op == Op::kSpread || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
         return false;
       for (uint32_t i = 0; i < kernel(p.rows[s.row]).arity(); ++i) {
         if (i != s.argument && ref_at(p, s, i) != kNoRef && alike(p, ref, ref_at(p, s, i))) return false;
@@ -613,7 +635,8 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("another layer's parameter", {Fault::kNone}, true, arguments(other_parameter),
+    // Of a load: its wait no longer finds its start.
+    add_at("another layer's parameter", {Fault::kNone, Fault::kInFlight}, true, arguments(other_parameter),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });

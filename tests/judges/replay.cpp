@@ -24,7 +24,7 @@ class Judgement {
     try {
       where_ = "the arena";
       if (plan_.ranks == 0 || plan_.ranks > kMostRanks) throw Wrong{"no such number of ranks"};
-      for (uint32_t r = 0; r < plan_.ranks; ++r) machines_.push_back(std::make_unique<TermMachine>(plan_, terms_));
+      for (uint32_t r = 0; r < plan_.ranks; ++r) machines_.push_back(std::make_unique<TermMachine>(plan_, terms_, r));
       std::vector<TermMachine*> ranks;
       for (const auto& each : machines_) ranks.push_back(each.get());
       for (TermMachine* each : ranks) each->know_ranks(ranks);
@@ -52,19 +52,33 @@ class Judgement {
   void run_step() {
     Scalars step = host_scalars(terms_, plan_.seed, kTrainingStep);
     for (uint32_t turn = 0; turn < plan_.accumulate; ++turn) {
-      where_ = turn == 0 ? "micro_first" : "micro_add " + std::to_string(turn);
-      run_turn(turn, step);
+      const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : is_last_level(turn) ? ProgramId::kMicroLast : ProgramId::kMicroAdd;
+      where_ = turn == 0 ? "micro_first" : (id == ProgramId::kMicroLast ? "micro_last " : "micro_add ") + std::to_string(turn);
+      run_turn(id, turn, step);
     }
     where_ = "update";
     for (const auto& each : machines_) {
+      machine_ = each.get();
       each->scalars = step;
-      run(*each, ProgramId::kUpdate, "nothing", each == machines_[0]);
+      each->begin(ProgramId::kUpdate, "nothing", each == machines_[0] ? trace(ProgramId::kUpdate) : nullptr);
+    }
+    run_together(ProgramId::kUpdate);
+    for (const auto& each : machines_) each->end();
+  }
+
+  void run_together(ProgramId id) {
+    for (uint32_t row = 0; row < plan_.program(id).rows.count; ++row) {
+      for (const auto& each : machines_) {
+        machine_ = each.get();
+        machine_->run_next_row();
+      }
     }
   }
 
+  bool is_last_level(uint32_t turn) const { return turn + 1 == plan_.accumulate && plan_.program(ProgramId::kMicroLast).rows.count > 0; }
+
   // A micro-batch of each rank, row by row together.
-  void run_turn(uint32_t turn, Scalars& step) {
-    const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd;
+  void run_turn(ProgramId id, uint32_t turn, Scalars& step) {
     const bool is_alone = plan_.ranks == 1;
     for (uint32_t r = 0; r < plan_.ranks; ++r) {
       const uint32_t u = turn * plan_.ranks + r;
@@ -73,12 +87,7 @@ class Judgement {
       machine_->scalars[Scalar::kMicroBatch] = micro_batch_leaf(terms_, u);
       machine_->begin(id, training_batch(u), r == 0 ? trace(id) : nullptr);
     }
-    for (uint32_t row = 0; row < plan_.program(id).rows.count; ++row) {
-      for (const auto& each : machines_) {
-        machine_ = each.get();
-        machine_->run_next_row();
-      }
-    }
+    run_together(id);
     for (const auto& each : machines_) {
       each->end();
       is_alone ? void(step = each->scalars) : add_rank(terms_, each->scalars, step);
@@ -121,6 +130,7 @@ class Judgement {
         throw Wrong{std::string("another kind or start of ") + tensor.name};
       }
       if (tensor.kind == StateKind::kTable && numbers_of(tensor) != e.numbers) throw Wrong{std::string("other numbers in ") + tensor.name};
+      if (tensor.keeper != kEveryRank && (tensor.keeper >= machines_.size() || machine_ != machines_[tensor.keeper].get())) continue;  // another rank has it
       const Term term = machine_->state(i);
       if (term != e.after) throw Wrong{std::string(tensor.name) + ": " + terms_.difference(e.after, term)};
     }

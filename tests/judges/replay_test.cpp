@@ -171,6 +171,11 @@ std::vector<NetworkCase> cases() {
           {"basic released", resnet_recipe(release)},
           {"basic of three ranks, twice each, clipped", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0, "parallel": {"ranks": 3})")},
           {"gpt of two ranks", gpt_recipe(R"(, "parallel": {"ranks": 2})")},
+          {"basic of two ranks in two levels, twice each", resnet_recipe(R"(, "accumulate": 2, "parallel": {"ranks": 2, "order": "two-level"})")},
+          {"basic of three ranks that keep momenta among them", resnet_recipe(R"(, "clip_norm": 1.0, "parallel": {"ranks": 3, "shard_optimizer": true})")},
+          {"gpt of two ranks that keep moments among them", gpt_recipe(R"(, "parallel": {"ranks": 2, "shard_optimizer": true})")},
+          {"gpt of three ranks that keep moments of matrices among them", untied_recipe(R"(, "parallel": {"ranks": 3, "shard_optimizer": true})", R"({"name": "muon", "states": "bf16"})")},
+          {"gpt of two ranks in two levels, thrice each", gpt_recipe(thrice + R"(, "parallel": {"ranks": 2, "order": "two-level"})")},
           {"gpt that knows of ranks, thrice", gpt_recipe(thrice + R"(, "parallel": {"ranks": 1})")},
           {"gpt of two ranks, adapters beside whole modules",
            untied_recipe(R"(, "parallel": {"ranks": 2}, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "modules_to_save": ["lm_head", "ln_?"]})")},
@@ -291,12 +296,13 @@ class RecipeDraw {
               R"("sgd", "momentum": 0.9, "states": "bf16")", R"("adamw", "states": "8bit")", R"("lion", "states": "8bit")", R"("adafactor")",
               R"("apollo", "rank": 2)", R"("apollo_mini")", R"("muon")", R"("muon", "states": "bf16", "adamw_lr": 0.01)"}) +
         R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
+    const bool keeps = text.find(R"("sgd", "weight_decay")") == std::string::npos;
     if (release) text += R"(, "gradient_release": true)";
     if (!release) text += R"(, "accumulate": )" + pick({"1", "2", "3"}) + (one_in(2) ? R"(, "clip_norm": 1)" : "");
     if (one_in(4)) text += R"(, "dtype": "bf16")";
     if (one_in(4)) text += R"(, "trained": {"storage": "bf16"})";
     const std::string freeze = pick(freezes);
-    if (!release && one_in(4)) text += R"(, "parallel": {"ranks": )" + pick({"1", "2", "3"}) + "}";
+    if (!release && one_in(4)) text += R"(, "parallel": {"ranks": )" + pick({"1", "2", "3"}) + R"(, "order": ")" + pick({"flat", "two-level"}) + R"(", "shard_optimizer": )" + (keeps && one_in(2) ? "true}" : "false}");
     return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
   }
 

@@ -8,9 +8,10 @@ bool is_scalars(const ArgumentInfo& argument) { return argument.storage == Stora
 
 }  // namespace
 
-TermMachine::TermMachine(const Plan& plan, TermTable& terms) : plan_(plan), terms_(terms) {
+TermMachine::TermMachine(const Plan& plan, TermTable& terms, uint32_t rank) : plan_(plan), terms_(terms), rank_(rank) {
   for (uint32_t s = 0; s < plan.state.count; ++s) {
     const StateTensor& state = plan.state[s];
+    if (state.keeper != kEveryRank && state.keeper != rank) continue;
     const ReplayTensor place = state_place(s);
     if (state.kind == StateKind::kNorms) {
       for (uint64_t i = 0; i < place.bytes() / sizeof(double); ++i) {
@@ -131,6 +132,7 @@ void TermMachine::run_row(const Row& row) {
   gather(row);
   refuse_overlaps();
   if (trace_ != nullptr) trace_->emplace_back();
+  if (is_of_another_rank()) return destroy_slots(deaths_[row_ + 1]);
   if (row.pass == Pass::kUpdate) {
     update_group(row);
   } else if (row.pass == Pass::kReduce) {
@@ -151,6 +153,7 @@ void TermMachine::transfer(const Row& row) {
   if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
   const Ref *refs = program_->arguments.data + row.first_argument;
   if (row.op == Op::kGather) return gather_rows(row, refs);
+  if (row.op == Op::kSpread) return spread(row, refs);
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
   if (ref_region(refs[0]) == Region::kState && to.store != Store::kSpill) throw Wrong{"transfers into State"};
   if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
@@ -217,6 +220,41 @@ Term TermMachine::shared_term(const Row& row, const ReplayTensor& to) const {
   if (own == shared_.end()) throw Wrong{"waits for what nobody has shared"};
   if (own->second.root != root_of(row)) throw Wrong{"waits for what another rank has"};
   return ranks_[own->second.root]->shared_.at(to.address).term;
+}
+
+// In place: what the root has becomes what all have.
+void TermMachine::spread(const Row& row, const Ref* refs) {
+  const ReplayTensor place = resolve_any(refs[0]);
+  if (refs[0] != refs[1] || place.store != Store::kArena) throw Wrong{"spreads into another tensor, or what is not in memory"};
+  if (trace_ != nullptr) trace_->emplace_back();
+  const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) { return t.to.address == place.address && t.from.address == place.address; });
+  if (row.pass == Pass::kStart) {
+    if (open != under_way_.end()) throw Wrong{"spreads what is under way"};
+    const Term term = read(place, "what is spread");
+    note_read(1, term);
+    shared_[place.address] = {term, root_of(row)};
+    memory().destroy(place.address, place.address + place.reserved);
+    under_way_.push_back({place, place, term});
+  } else {
+    if (open == under_way_.end()) throw Wrong{"waits for a spread that nobody started"};
+    if (!memory().is_garbage(place.address, place.address + place.bytes())) throw Wrong{"something wrote what is spread"};
+    const Term term = shared_term(row, place);
+    write(place.address, place.bytes(), term);
+    note_written(0, term);
+    under_way_.erase(open);
+  }
+  destroy_slots(deaths_[row_ + 1]);
+}
+
+// Moments that another rank keeps are updated there.
+bool TermMachine::is_of_another_rank() const {
+  if (row_ == ~0u || program_->rows[row_].pass != Pass::kUpdate) return false;
+  for (uint32_t i = 0; i < arguments_.size(); ++i) {
+    if (!arguments_[i].present || ref_region(refs_[i]) != Region::kState) continue;
+    const uint32_t keeper = plan_.state[ref_index(refs_[i])].keeper;
+    if (keeper != kEveryRank) return keeper != rank_;
+  }
+  return false;
 }
 
 void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives) {

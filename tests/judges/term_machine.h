@@ -34,7 +34,7 @@ struct ReplayTensor {
 
 class TermMachine {
  public:
-  TermMachine(const Plan& plan, TermTable& terms);
+  TermMachine(const Plan& plan, TermTable& terms, uint32_t rank);
   // The ranks' machines, this one among them, which run their programs row by row together. Alone: this one.
   void know_ranks(const std::vector<TermMachine*>& ranks) { ranks_ = ranks; }
   void begin(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace);
@@ -97,6 +97,8 @@ class TermMachine {
   void gather_rows(const Row& row, const Ref* refs);
   void start_transfer(const ReplayTensor& to, const ReplayTensor& from);
   void end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives = std::nullopt);
+  void spread(const Row& row, const Ref* refs);
+  bool is_of_another_rank() const;
   uint32_t root_of(const Row& row) const;
   // Of a share that has been started into `to` in all ranks: the root's.
   Term shared_term(const Row& row, const ReplayTensor& to) const;
@@ -150,6 +152,7 @@ class TermMachine {
 
   const Plan& plan_;
   TermTable& terms_;
+  const uint32_t rank_;
   TermMemory stores_[3];  // in the order of Store
   std::vector<OpenTransfer> under_way_;
   struct Shared {

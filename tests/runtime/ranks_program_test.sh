@@ -17,10 +17,12 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_
 resnet='"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "classes": 4, "image": [8, 8, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}'
 gpt='"model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2}, "data": {"kind": "synthetic"}, "batch": 2, "dtype": "bf16", "clip_norm": 1.0, "optimizer": {"name": "adamw", "lr": 0.01}'
 
-# program NAME NET RANKS ACCUMULATE [MORE]: plans it and compiles it; of a net whose embeddings train the one process knows of ranks, too.
+llama='"model": {"family": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}, "init": "random", "data": {"kind": "synthetic"}, "batch": 2, "sequence": 12, "lora": {"r": 2}, "weights": {"stream": true}, "optimizer": {"name": "adamw", "lr": 0.01}, "evaluate_every": 2'
+
+# program NAME NET RANKS ACCUMULATE [PARALLEL]: plans it and compiles it; of a net whose embeddings train the one process knows of ranks, too.
 program() {
   name=ranks-test-$1
-  echo "{\"name\": \"$name\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20}, \"steps\": 6${5:-}}" >"$scratch/$1.json"
+  echo "{\"name\": \"$name\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20${5:-}}, \"steps\": 6}" >"$scratch/$1.json"
   make -s build BUILD="$build" RECIPE="$scratch/$1.json" >"$scratch/words" 2>&1 || fail "$1 does not compile: $(cat "$scratch/words")"
   mkdir -p "$scratch/bin" && mv "$build/$name/train" "$scratch/bin/$1" && rm -r "${build:?}/$name"
 }
@@ -53,6 +55,28 @@ trained 4 gpt-4 --save "$scratch/handed-on" --steps 2
 trained 2 gpt-2 --save "$scratch/handed-on" --resume "$scratch/handed-on" --steps 4
 trained 1 gpt-1 --save "$scratch/handed-on" --resume "$scratch/handed-on"
 same gpt-of-1 handed-on
+
+# Moments that ranks keep among them: whoever goes on has them all.
+program gpt-kept "$gpt" 4 1 ', "shard_optimizer": true'
+trained 4 gpt-kept --save "$scratch/kept" --steps 2 --save-every 1
+trained 2 gpt-2 --save "$scratch/kept" --resume "$scratch/kept" --steps 4
+trained 4 gpt-kept --save "$scratch/kept" --resume "$scratch/kept"
+same gpt-of-1 kept
+
+# Streamed weights that ranks hold among them; all want the same file, which the first to come makes.
+program llama-1 "$llama" 1 4
+program llama-2 "$llama" 2 2 ', "shard_weights": true'
+for ranks in 1 2; do trained $ranks llama-$ranks --save "$scratch/llama-of-$ranks" --streamed "$scratch/streamed-$ranks"; done
+same llama-of-1 llama-of-2
+
+# In two levels bits are those of so many ranks; a process that goes on from them says so.
+program gpt-levels "$gpt" 2 2 ', "order": "two-level"'
+trained 2 gpt-levels --save "$scratch/levels"
+trained 2 gpt-levels --save "$scratch/levels-again" --steps 2
+trained 2 gpt-levels --save "$scratch/levels-again" --resume "$scratch/levels-again"
+same levels levels-again
+train 1 gpt-1 --save "$scratch/levels-again" --resume "$scratch/levels-again" --steps 7
+grep -q 'saved from a recipe with another "parallel"' "$scratch/words" || fail "two levels: $(cat "$scratch/words")"
 
 # Ranks that would train something else, or are another number.
 program other "$(echo "$resnet" | sed 's/0.05/0.06/')" 2 2

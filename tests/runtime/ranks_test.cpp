@@ -2,10 +2,15 @@
 // planned. The ranks are threads here (thread_peers.h).
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <thread>
 
+#include "tests/faces/expect_user_error.h"
 #include "tests/runtime/expect_same.h"
+#include "tests/runtime/fake_disk.h"
 #include "tests/runtime/thread_peers.h"
+#include "tools/snapshots/initial_weights.h"
 
 namespace reprise {
 namespace {
@@ -32,9 +37,9 @@ constexpr Case kCases[] = {{"resnet", resnet, ""},
                            {"gpt_stored_as_bf16", gpt, R"(, "trained": {"storage": "bf16"})", false},
                            {"gpt_frozen_embedding", gpt, R"(, "freeze": ["*wte*", "*wpe*"])"}};
 
-Recipe recipe_of(const Case& c, int accumulate, int ranks) {
+Recipe recipe_of(const Case& c, int accumulate, int ranks, const char* order = "flat") {
   std::string extra = std::string(c.extra) + ", \"accumulate\": " + std::to_string(accumulate);
-  if (ranks > 0) extra += ", \"parallel\": {\"ranks\": " + std::to_string(ranks) + "}";
+  if (ranks > 0) extra += ", \"parallel\": {\"ranks\": " + std::to_string(ranks) + ", \"order\": \"" + order + "\"}";
   return recipe_from(c.recipe(extra));
 }
 
@@ -71,13 +76,15 @@ TEST_P(Ranks, HaveTheBitsOfOne) {
   constexpr int kMicroBatches = 4;
   const RunResult one = train_alone(recipe_of(GetParam(), kMicroBatches, 1));
   if (GetParam().alike_without) expect_same(train_alone(recipe_of(GetParam(), kMicroBatches, 0)), one, "without a word of ranks");
-  for (const int ranks : {2, 4}) {
-    const Trained trained = train_ranks(recipe_of(GetParam(), kMicroBatches / ranks, ranks), {-1});
+  const auto expect_ranks_alike = [](int ranks, int accumulate, const RunResult& alone) {
+    const Trained trained = train_ranks(recipe_of(GetParam(), accumulate, ranks), {-1});
     for (int r = 0; r < ranks; ++r) {
-      expect_same(one, trained.ranks[static_cast<size_t>(r)], "rank " + std::to_string(r) + " of " + std::to_string(ranks));
+      expect_same(alone, trained.ranks[static_cast<size_t>(r)], "rank " + std::to_string(r) + " of " + std::to_string(ranks));
     }
     EXPECT_GT(trained.sent_bytes, 0u);
-  }
+  };
+  for (const int ranks : {2, 4}) expect_ranks_alike(ranks, kMicroBatches / ranks, one);
+  expect_ranks_alike(2, 3, train_alone(recipe_of(GetParam(), 6, 1)));
 }
 
 // A smaller board computes more again.
@@ -91,6 +98,148 @@ TEST_P(Ranks, MayHaveBudgetsOfTheirOwn) {
     EXPECT_EQ(rank.planned_bytes, rank.measured_bytes) << "rank " << r;
   }
   EXPECT_LT(trained.ranks[0].planned_bytes, trained.ranks[1].planned_bytes);
+}
+
+// In two levels bits depend on how many ranks have how many micro-batches, and on nothing else: of one each they are those of the flat order. What is
+// sent does not depend on their number, but for statistics.
+TEST_P(Ranks, AddTheirOwnFirst) {
+  const RunResult flat = train_ranks(recipe_of(GetParam(), 1, 3), {-1}).ranks[0];
+  expect_same(flat, train_ranks(recipe_of(GetParam(), 1, 3, "two-level"), {-1}).ranks[1], "one micro-batch each");
+  for (const int accumulate : {2, 3}) {
+    const Recipe recipe = recipe_of(GetParam(), accumulate, 2, "two-level");
+    const Trained alike = train_ranks(recipe, {-1}), others = train_ranks(recipe, {0, 0.4});
+    for (size_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(others.ranks[r].losses, alike.ranks[0].losses);
+      EXPECT_TRUE(others.ranks[r].state == alike.ranks[0].state) << "rank " << r;
+      EXPECT_EQ(others.ranks[r].planned_bytes, others.ranks[r].measured_bytes) << "rank " << r;
+    }
+    EXPECT_EQ(alike.ranks[0].losses.front(), train_alone(recipe_of(GetParam(), 2 * accumulate, 1)).losses.front());
+    EXPECT_LT(alike.sent_bytes, train_ranks(recipe_of(GetParam(), accumulate, 2), {-1}).sent_bytes);
+  }
+}
+
+// What each optimizer keeps lies with one rank, and the rest is as in one process; each rank's arena is smaller for it.
+TEST(RanksTogether, KeepMomentsAmongThem) {
+  struct Kept {
+    const char *optimizer, *more;
+  };
+  for (const auto& [optimizer, more] : {Kept{R"("adamw", "lr": 0.01)", ""}, {R"("adamw", "lr": 0.01, "states": "8bit")", R"(, "trained": {"storage": "bf16"})"},
+                                       {R"("lion", "lr": 0.001, "states": "bf16")", R"(, "clip_norm": 0.5)"}, {R"("adafactor", "lr": 0.01)", ""}, {R"("muon", "lr": 0.01)", ""}}) {
+    const auto recipe = [&](int accumulate, int ranks, const char* shards) {
+      return recipe_from(R"({"name": "keepers", "model": {"family": "gpt2", "vocab_size": 200, "n_positions": 16, "n_embd": 64, "n_layer": 2, "n_head": 2},
+        "data": {"kind": "synthetic"}, "batch": 2, "seed": 3, "optimizer": {"name": )" + std::string(optimizer) + "}" + more + R"(, "accumulate": )" +
+        std::to_string(accumulate) + R"(, "parallel": {"ranks": )" + std::to_string(ranks) + R"(, "shard_optimizer": )" + shards + "}}");
+    };
+    const OwnedPlan alone = plan_run(recipe(6, 1, "true"), "none").planned.plan;
+    const RunResult one = train_plan(alone, recipe(6, 1, "true"), {.steps = kSteps});
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(optimizer + std::string(", ranks: ") + std::to_string(ranks));
+      const OwnedPlan plan = plan_run(recipe(6 / ranks, ranks, "true"), "none").planned.plan, whole = plan_run(recipe(6 / ranks, ranks, "false"), "none").planned.plan;
+      EXPECT_LT(plan.arena_bytes, whole.arena_bytes);
+      const Trained trained = train_ranks(recipe(6 / ranks, ranks, "true"), {-1});
+      std::set<uint32_t> keepers;
+      for (uint32_t i = 0; i < plan.state.size(); ++i) {
+        const StateTensor &state = plan.state[i], &same = alone.state[i];
+        ASSERT_STREQ(state.name, same.name);
+        if (state.keeper != kEveryRank) keepers.insert(state.keeper);
+        for (uint32_t r = 0; r < trained.ranks.size(); ++r) {
+          const auto begins = [&](const RunResult& run, const StateTensor& at) { return run.state.begin() + static_cast<std::ptrdiff_t>(at.tensor.offset); };
+          const bool is_here = state.keeper == kEveryRank || state.keeper == r;
+          EXPECT_TRUE(!is_here || std::equal(begins(one, same), begins(one, same) + static_cast<std::ptrdiff_t>(same.tensor.used_bytes()), begins(trained.ranks[r], state)))
+              << state.name << " of rank " << r;
+        }
+      }
+      EXPECT_EQ(keepers.size(), static_cast<size_t>(ranks));
+      for (const RunResult& rank : trained.ranks) {
+        EXPECT_EQ(rank.losses, one.losses);
+        EXPECT_EQ(rank.evaluation.loss, one.evaluation.loss);
+        EXPECT_EQ(rank.planned_bytes, rank.measured_bytes);
+      }
+    }
+  }
+}
+
+// Adapters beside frozen weights that are streamed, of `ranks` ranks.
+Recipe streaming_recipe(int accumulate, int ranks, const std::string& more = "", const std::string& weights = R"("stream": true)") {
+  return recipe_from(R"({"name": "slices", "model": {"family": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}, "init": "random",
+    "data": {"kind": "synthetic"}, "batch": 2, "sequence": 12, "seed": 7, "lora": {"r": 2}, "optimizer": {"name": "adamw", "lr": 0.01},
+    "weights": {)" + weights + R"(}, "accumulate": )" + std::to_string(accumulate) + R"(, "parallel": {"ranks": )" + std::to_string(ranks) + more + "}}");
+}
+
+std::vector<unsigned char> file_of_weights(const Plan& plan) {
+  const TemporaryFolder folder;
+  OutputFile out(folder.file("weights"));
+  write_streamed_weights(plan, {}, nullptr, {}, out);
+  out.finish();
+  std::vector<unsigned char> bytes(plan.streamed_bytes);
+  InputFile(folder.file("weights")).read(0, bytes.data(), bytes.size());
+  return bytes;
+}
+
+// What ranks hold lies behind the tensors of State; all else is as in one process that reads the file.
+TEST(RanksTogether, HoldStreamedWeightsAmongThem) {
+  for (const char* weights : {R"("stream": true)", R"("stream": true, "embedding": "from_file")"}) {
+    for (const auto& [ranks, accumulate] : {std::pair{2, 2}, {4, 1}, {3, 2}}) {
+      SCOPED_TRACE(std::string(weights) + ", " + std::to_string(ranks) + " ranks");
+      const Recipe alone = streaming_recipe(ranks * accumulate, 1, "", weights), recipe = streaming_recipe(accumulate, ranks, R"(, "shard_weights": true)", weights);
+      const OwnedPlan read = plan_run(alone, "none").planned.plan, plan = plan_run(recipe, "none").planned.plan;
+      FakeDisk file(file_of_weights(read.view()), true);
+      const RunResult one = train_plan(read, alone, {.steps = kSteps, .weights = file.table()});
+      EXPECT_EQ(plan.shard_bytes * static_cast<uint64_t>(ranks), plan.streamed_bytes);
+      EXPECT_EQ(plan.state_bytes, read.state_bytes + plan.shard_bytes);
+      ThreadPeers peers(static_cast<uint32_t>(ranks));
+      std::vector<RunResult> results(static_cast<size_t>(ranks));
+      std::vector<std::thread> threads;
+      const std::vector<unsigned char> content = file_of_weights(plan.view());
+      for (uint32_t r = 0; r < results.size(); ++r) {
+        threads.emplace_back([&, r] {
+          FakeDisk own(content, true);
+          results[r] = train_plan(plan, recipe, {.steps = kSteps, .workers = 0, .weights = own.table(), .peers = peers.of(r)});
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      for (RunResult& rank : results) {
+        rank.state.resize(read.state_bytes);
+        expect_same(one, rank, "a rank");
+      }
+    }
+  }
+}
+
+TEST(RanksTogether, HoldWhatIsStreamedAndNothingElse) {
+  expect_user_error([] { (void)streaming_recipe(1, 2, R"(, "shard_weights": true)", ""); }, {"parallel.shard_weights", "needs weights.stream"});
+  expect_user_error([] { (void)recipe_of(kCases[0], 1, 2, "sorted"); }, {"parallel.order", "two-level"});
+}
+
+// Tokens of which one, in the micro-batch of rank 1, is in no table.
+Status fill_with_a_bad_token(void*, uint64_t, uint32_t micro, BatchSink& sink) {
+  std::vector<int32_t> tokens(sink.label_count(), 0);
+  const std::vector<int32_t> labels(tokens);
+  if (micro == 1) tokens[3] = 1 << 20;
+  sink.add(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size());
+  return ok_status();
+}
+
+TEST(RanksTogether, WhatOneFindsWrongAllSkip) {
+  for (const char* order : {"flat", "two-level"}) {
+    const Recipe recipe = recipe_of(kCases[3], 2, 2, order);
+    const OwnedPlan plan = plan_run(recipe, "none").planned.plan;
+    ThreadPeers peers(2);
+    std::vector<std::string> said(2);
+    std::vector<std::thread> threads;
+    for (uint32_t r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          train_plan(plan, {nullptr, fill_with_a_bad_token}, {.steps = 1, .workers = 0, .peers = peers.of(r)});
+        } catch (const std::runtime_error& error) {
+          said[r] = error.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& words : said) EXPECT_EQ(words, "train_step: a token must be at least 0 and less than the vocabulary size");
+  }
 }
 
 TEST(RanksTogether, ALostRankEndsTheOthers) {

@@ -15,7 +15,7 @@ using nlohmann::json;
 
 namespace {
 
-const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
+const char* const kProgramNames[kProgramCount] = {"micro_first", "micro_add", "micro_last", "update", "evaluate", "generate"};
 const char* const kSlotUses[] = {"input", "label", "boundary", "tape", "transient", "gradient", "weight_gradient", "small", "scratch", "cache", "weight"};
 const char* const kStateKinds[] = {"scalars", "parameter", "buffer", "optimizer", "norms", "table", "streamed", "offloaded"};
 
@@ -66,6 +66,7 @@ json regions_json(const OwnedPlan& plan) {
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     if (!plan.programs[p].rows.empty()) add(kProgramNames[p], transient, plan.programs[p].bytes, high_water_row(plan.programs[p].slots));
   }
+  if (plan.shard_bytes > 0) add("shard", plan.shard_bytes, plan.shard_bytes, 0);
   if (plan.streamed_bytes > 0) add("streamed", plan.streamed_bytes, plan.streamed_bytes, 0);
   if (plan.spill_bytes > 0) add(spill_name(plan.spill_level), plan.spill_bytes, plan.spill_bytes, high_water_row(plan.programs[0].spilled));
   return regions;
@@ -141,19 +142,19 @@ json seconds_json(const SolvedModel& model, const OwnedPlan& plan, const OwnedPr
 }
 
 json programs_json(const SolvedModel& model, const OwnedPlan& plan) {
-  const uint32_t times[kProgramCount] = {1, plan.accumulate - 1, 1, 0, 0};
   json programs = json::array();
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     const OwnedProgram& program = plan.programs[p];
+    const uint32_t times = runs_in_step(plan, static_cast<ProgramId>(p));
     if (program.rows.empty()) continue;
     const std::vector<uint64_t> live = live_bytes_of(program);
     json rows = json::array();
     for (size_t r = 0; r < program.rows.size(); ++r) {
       rows.push_back(row_json(plan, program, r));
       rows.back()["live_bytes"] = live[r];
-      rows.back()["seconds"] = seconds_json(model, plan, program, program.rows[r], times[p]);
+      rows.back()["seconds"] = seconds_json(model, plan, program, program.rows[r], times);
     }
-    programs.push_back({{"name", kProgramNames[p]}, {"times", times[p]}, {"bytes", program.bytes},
+    programs.push_back({{"name", kProgramNames[p]}, {"times", times}, {"bytes", program.bytes},
                         {"live_bytes", *std::max_element(live.begin(), live.end())}, {"rows", std::move(rows)}});
   }
   return programs;
@@ -179,7 +180,10 @@ json outside_json(const SolvedModel& model, const OwnedPlan& plan) {
 json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
   const OwnedPlan& plan = planned.plan;
   json state = json::array();
-  for (const StateTensor& s : plan.state) state.push_back(tensor_json(s.tensor, s.name, kStateKinds[static_cast<int>(s.kind)]));
+  for (const StateTensor& s : plan.state) {
+    state.push_back(tensor_json(s.tensor, s.name, kStateKinds[static_cast<int>(s.kind)]));
+    if (s.keeper != kEveryRank) state.back()["keeper"] = s.keeper;
+  }
   json carried = json::array();
   for (size_t i = 0; i < plan.carried.size(); ++i) carried.push_back(tensor_json(plan.carried[i], plan.carried_names[i], "weight_gradient"));
   json actions = json::array();

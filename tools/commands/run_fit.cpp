@@ -174,6 +174,7 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
     answer["resident_bytes"] = planned.plan.arena_bytes;
     answer["streamed_bytes"] = planned.plan.streamed_bytes;
     answer["window_bytes"] = planned.window_bytes;
+    if (planned.plan.shard_bytes > 0) answer["shard_bytes"] = planned.plan.shard_bytes;
     answer["stall_share"] = planned.stall_share;
   }
   if (planned.fits && planned.plan.spill_bytes > 0) answer[spill_name(planned.plan.spill_level) + std::string("_bytes")] = planned.plan.spill_bytes;

@@ -19,7 +19,7 @@ Command add_rows(OptionParser& app, const Port& port) {
   parser->get_option("RECIPE")->description("recipe file (JSON), or a manifest of `reprise plan`");
   options->recipe.add_schedule_to(*parser);
   options->recipe.add_profile_to(*parser, port);
-  parser->add_option("--program", options->program, "micro_first, micro_add, update, evaluate or generate")->capture_default_str();
+  parser->add_option("--program", options->program, "micro_first, micro_add, micro_last, update, evaluate or generate")->capture_default_str();
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] {
             const nlohmann::json rows = named_rows(open_plan(options->recipe).manifest, options->program);

@@ -93,6 +93,7 @@ class StateBuilder {
     sort_parameters();
     norms_ = graph_.add_value("gradient_norms", ValueKind::kNorms, {static_cast<uint32_t>(std::max<size_t>(1, trained_.size()))}, DType::kF64);
     add_moments();
+    choose_keepers();
     release();
     list_state();
     list_carried();
@@ -135,12 +136,60 @@ class StateBuilder {
     }
   }
 
+  uint64_t kept_bytes(ValueId p) const {
+    uint64_t bytes = 0;
+    for (const ValueId moment : kept_.at(p)) bytes += graph_.tensor(moment).bytes;
+    return bytes;
+  }
+
+  // How many ranks are needed where none has more; each has moments of parameters that follow one another, so that a row updates many.
+  uint32_t ranks_for(uint64_t most_bytes) const {
+    uint64_t bytes = 0;
+    uint32_t ranks = 1;
+    for (const ValueId p : trained_) {
+      const uint64_t more = kept_.count(p) == 0 ? 0 : kept_bytes(p);
+      if (more > most_bytes) return ~0u;
+      if (bytes + more > most_bytes) ++ranks, bytes = 0;
+      bytes += more;
+    }
+    return ranks;
+  }
+
+  // The rank with the most has as little as can be.
+  void choose_keepers() {
+    if (optimizer_.keepers == 1) return;
+    uint64_t least = 0, enough = 0;
+    for (const ValueId p : trained_) enough += kept_.count(p) == 0 ? 0 : kept_bytes(p);
+    while (least < enough) {
+      const uint64_t middle = least + (enough - least) / 2;
+      if (ranks_for(middle) <= optimizer_.keepers) {
+        enough = middle;
+      } else {
+        least = middle + 1;
+      }
+    }
+    uint64_t bytes = 0;
+    uint32_t rank = 0;
+    for (const ValueId p : trained_) {
+      if (kept_.count(p) == 0) continue;
+      if (bytes + kept_bytes(p) > enough) ++rank, bytes = 0;
+      bytes += kept_bytes(p);
+      for (const ValueId moment : kept_.at(p)) state_.keepers[moment] = rank;
+    }
+  }
+  // kEveryRank of a parameter without moments.
+  uint32_t keeper_of(ValueId p) const {
+    const auto kept = kept_.find(p);
+    const auto keeper = kept == kept_.end() || kept->second.empty() ? state_.keepers.end() : state_.keepers.find(kept->second[0]);
+    return keeper == state_.keepers.end() ? kEveryRank : keeper->second;
+  }
+
   // How many parameters from `first` on are updated by one row.
   size_t updated_together(size_t first) const {
     const ValueId p = trained_[first];
     if (optimizer_.gradient_release || !rules_.at(p).joins) return 1;
     const auto joins = [&](ValueId v) {
-      return rules_.at(v).joins && graph_.values[v].decays == graph_.values[p].decays && rate_of(v) == rate_of(p);
+      return rules_.at(v).joins && graph_.values[v].decays == graph_.values[p].decays && rate_of(v) == rate_of(p) && keeper_of(v) == keeper_of(p);
     };
     return static_cast<size_t>(std::find_if_not(trained_.begin() + static_cast<ptrdiff_t>(first), trained_.end(), joins) - trained_.begin()) - first;
   }

@@ -27,6 +27,7 @@ struct OptimizerChoice {
   float plain_rate = 1;           // muon: of the learning rate, for what AdamW updates
   float clip_norm = 0;            // 0: none
   bool gradient_release = false;  // update each weight right after its gradient's last write
+  uint32_t keepers = 1;           // ranks that keep moments among them, and update what these belong to
 };
 
 // Smaller tensors keep their moments in f32, as bitsandbytes has it.
@@ -39,6 +40,7 @@ struct TrainingState {
   std::vector<ValueId> carried;    // weight gradients that live across micro-batches, in the order of their parameters
   std::vector<Call> update;        // the update program
   std::map<ValueId, uint32_t> state_index, carried_index;
+  std::map<ValueId, uint32_t> keepers;  // of moments that one rank alone has
 };
 
 // Adds norms and moments to the graph, appends the updates of released gradients to the links' backward (before

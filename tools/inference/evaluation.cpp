@@ -16,20 +16,21 @@ constexpr double kSilentSeconds = 2;
 // Gives the set's micro-batches until a signal asks the program to end.
 class EvaluationFeed : public DataFeed {
  public:
-  EvaluationFeed(const Port& port, const Recipe& recipe, Dataset& data, uint64_t batches, bool quiet)
+  EvaluationFeed(const Port& port, const Recipe& recipe, Dataset& data, uint64_t batches, const EvaluationLimits& limits)
       : DataFeed(data),
         port_(port),
         start_(port.seconds()),
+        stops_(limits.stops),
         progress_("evaluating ", 0, batches,
                   static_cast<uint64_t>(recipe.batch) * static_cast<uint64_t>(std::max(1, recipe.sequence)), counted_in(recipe),
-                  quiet, start_, 1) {}
+                  limits.quiet, start_, 1) {}
 
   void finish() { progress_.finish(); }
   bool stopped() const { return stopped_; }
 
  protected:
   Status fill(uint64_t step, uint32_t micro, BatchSink& sink) override {
-    stopped_ = stop_signal() != 0;
+    stopped_ = stops_ ? stops_() : stop_signal() != 0;
     if (stopped_) return {Code::kInputOutput, "a signal asked the program to end", 0};
     const double now = port_.seconds();
     if (now - start_ > kSilentSeconds) progress_.show(step, "", now);
@@ -39,6 +40,7 @@ class EvaluationFeed : public DataFeed {
  private:
   const Port& port_;
   const double start_;
+  const std::function<bool()> stops_;
   Progress progress_;
   bool stopped_ = false;
 };
@@ -56,7 +58,7 @@ const char* counted_in(const Recipe& recipe) {
 
 EvaluationResult evaluate_set(Trainer& trainer, const Port& port, const Recipe& recipe, Dataset& data, const EvaluationLimits& limits) {
   const uint64_t all = data.micro_batches(), batches = limits.most_batches == 0 ? all : std::min(all, limits.most_batches);
-  EvaluationFeed feed(port, recipe, data, batches, limits.quiet);
+  EvaluationFeed feed(port, recipe, data, batches, limits);
   EvaluationResult result;
   const ModelDescription model = describe_model(recipe.model);
   Metrics metrics(model);

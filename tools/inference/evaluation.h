@@ -1,6 +1,7 @@
 // The evaluation of what was trained, over a data set or a part of it: stopped by a signal within a micro-batch, with progress.
 #pragma once
 
+#include <functional>
 #include <limits>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace reprise {
 struct EvaluationLimits {
   uint64_t most_batches = 0;  // micro-batches; 0: the whole set
   bool quiet = false;         // no progress
+  std::function<bool()> stops = {};  // asked before each micro-batch, by every rank of several alike; none: whether a signal has come
 };
 
 struct EvaluationResult {

@@ -36,7 +36,7 @@ namespace {
 
 class TrainingLowering {
  public:
-  TrainingLowering(const LoweringInput& input, bool add) : in_(input), builder_(input, add), ran_(input.links.size(), false),
+  TrainingLowering(const LoweringInput& input, ProgramId id) : in_(input), builder_(input, id), ran_(input.links.size(), false),
         being_written_(input.links.size(), false), recorded_(input.links.size(), nullptr), held_(input.links.size(), nullptr) {
     builder_.stage_inputs(0);  // the layout puts boundary 0 at 0
   }
@@ -152,21 +152,21 @@ class TrainingLowering {
 
 }  // namespace
 
-OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add) {
-  TrainingLowering lowering(input, add);
+OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, ProgramId id) {
+  TrainingLowering lowering(input, id);
   for (size_t i = 0; i < actions.size(); ++i) lowering.lower(static_cast<uint32_t>(i), actions[i], layout.actions[i]);
   return lowering.finish();
 }
 
 OwnedProgram lower_update(const LoweringInput& input) {
-  ProgramBuilder builder(input, false);
+  ProgramBuilder builder(input, ProgramId::kUpdate);
   builder.emit(arrange_calls(input.graph, input.state.update, {}, input.rules), 0, {}, 0, true);
   return builder.finish();
 }
 
 OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls& generation) {
   const Graph& graph = input.graph;
-  ProgramBuilder builder(input, false);
+  ProgramBuilder builder(input, ProgramId::kGenerate);
   builder.stage_inputs(0);
   uint64_t end = graph.tensor(graph.input).bytes;
   std::vector<ValueId> placed = generation.caches;
@@ -183,7 +183,7 @@ OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls&
 }
 
 OwnedProgram lower_evaluation(const LoweringInput& input, const std::vector<Call>& calls) {
-  ProgramBuilder builder(input, false);
+  ProgramBuilder builder(input, ProgramId::kEvaluate);
   builder.stage_inputs(0);
   uint64_t end = input.graph.tensor(input.graph.input).bytes;
   if (input.graph.pairs == kNoValue) {

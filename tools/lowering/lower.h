@@ -33,8 +33,8 @@ struct RegionHeader {
 };
 RegionHeader region_header(const Graph& graph, const HeldBlock& held, const WeightWindow& window, const Sharing& sharing);
 
-// micro_first, or micro_add where every carried gradient is added to.
-OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, bool add);
+// One of a micro-batch's programs.
+OwnedProgram lower_training(const LoweringInput& input, const std::vector<Action>& actions, const ChainLayout& layout, ProgramId id);
 OwnedProgram lower_update(const LoweringInput& input);
 // The caches lie side by side behind the input, and live through all rows; the logits follow them.
 OwnedProgram lower_generation(const LoweringInput& input, const GenerationCalls& generation);

@@ -46,6 +46,7 @@ Plan OwnedPlan::view() const {
   plan.spill_level = spill_level;
   plan.spill_bytes = spill_bytes;
   plan.streamed_bytes = streamed_bytes;
+  plan.shard_bytes = shard_bytes;
   plan.worker_stack_bytes = worker_stack_bytes;
   plan.recipe_hash = recipe_hash;
   return plan;
@@ -75,13 +76,12 @@ KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const
 }
 
 void for_each_step_row(const OwnedPlan& plan, const StepRow& body) {
-  const auto walk = [&](ProgramId id, uint32_t times) {
-    const OwnedProgram& program = plan.program(id);
-    for (const Row& row : program.rows) body(program, row, times);
-  };
-  walk(ProgramId::kMicroFirst, 1);
-  walk(ProgramId::kMicroAdd, plan.accumulate - 1);
-  walk(ProgramId::kUpdate, 1);
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    const uint32_t times = runs_in_step(plan, static_cast<ProgramId>(p));
+    for (const Row& row : plan.programs[p].rows) {
+      if (times > 0) body(plan.programs[p], row, times);
+    }
+  }
 }
 
 }  // namespace reprise

@@ -52,7 +52,7 @@ struct OwnedPlan {
   uint64_t state_bytes = 0, carried_bytes = 0, arena_bytes = 0, seed = 0;
   uint32_t accumulate = 1, ranks = 1;
   SpillLevel spill_level = SpillLevel::kDisk;
-  uint64_t spill_bytes = 0, streamed_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
+  uint64_t spill_bytes = 0, streamed_bytes = 0, shard_bytes = 0, worker_stack_bytes = 0, recipe_hash = 0;
 
   OwnedProgram& program(ProgramId id) { return programs[static_cast<size_t>(id)]; }
   const OwnedProgram& program(ProgramId id) const { return programs[static_cast<size_t>(id)]; }
@@ -66,6 +66,10 @@ struct OwnedPlan {
  private:
   std::vector<std::shared_ptr<const std::string>> kept_;
 };
+
+inline uint32_t runs_in_step(const OwnedPlan& plan, ProgramId id) {
+  return runs_in_step(id, plan.accumulate, !plan.program(ProgramId::kMicroLast).rows.empty());
+}
 
 KernelCall kernel_call(const OwnedPlan& plan, const OwnedProgram& program, const Row& row);
 

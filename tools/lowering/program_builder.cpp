@@ -102,6 +102,7 @@ void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Ca
   origin_.of_gradient = std::any_of(call.arguments.begin(), call.arguments.end(), [&](const ValueId& v) {
     return kernel.arguments[&v - call.arguments.data()].role == Role::kOutput && v != kNoValue && is_gradient(in_.graph.values[v]);
   });
+  const bool adds = id_ != ProgramId::kMicroFirst;  // to what earlier micro-batches have left in Carried
   Row row = {};
   row.op = call.op;
   row.pass = call.pass;
@@ -113,7 +114,7 @@ void ProgramBuilder::emit_call(const ArrangedCalls& arranged, size_t c, const Ca
     const ValueId v = call.arguments[a];
     const bool writes = kernel.arguments[a].role == Role::kOutput;
     program_.arguments.push_back(reference(arranged, v, writes));
-    if (writes && add_ && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint16_t>(row.accumulate | 1u << a);
+    if (writes && adds && in_.state.carried_index.count(v) != 0) row.accumulate = static_cast<uint16_t>(row.accumulate | 1u << a);
   }
   if (kernel.arguments[kernel.arity() - 1].role == Role::kScratch) {
     const int scratch = arranged.kernel_scratch[c];
@@ -196,7 +197,8 @@ uint32_t ProgramBuilder::new_slot(const Tensor& tensor, const std::string& name,
 
 OwnedProgram ProgramBuilder::finish() {
   drop_idle_rows();
-  share_gradients(program_, in_.graph, in_.state, in_.sharing, header_.sharing_offset, add_);
+  if (runs_micro_batch(id_)) share_gradients(program_, id_, in_.graph, in_.state, in_.sharing, header_.sharing_offset);
+  if (id_ == ProgramId::kUpdate) spread_parameters(program_, in_.graph, in_.state);
   if (!in_.window.streamed.empty()) load_streamed_weights();
   bring_offloaded();
   find_lifetimes();

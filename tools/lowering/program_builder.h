@@ -18,8 +18,7 @@ using SlotPlaces = std::map<ValueId, SlotPlace>;
 
 class ProgramBuilder {
  public:
-  // `add`: every carried gradient is added to.
-  ProgramBuilder(const LoweringInput& input, bool add) : in_(input), add_(add), header_(region_header(input.graph, input.held, input.window, input.sharing)) {}
+  ProgramBuilder(const LoweringInput& input, ProgramId id) : in_(input), id_(id), header_(region_header(input.graph, input.held, input.window, input.sharing)) {}
 
   // What the rows to come belong to.
   void begin_action(uint32_t action) { origin_.action = action; }
@@ -88,7 +87,7 @@ class ProgramBuilder {
   void find_neighbours();
 
   const LoweringInput& in_;
-  const bool add_;
+  const ProgramId id_;
   const RegionHeader header_;
   OwnedProgram program_;
   RowOrigin origin_;

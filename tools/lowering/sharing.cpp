@@ -4,16 +4,17 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 
 namespace reprise {
 namespace {
 
-constexpr uint32_t kFlights = 8;  // where memory is no object
+constexpr uint64_t kFlights = 8;  // gradients under way together, where memory is no object
 
 // Of what is shared, as it comes: one of each rank; a process alone takes its own as it is.
-uint64_t copies_of(uint32_t ranks) { return ranks > 1 ? ranks : 0; }
+uint64_t parts_of(uint32_t ranks) { return ranks > 1 ? ranks : 0; }
 
 bool is_output(const KernelInfo& kernel, uint32_t a) { return kernel.arguments[a].role == Role::kOutput; }
 
@@ -21,8 +22,21 @@ bool is_output(const KernelInfo& kernel, uint32_t a) { return kernel.arguments[a
 struct Making {
   uint32_t rows = 0;
   bool running = false;
-  // Whether the micro-batch's gradient must stand by itself.
+  // Whether the micro-batch's gradient must stand by itself, where those of so many ranks are added.
   bool is_apart(uint32_t ranks) const { return ranks > 1 || rows > 1 || running; }
+};
+
+// Which ranks' gradients are added as each micro-batch ends.
+uint32_t added_ranks(const Sharing& sharing) { return sharing.two_levels ? 1 : sharing.ranks; }
+
+// Memory that gradients of one row take: what begins and ends with it (`own`), and beside it the largest that ends with it, as it goes from rank to rank.
+struct RowBytes {
+  uint64_t own = 0, largest = 0;
+  // With one part at a time. A sum of two levels is copied before it goes.
+  uint64_t least(const Sharing& sharing) const {
+    if (sharing.ranks <= 1) return own;
+    return own + (sharing.two_levels ? 2 : 1) * largest;
+  }
 };
 
 // Memory for what is under way: the lowest room that is free.
@@ -58,8 +72,8 @@ class Room {
 
 class Sharer {
  public:
-  Sharer(OwnedProgram& program, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset, bool add)
-      : program_(program), graph_(graph), state_(state), ranks_(sharing.ranks), add_(add), kept_(offset),
+  Sharer(OwnedProgram& program, ProgramId id, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset)
+      : program_(program), id_(id), graph_(graph), state_(state), sharing_(sharing), kept_(offset),
         room_(offset + sharing.kept_bytes, offset + sharing.bytes()) {}
 
   void run() {
@@ -70,13 +84,13 @@ class Sharer {
     for (size_t r = 0; r < rows.size(); ++r) {
       origin_ = origins[r];
       link_ = rows[r].link;
-      if (ranks_ > 1 && moves_statistics(rows[r])) {
+      if (sharing_.ranks > 1 && moves_statistics(rows[r])) {
         share_statistics(rows[r]);
       } else {
         emit(rows[r], r);
       }
     }
-    while (!flights_.empty()) land();
+    while (!under_way_.empty()) land();
   }
 
  private:
@@ -84,13 +98,21 @@ class Sharer {
     size_t last_row = 0;
     Ref own = kNoRef;
   };
-  // What comes from all ranks: parts[r] of each source are those of rank r.
-  struct Flight {
+  // What is shared, and who wants it: a sum of Carried, or the row that reads the sources.
+  struct Shared {
     std::vector<Ref> sources;
-    std::vector<std::vector<Ref>> parts;
-    std::vector<uint64_t> places;    // to give back
-    Ref sum = kNoRef;                // a gradient's place in Carried
-    Row row = {};                    // else the row that reads the sources
+    Ref sum = kNoRef;
+    Row row = {};
+    uint32_t ranks = 1;                         // whose parts come
+    bool adds = true;                           // to what the sum holds before any rank's part; else that of rank 0 begins it
+    std::optional<uint64_t> own_place = {};     // to give back when the last part has come
+  };
+  // What comes of one rank: a part for each source.
+  struct Part {
+    std::shared_ptr<const Shared> shared;
+    uint32_t rank = 0;
+    std::vector<Ref> here = {};
+    std::vector<uint64_t> places = {};  // to give back
   };
 
   const Tensor& tensor_of(Ref ref) const {
@@ -136,10 +158,10 @@ class Sharer {
     return make_ref(Region::kProgram, static_cast<uint32_t>(program_.slots.size() - 1));
   }
 
-  // Lands the oldest flights until there is room side by side, so that what stays cannot cut it in two.
+  // Lands the oldest parts until there is room side by side, so that what stays cannot cut it in two.
   void make_room(uint64_t bytes) {
     while (!room_.has(bytes)) {
-      if (flights_.empty()) throw std::logic_error("no room for what ranks share");
+      if (under_way_.empty()) throw std::logic_error("no room for what ranks share");
       land();
     }
   }
@@ -148,37 +170,40 @@ class Sharer {
     return *room_.take(bytes);
   }
 
-  // What a row's gradients take: those that begin and end with it, and all that comes of one that ends.
-  uint64_t room_of(const Row& row, size_t r) {
+  bool is_last_level() const { return sharing_.two_levels && id_ == ProgramId::kMicroLast; }
+  bool is_apart(const Gradient& gradient) const { return gradient.is_apart(added_ranks(sharing_)); }
+
+  RowBytes bytes_of(const Row& row, size_t r) {
     const KernelInfo& kernel = kernel_info(row.op, row.pass);
-    uint64_t own = 0, largest = 0;
+    RowBytes bytes;
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
       const Ref ref = argument(row, a);
-      if (!is_output(kernel, a) || !is_carried(ref) || !gradients_.at(ref).is_apart(ranks_)) continue;
-      if (gradients_.at(ref).rows == 1) own += tensor_of(ref).bytes;
-      if (gradients_.at(ref).last_row == r) largest = std::max(largest, tensor_of(ref).bytes);
+      if (!is_output(kernel, a) || !is_carried(ref)) continue;
+      const Gradient& gradient = gradients_.at(ref);
+      if (is_apart(gradient) && gradient.rows == 1) bytes.own += tensor_of(ref).bytes;
+      if (gradient.last_row == r) bytes.largest = std::max(bytes.largest, tensor_of(ref).bytes);
     }
-    return own + copies_of(ranks_) * largest;
+    return bytes;
   }
 
   // Rows whose outputs are gradients write these where they stand by themselves.
   void emit(Row row, size_t r) {
     const KernelInfo& kernel = kernel_info(row.op, row.pass);
     std::vector<Ref> whole;
-    make_room(room_of(row, r));
+    make_room(bytes_of(row, r).least(sharing_));
     for (uint32_t a = 0; a < kernel.arity(); ++a) {
       const Ref ref = argument(row, a);
       if (!is_output(kernel, a) || !is_carried(ref)) continue;
       Gradient& gradient = gradients_.at(ref);
-      if (!gradient.is_apart(ranks_)) continue;
+      if (gradient.last_row == r) whole.push_back(ref);
+      if (!is_apart(gradient)) continue;
       const uint16_t bit = static_cast<uint16_t>(1u << a);
       row.accumulate = static_cast<uint16_t>(gradient.own == kNoRef ? row.accumulate & ~bit : row.accumulate | bit);
       if (gradient.own == kNoRef) begin(ref, gradient);
       argument(row, a) = gradient.own;
-      if (gradient.last_row == r) whole.push_back(ref);
     }
     add_row(row);
-    for (const Ref ref : whole) share_gradient(ref, gradients_.at(ref));
+    for (const Ref ref : whole) end(ref, gradients_.at(ref));
   }
 
   void begin(Ref ref, Gradient& gradient) {
@@ -192,74 +217,90 @@ class Sharer {
     gradient.own = new_slot(tensor, name_of(ref) + ", own", at);
   }
 
-  void share_gradient(Ref sum, const Gradient& gradient) {
-    Flight flight;
-    flight.sum = sum;
-    if (gradient.rows == 1) flight.places.push_back(program_.slots[ref_index(gradient.own)].tensor.offset);
-    start(flight, {gradient.own});
+  // The micro-batch's gradient is complete.
+  void end(Ref sum, const Gradient& gradient) {
+    if (is_apart(gradient)) {
+      Shared shared = {.sources = {gradient.own}, .sum = sum, .adds = id_ != ProgramId::kMicroFirst};
+      if (gradient.rows == 1) shared.own_place = program_.slots[ref_index(gradient.own)].tensor.offset;
+      share(std::move(shared), added_ranks(sharing_));
+    }
+    if (is_last_level()) share_sum(sum);
+  }
+
+  // A copy goes, because the sum of all ranks begins where that of the rank lies.
+  void share_sum(Ref sum) {
+    const Tensor tensor = tensor_of(sum);
+    make_room(2 * tensor.bytes);
+    const uint64_t place = take(tensor.bytes);
+    const Ref own = new_slot(tensor, name_of(sum) + ", own sum", place);
+    add_row(Op::kCopy, Pass::kForward, 0, 0, false, {own, sum});
+    share({.sources = {own}, .sum = sum, .adds = false, .own_place = place}, sharing_.ranks);
   }
 
   void share_statistics(const Row& row) {
     using A = BatchNormRunning;
-    Flight flight;
-    flight.row = row;
-    make_room(copies_of(ranks_) * 2 * tensor_of(argument(row, A::kMean)).bytes);
-    start(flight, {argument(row, A::kMean), argument(row, A::kRstd)});
+    share({.sources = {argument(row, A::kMean), argument(row, A::kRstd)}, .row = row}, sharing_.ranks);
   }
 
-  void start(Flight flight, const std::vector<Ref>& sources) {
-    flight.sources = sources;
-    for (size_t s = 0; s < sources.size() && ranks_ > 1; ++s) {
-      const Tensor tensor = program_.slots[ref_index(sources[s])].tensor;
-      const std::string name = flight.sum == kNoRef ? program_.slot_names[ref_index(sources[s])] : name_of(flight.sum);
-      flight.parts.emplace_back();
-      for (uint32_t rank = 0; rank < ranks_; ++rank) {
-        const uint64_t at = take(tensor.bytes);
-        flight.places.push_back(at);
-        flight.parts.back().push_back(new_slot(tensor, name + " of rank " + std::to_string(rank), at));
-      }
+  // What a rank has for itself is there.
+  void share(Shared shared, uint32_t ranks) {
+    shared.ranks = ranks;
+    const auto shared_by_all = std::make_shared<const Shared>(std::move(shared));
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      Part part = {.shared = shared_by_all, .rank = rank};
+      if (ranks == 1) return take_in(part);
+      start(part);
+      under_way_.push_back(std::move(part));
     }
-    for (uint32_t rank = 0; rank < ranks_ && ranks_ > 1; ++rank) {
-      for (size_t s = 0; s < sources.size(); ++s) add_row(Op::kShare, Pass::kStart, rank, 1, false, {flight.parts[s][rank], sources[s]});
-    }
-    flights_.push_back(std::move(flight));
-    if (ranks_ == 1) land();
   }
 
-  // The oldest: its parts have come, and are used in the order of the ranks.
+  void start(Part& part) {
+    const Shared& shared = *part.shared;
+    uint64_t bytes = 0;
+    for (const Ref source : shared.sources) bytes += tensor_of(source).bytes;
+    make_room(bytes);
+    for (const Ref source : shared.sources) {
+      const Tensor tensor = tensor_of(source);
+      const std::string name = shared.sum == kNoRef ? program_.slot_names[ref_index(source)] : name_of(shared.sum);
+      part.places.push_back(*room_.take(tensor.bytes));
+      part.here.push_back(new_slot(tensor, name + " of rank " + std::to_string(part.rank), part.places.back()));
+      add_row(Op::kShare, Pass::kStart, part.rank, 1, false, {part.here.back(), source});
+    }
+  }
+
+  // The oldest part comes: those of the ranks in turn.
   void land() {
-    const Flight flight = std::move(flights_.front());
-    flights_.pop_front();
-    for (uint32_t rank = 0; rank < ranks_; ++rank) {
-      std::vector<Ref> here = flight.sources;
-      for (size_t s = 0; s < flight.parts.size(); ++s) {
-        here[s] = flight.parts[s][rank];
-        add_row(Op::kShare, Pass::kWait, rank, 1, false, {here[s], flight.sources[s]});
-      }
-      use(flight, here, rank);
-    }
-    for (const uint64_t place : flight.places) room_.give_back(place);
+    const Part part = std::move(under_way_.front());
+    under_way_.pop_front();
+    take_in(part);
+  }
+  void take_in(const Part& part) {
+    const Shared& shared = *part.shared;
+    for (size_t s = 0; s < part.here.size(); ++s) add_row(Op::kShare, Pass::kWait, part.rank, 1, false, {part.here[s], shared.sources[s]});
+    use(shared, part.rank, part.here.empty() ? shared.sources : part.here);
+    for (const uint64_t place : part.places) room_.give_back(place);
+    if (part.rank + 1 == shared.ranks && shared.own_place) room_.give_back(*shared.own_place);
   }
 
-  void use(const Flight& flight, const std::vector<Ref>& here, uint32_t rank) {
-    if (flight.sum != kNoRef) return add_row(Op::kCopy, Pass::kForward, 0, 0, add_ || rank > 0, {flight.sum, here[0]});
+  void use(const Shared& shared, uint32_t rank, const std::vector<Ref>& here) {
+    if (shared.sum != kNoRef) return add_row(Op::kCopy, Pass::kForward, 0, 0, shared.adds || rank > 0, {shared.sum, here[0]});
     using A = BatchNormRunning;
-    Row row = flight.row;
+    Row row = shared.row;
     row.first_argument = static_cast<uint32_t>(program_.arguments.size());
-    for (uint32_t a = 0; a < A::kArity; ++a) program_.arguments.push_back(program_.arguments[flight.row.first_argument + a]);
+    for (uint32_t a = 0; a < A::kArity; ++a) program_.arguments.push_back(program_.arguments[shared.row.first_argument + a]);
     argument(row, A::kMean) = here[0], argument(row, A::kRstd) = here[1];
     add_row(row);
   }
 
   OwnedProgram& program_;
+  const ProgramId id_;
   const Graph& graph_;
   const TrainingState& state_;
-  const uint32_t ranks_;
-  const bool add_;
+  const Sharing& sharing_;
   uint64_t kept_;  // where the next gradient that several rows make lies
   Room room_;
   std::map<Ref, Gradient> gradients_;
-  std::deque<Flight> flights_;
+  std::deque<Part> under_way_;
   RowOrigin origin_;
   uint32_t link_ = 0;
 };
@@ -301,46 +342,85 @@ uint64_t most_statistics(const Graph& graph, const ChainBodies& chain) {
 
 }  // namespace
 
-Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState& state, uint32_t ranks) {
-  Sharing sharing = {.ranks = ranks};
+Sharing plan_sharing(Graph& graph, const ChainBodies& chain, const TrainingState& state, uint32_t ranks, bool two_levels) {
+  Sharing sharing = {.ranks = ranks, .two_levels = two_levels && ranks > 1};
   for (uint32_t rank = 0; rank < ranks; ++rank) graph.attributes.intern(ShareAttribute{rank});
-  const uint64_t copies = copies_of(ranks);
-  sharing.flight_bytes = copies * 2 * most_statistics(graph, chain);
+  const uint64_t parts = parts_of(ranks);
+  sharing.least_bytes = parts == 0 ? 0 : 2 * most_statistics(graph, chain);
+  uint64_t flight_bytes = parts * 2 * most_statistics(graph, chain), all_bytes = 0;
   const std::map<ValueId, Making> makings = makings_of(chain, state);
   for (const auto& [gradient, making] : makings) {
-    if (making.rows > 1) sharing.kept_bytes += graph.tensor(gradient).bytes;
+    if (making.rows > 1 && making.is_apart(added_ranks(sharing))) sharing.kept_bytes += graph.tensor(gradient).bytes;
   }
   for_each_backward_call(chain, [&](const Call& call) {
-    uint64_t own = 0, made = 0, largest = 0;  // of the gradients that the call makes
+    RowBytes bytes;
+    uint64_t made = 0;
     for (const ValueId v : call.arguments) {
       const auto making = makings.find(v);
-      if (making == makings.end() || !making->second.is_apart(ranks)) continue;
-      if (making->second.rows == 1) own += graph.tensor(v).bytes;
+      if (making == makings.end()) continue;
+      if (making->second.is_apart(added_ranks(sharing)) && making->second.rows == 1) bytes.own += graph.tensor(v).bytes;
       made += graph.tensor(v).bytes;
-      largest = std::max(largest, graph.tensor(v).bytes);
+      bytes.largest = std::max(bytes.largest, graph.tensor(v).bytes);
     }
-    sharing.flight_bytes = std::max(sharing.flight_bytes, own + copies * largest);
-    sharing.all_bytes += own + copies * made;
+    const uint64_t copied = sharing.two_levels ? 1 : 0;
+    sharing.least_bytes = std::max(sharing.least_bytes, bytes.least(sharing));
+    flight_bytes = std::max(flight_bytes, bytes.own + (copied + parts) * bytes.largest);
+    all_bytes += bytes.own + (copied + parts) * made;
   });
-  if (ranks > 1) sharing.flights = kFlights;
+  const uint64_t flights = ranks > 1 ? kFlights : 1;
+  sharing.room_bytes = std::max({sharing.least_bytes, flight_bytes, std::min(flights * flight_bytes, all_bytes)});
   return sharing;
 }
 
-uint64_t sent_bytes(const Plan& plan) {
-  uint64_t bytes = 0;
-  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
-    const Program& program = plan.program(id);
-    for (const Row& row : program.rows) {
-      if (row.op != Op::kShare || row.pass != Pass::kStart || plan.attributes.of<ShareAttribute>()[row.attribute].root != 0) continue;
-      const uint64_t times = id == ProgramId::kMicroFirst ? 1 : plan.accumulate - 1;
-      bytes += times * tensor_of(plan, program, program.arguments[row.first_argument + ShareStart::kY]).used_bytes();
+void spread_parameters(OwnedProgram& program, const Graph& graph, const TrainingState& state) {
+  if (state.keepers.empty()) return;
+  std::vector<Row> rows, waits;
+  const auto add = [&](Pass pass, uint32_t root, Ref parameter, std::vector<Row>& to) {
+    Row row = {};
+    row.op = Op::kSpread, row.pass = pass, row.attribute = root, row.queue = 1;
+    row.first_argument = static_cast<uint32_t>(program.arguments.size());
+    program.arguments.insert(program.arguments.end(), {parameter, parameter});
+    to.push_back(row);
+  };
+  const AttributePools pools = graph.attributes.pools();
+  for (size_t r = 0; r < program.rows.size(); ++r) {
+    const Row& row = program.rows[r];
+    const KernelInfo& kernel = kernel_info(row.op, row.pass);
+    rows.push_back(row);
+    uint32_t keeper = kEveryRank;
+    for (uint32_t a = 0; a < kernel.arity(); ++a) {
+      const Ref ref = program.arguments[row.first_argument + a];
+      if (ref == kNoRef || ref_region(ref) != Region::kState) continue;
+      const auto kept = state.keepers.find(state.state[ref_index(ref)]);
+      if (kept != state.keepers.end()) keeper = kept->second;
+    }
+    if (keeper == kEveryRank) continue;
+    const Ref first = program.arguments[row.first_argument];
+    for (uint32_t t = 0; t < group_of(pools, kernel.attribute, row.attribute)->tensors; ++t) {
+      add(Pass::kStart, keeper, first + t, rows);
+      add(Pass::kWait, keeper, first + t, waits);
     }
   }
-  return bytes;
+  rows.insert(rows.end(), waits.begin(), waits.end());
+  program.rows = std::move(rows);
+  program.origins.resize(program.rows.size(), program.origins.empty() ? RowOrigin{} : program.origins.back());
 }
 
-void share_gradients(OwnedProgram& program, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset, bool add) {
-  if (sharing.ranks > 0) Sharer(program, graph, state, sharing, offset, add).run();
+uint64_t sent_bytes(const Plan& plan) {
+  std::vector<uint64_t> bytes(plan.ranks);
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    const Program& program = plan.programs[p];
+    const uint64_t times = runs_in_step(plan, static_cast<ProgramId>(p));
+    for (const Row& row : program.rows) {
+      if (row.pass != Pass::kStart || (row.op != Op::kShare && row.op != Op::kSpread)) continue;
+      bytes[plan.attributes.of<ShareAttribute>()[row.attribute].root] += times * tensor_of(plan, program, program.arguments[row.first_argument]).used_bytes();
+    }
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+void share_gradients(OwnedProgram& program, ProgramId id, const Graph& graph, const TrainingState& state, const Sharing& sharing, uint64_t offset) {
+  if (sharing.ranks > 0) Sharer(program, id, graph, state, sharing, offset).run();
 }
 
 }  // namespace reprise

@@ -28,6 +28,7 @@ struct WeightWindow {
   std::set<uint32_t> gathered;    // of these, tables of which an embedding wants the rows of its tokens alone
   uint64_t bytes = 0;
   uint64_t region_start = 0;      // of every program's region in the arena
+  uint32_t shards = 1;            // that ranks hold the file's content in, among them; 1: it stays in the file
 };
 
 struct WeightUse {

@@ -57,9 +57,8 @@ uint64_t sum_bytes(const Graph& graph, const std::vector<ValueId>& values) {
 }
 
 void place_state(SolvedModel& model) {
-  for (const ValueId v : model.state.state) {
-    (model.graph.values[v].kind == ValueKind::kOffloaded ? model.offloaded_bytes : model.state_bytes) += model.graph.tensor(v).bytes;
-  }
+  model.state_bytes = resident_state_bytes(model);
+  for (const ValueId v : model.state.state) model.offloaded_bytes += model.graph.values[v].kind == ValueKind::kOffloaded ? model.graph.tensor(v).bytes : 0;
 }
 
 StateKind state_kind(ValueKind kind) {
@@ -76,14 +75,18 @@ StateKind state_kind(ValueKind kind) {
 
 // In the order of State: what is streamed lies in the file of weights, aligned as a device reads it; what is offloaded, on the host.
 void fill_state(const SolvedModel& model, OwnedPlan& plan) {
+  uint64_t kept_ends[kMostRanks] = {}, no_end = 0;
   for (uint32_t i = 0; i < model.state.state.size(); ++i) {
     const Value& value = model.graph.values[model.state.state[i]];
     const bool streamed = model.window.streamed.count(i) != 0;
     uint64_t& end = streamed ? plan.streamed_bytes : value.kind == ValueKind::kOffloaded ? plan.spill_bytes : plan.state_bytes;
     StateTensor tensor;
     tensor.tensor = value.tensor;
-    if (streamed) tensor.tensor.bytes = align_to(tensor.tensor.bytes, kStreamAlignment);
-    tensor.tensor.offset = end;
+    if (streamed) tensor.tensor.bytes = align_to(tensor.tensor.bytes, kStreamAlignment * model.window.shards);
+    const auto keeper = model.state.keepers.find(model.state.state[i]);
+    if (keeper != model.state.keepers.end()) tensor.keeper = keeper->second;
+    uint64_t& kept_end = keeper == model.state.keepers.end() ? no_end : kept_ends[keeper->second];  // behind what all ranks have
+    tensor.tensor.offset = end + kept_end;
     tensor.kind = streamed ? StateKind::kStreamed : state_kind(value.kind);
     tensor.init = value.init;
     tensor.init_scale = value.init_scale;
@@ -91,8 +94,11 @@ void fill_state(const SolvedModel& model, OwnedPlan& plan) {
     tensor.first_number = static_cast<uint32_t>(plan.numbers.size());
     plan.numbers.insert(plan.numbers.end(), value.numbers.begin(), value.numbers.end());
     plan.state.push_back(tensor);
-    end += tensor.tensor.bytes;
+    (tensor.keeper == kEveryRank ? end : kept_end) += tensor.tensor.bytes;
   }
+  plan.state_bytes += *std::max_element(std::begin(kept_ends), std::end(kept_ends));
+  if (model.window.shards > 1) plan.shard_bytes = plan.streamed_bytes / model.window.shards;
+  plan.state_bytes += plan.shard_bytes;
 }
 
 void fill_carried(const SolvedModel& model, OwnedPlan& plan) {
@@ -148,8 +154,9 @@ OwnedPlan assemble(const SolvedModel& model, const std::vector<Action>& actions,
   plan.backend = rules.name;
   const LoweringInput input = {model.graph, model.bodies.links, model.state, rules, model.window, model.held, model.sharing};
   const auto program = [&plan](ProgramId id) -> OwnedProgram& { return plan.programs[static_cast<size_t>(id)]; };
-  program(ProgramId::kMicroFirst) = lower_training(input, actions, layout, false);
-  if (plan.accumulate > 1) program(ProgramId::kMicroAdd) = lower_training(input, actions, layout, true);
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kMicroLast}) {
+    if (runs_in_step(id, plan.accumulate, model.sharing.two_levels) > 0) program(id) = lower_training(input, actions, layout, id);
+  }
   program(ProgramId::kUpdate) = lower_update(input);
   program(ProgramId::kEvaluate) = lower_evaluation(input, model.evaluation);
   plan.arena_bytes = arena_bytes(plan);
@@ -258,8 +265,13 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.recipe = recipe;
   model.network = model.graph = network;
   model.bodies = cut_into_folded_links(model.graph);
-  model.state = build_training_state(model.graph, model.bodies, optimizer_of(recipe));
-  if (recipe.parallel) model.sharing = plan_sharing(model.graph, model.bodies, model.state, static_cast<uint32_t>(recipe.ranks()));
+  OptimizerChoice optimizer = optimizer_of(recipe);
+  if (recipe.parallel && recipe.parallel->shard_optimizer) optimizer.keepers = static_cast<uint32_t>(recipe.ranks());
+  model.state = build_training_state(model.graph, model.bodies, optimizer);
+  if (optimizer.keepers > 1 && model.state.keepers.empty()) {
+    throw UserError(recipe.name + ": parallel.shard_optimizer: this optimizer keeps nothing that could be shared out; leave it out");
+  }
+  if (recipe.parallel) model.sharing = plan_sharing(model.graph, model.bodies, model.state, static_cast<uint32_t>(recipe.ranks()), recipe.parallel->two_levels && recipe.accumulate > 1);
   model.evaluation = evaluation_calls(model.graph);
   const bool by_policy = keeps_by_rule(recipe.schedule);
   if (by_policy) require_names(recipe.schedule.policy, model.graph, recipe.name + ": schedule.policy");
@@ -341,10 +353,10 @@ PlannedModel plan_placed(const SolvedModel& model, const ScheduleRequest& reques
 
 namespace {
 
-// The model with fewer gradients of ranks under way together.
-SolvedModel with_flights(const SolvedModel& model, uint32_t flights) {
+// The model with less room for what is under way among ranks.
+SolvedModel with_room(const SolvedModel& model, uint64_t room_bytes) {
   SolvedModel less = model;
-  less.sharing.flights = flights;
+  less.sharing.room_bytes = std::max(align_up(room_bytes), model.sharing.least_bytes);
   less.header_bytes = region_header(less.graph, less.held, less.window, less.sharing).bytes;
   less.store_all_bytes -= model.fixed_bytes() - less.fixed_bytes();
   return less;
@@ -355,13 +367,13 @@ SolvedModel with_flights(const SolvedModel& model, uint32_t flights) {
 PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request) {
   const LongWork work("planning " + model.recipe.name);
   PlannedModel planned = model.window.streamed.empty() ? plan_placed(model, request) : plan_streamed(model, request, plan_placed);
-  if (!planned.fits && model.sharing.flights > 1) return plan_model(with_flights(model, model.sharing.flights / 2), request);
+  if (!planned.fits && model.sharing.room_bytes > model.sharing.least_bytes) return plan_model(with_room(model, model.sharing.room_bytes / 2), request);
   if (!planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
   return planned;
 }
 
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
-  if (model.sharing.flights > 1) return smallest_budget(with_flights(model, 1), request);
+  if (model.sharing.room_bytes > model.sharing.least_bytes) return smallest_budget(with_room(model, 0), request);
   const LongWork work("smallest budget of " + model.recipe.name);
   ScheduleRequest nothing = request;
   nothing.memory_bytes = 0;

@@ -30,7 +30,7 @@ std::set<uint32_t> embedding_tables(const SolvedModel& model) {
 }
 
 uint64_t bytes_in_file(const SolvedModel& model, uint32_t place) {
-  return align_to(model.graph.tensor(model.state.state[place]).bytes, kStreamAlignment);
+  return align_to(model.graph.tensor(model.state.state[place]).bytes, kStreamAlignment * model.window.shards);
 }
 
 uint64_t bytes_in_file(const SolvedModel& model, const std::set<uint32_t>& places) {
@@ -189,6 +189,18 @@ double stream_byte_cost(const SolvedModel& model) {
   return *model.measured->stream_read_seconds;
 }
 
+uint64_t resident_state_bytes(const SolvedModel& model) {
+  uint64_t bytes = 0, kept_bytes[kMostRanks] = {};
+  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
+    const ValueId v = model.state.state[i];
+    const auto keeper = model.state.keepers.find(v);
+    const bool is_away = model.window.streamed.count(i) != 0 || model.graph.values[v].kind == ValueKind::kOffloaded;
+    if (!is_away) (keeper == model.state.keepers.end() ? bytes : kept_bytes[keeper->second]) += model.graph.tensor(v).bytes;
+  }
+  const uint64_t shard = model.window.shards > 1 ? bytes_in_file(model, model.window.streamed) / model.window.shards : 0;
+  return bytes + *std::max_element(std::begin(kept_bytes), std::end(kept_bytes)) + shard;
+}
+
 uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed) {
   uint64_t most = 0;
   for_each_list(model, [&](const std::vector<Call>& calls) {
@@ -199,12 +211,8 @@ uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& stream
 
 void place_weights(SolvedModel& model, const std::set<uint32_t>& streamed, uint64_t window_bytes) {
   const uint64_t fixed = model.fixed_bytes();
-  model.state_bytes = 0;
-  for (uint32_t i = 0; i < model.state.state.size(); ++i) {
-    const Value& value = model.graph.values[model.state.state[i]];
-    if (streamed.count(i) == 0 && value.kind != ValueKind::kOffloaded) model.state_bytes += value.tensor.bytes;
-  }
   model.window.streamed = streamed;
+  model.state_bytes = resident_state_bytes(model);
   model.window.bytes = window_bytes;
   model.window.region_start = model.state_bytes + model.carried_bytes;
   model.header_bytes = region_header(model.graph, model.held, model.window, model.sharing).bytes;
@@ -218,6 +226,7 @@ void place_weights_by_recipe(SolvedModel& model) {
     if (model.window.gathered.empty()) throw UserError(model.recipe.name + ": weights.embedding: \"from_file\": the model has no embeddings that are frozen; leave it out");
     if (weights.stream == Stream::kNone) require_apart(model, model.window.gathered);
   }
+  if (model.recipe.parallel && model.recipe.parallel->shard_weights) model.window.shards = static_cast<uint32_t>(model.recipe.ranks());
   std::set<uint32_t> streamed = model.window.gathered;
   if (weights.stream != Stream::kNone) streamed.merge(streamable_weights(model));
   if (streamed.empty() && weights.stream != Stream::kNone) {
@@ -253,8 +262,12 @@ double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
     }
     return now;
   };
-  const double first = cost_of(plan.program(ProgramId::kMicroFirst)), update = cost_of(plan.program(ProgramId::kUpdate));
-  return first + update + (plan.accumulate > 1 ? (plan.accumulate - 1) * cost_of(plan.program(ProgramId::kMicroAdd)) : 0);
+  double cost = 0;
+  for (uint32_t p = 0; p < kProgramCount; ++p) {
+    const uint32_t times = runs_in_step(plan, static_cast<ProgramId>(p));
+    if (times > 0) cost += times * cost_of(plan.programs[p]);
+  }
+  return cost;
 }
 
 PlannedModel plan_streamed(const SolvedModel& model, const ScheduleRequest& request, const PlanPlaced& plan_placed) {

@@ -15,6 +15,9 @@ std::set<uint32_t> streamable_weights(const SolvedModel& model);
 // The cost of a byte from the file of weights: as the profile measured it, else that of cost.h. Throws UserError where the profile has not.
 double stream_byte_cost(const SolvedModel& model);
 
+// What State takes in a rank's arena: what all ranks have, the most that one keeps alone, and slices of streamed weights.
+uint64_t resident_state_bytes(const SolvedModel& model);
+
 // The smallest window that each call's weights fit.
 uint64_t least_window(const SolvedModel& model, const std::set<uint32_t>& streamed);
 

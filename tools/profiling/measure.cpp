@@ -79,7 +79,7 @@ void add_rows(const OwnedPlan& plan, const RowClock& clock, const std::vector<si
       // Moves are measured for every gradient, whatever this layout moves; the evaluation does not run in a step.
       if (program.rows[r].op == Op::kMove || kernel_info(program.rows[r].op, program.rows[r].pass).carrier == Carrier::kWeights || samples.empty()) continue;
       KernelTimes::Time& kernel = times.kernels[row_key(plan, program, program.rows[r])];
-      const size_t each = p == static_cast<size_t>(ProgramId::kMicroAdd) ? plan.accumulate - 1 : 1;
+      const size_t each = runs_in_step(plan, static_cast<ProgramId>(p));
       for (const size_t step : steps) {
         for (size_t i = 0; i < each; ++i) kernel.seconds += samples[step * each + i];
       }

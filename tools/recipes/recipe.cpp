@@ -83,11 +83,18 @@ EarlyStopping read_early_stopping(const JsonFields& fields) {
   return stopping;
 }
 
+constexpr Word<bool> kOrders[] = {{"flat", false}, {"two-level", true}};  // whether in two levels
+
 ParallelRecipe read_parallel(const JsonFields& fields) {
   ParallelRecipe parallel;
-  fields.allow_only({"ranks", "timeout"});
+  fields.allow_only({"ranks", "order", "shard_optimizer", "shard_weights", "timeout"});
   fields.require("ranks", "give the number of processes that take a step together");
   fields.read("ranks", parallel.ranks, 1, kMostRanks, {"How many processes take a step together, each on its own micro-batches", "processes"});
+  fields.read_choice("order", parallel.two_levels, kOrders, {"In which order gradients are added: that of all micro-batches, or each process's own first, with less over the network"});
+  fields.read("shard_optimizer", parallel.shard_optimizer,
+              {"Each process keeps the optimizer's moments of a part of the parameters, updates these, and sends them to all"});
+  fields.read("shard_weights", parallel.shard_weights,
+              {"Each process holds a part of the weights that weights.stream names, and gets the others' parts from them ahead of their use"});
   fields.read("timeout", parallel.timeout, {1, 86400}, {"How long a process waits for another before that counts as lost", "seconds", "60"});
   return parallel;
 }
@@ -277,6 +284,13 @@ void check_recipe(const Recipe& recipe, const RecipeRules& rules) {
                 "cannot go with parallel: a released gradient cannot be added to those of other ranks; leave one out");
   rules.require(!recipe.parallel || recipe.ranks() == 1 || recipe.backend == Recipe::BackendChoice::kCpu, "parallel",
                 "of several ranks is for \"backend\": \"cpu\"; a card's arena does not go over a network yet");
+  rules.require(!recipe.parallel || !recipe.parallel->shard_optimizer || !recipe.optimizer.offload, "parallel.shard_optimizer",
+                "cannot go with optimizer.offload: a moment has one place; leave one out");
+  const bool shards = recipe.parallel && recipe.parallel->shard_weights;
+  rules.require(!shards || recipe.weights.stream != WeightsRecipe::Stream::kNone, "parallel.shard_weights",
+                "needs weights.stream, which says which weights no process has to hold whole; give \"stream\": true");
+  rules.require(!shards || recipe.budgets.empty(), "parallel.shard_weights",
+                "cannot go with budgets: all processes load the same weights at the same rows; give one budget");
   rules.require(!recipe.budget_bytes || !recipe.feature_map_budget_bytes, "feature_map_budget",
                 "cannot go with budget, which bounds the whole arena; leave one out");
   for (const uint64_t budget : recipe.budgets) {
@@ -345,7 +359,11 @@ std::string canonical_recipe(const Recipe& recipe) {
   if (recipe.evaluate_batches > 0) value["evaluate_batches"] = recipe.evaluate_batches;
   if (recipe.evaluate_first) value["evaluate_first"] = true;
   if (recipe.early_stopping) value["early_stopping"] = {{"patience", recipe.early_stopping->patience}};
-  if (recipe.parallel) value["parallel"] = {{"ranks", recipe.parallel->ranks}, {"timeout", recipe.parallel->timeout}};
+  if (recipe.parallel) {
+    const ParallelRecipe& parallel = *recipe.parallel;
+    value["parallel"] = {{"ranks", parallel.ranks}, {"order", word_of(kOrders, parallel.two_levels)}, {"shard_optimizer", parallel.shard_optimizer},
+                         {"shard_weights", parallel.shard_weights}, {"timeout", parallel.timeout}};
+  }
   if (!recipe.prompts.empty()) value.update({{"prompts", recipe.prompts}, {"answer_tokens", recipe.answer_tokens}});
   if (recipe.init.random) {
     value["init"] = kRandom;

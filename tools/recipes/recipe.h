@@ -135,9 +135,13 @@ struct EarlyStopping {
 };
 
 // A step that several processes take together, each on micro-batches of its own: rank r runs numbers r, r + ranks, r + 2 ranks ... of the step's.
-// Gradients are added in the order of these numbers, so that the bits do not depend on how many ranks there are.
+// Flat: gradients are added in the order of these numbers, so that the bits do not depend on how many ranks there are. Two levels: each rank adds
+// its own first, and then all ranks' sums in the order of the ranks, so that they go over the network once a step.
 struct ParallelRecipe {
   int ranks = 1;
+  bool two_levels = false;
+  bool shard_optimizer = false;  // each rank keeps moments of a part of the parameters, updates these and sends them to all
+  bool shard_weights = false;  // each rank holds a slice of every streamed weight, and loads come from the ranks
   double timeout = 60;  // seconds without a word from another rank, after which it counts as lost
   bool operator==(const ParallelRecipe&) const = default;
 };

@@ -59,9 +59,10 @@ uint64_t sum_of_shared(const Plan& plan) {
   Sum sum;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) {
-      if (row.op != Op::kShare || row.pass != Pass::kStart) continue;
-      sum.add(plan.attributes.of<ShareAttribute>()[row.attribute].root);
-      sum.add(tensor_of(plan, program, program.arguments[row.first_argument + ShareStart::kY]).used_bytes());
+      const bool shares = row.op == Op::kShare || row.op == Op::kSpread, loads = row.op == Op::kLoad && plan.shard_bytes > 0;
+      if (row.pass != Pass::kStart || !(shares || loads)) continue;
+      sum.add(shares ? plan.attributes.of<ShareAttribute>()[row.attribute].root : plan.ranks);
+      sum.add(tensor_of(plan, program, program.arguments[row.first_argument]).used_bytes());
     }
   }
   return sum.value();
@@ -126,7 +127,7 @@ std::vector<std::string> Ranks::compare(const RankFacts& facts) const {
   constexpr Field kFields[] = {{&RankFacts::state, "state: its weights have other names, shapes or types"},
                                {&RankFacts::recipe, "recipe: it trains something else"},
                                {&RankFacts::data, "data: its training set has other samples or files"},
-                               {&RankFacts::shared, "plan: its gradients come in another order; give all ranks one schedule"}};
+                               {&RankFacts::shared, "plan: its gradients or weights come in another order; give all ranks one schedule and, with shard_weights, one budget"}};
   std::vector<std::string> warnings;
   for (uint32_t rank = 1; rank < all.size(); ++rank) {
     const std::string who = name_ + ": parallel: rank " + std::to_string(rank) + " differs from rank 0: ";

@@ -28,7 +28,7 @@ std::string number_text(const Status& status) {
 }
 
 std::string row_text(const Status& status, const Plan* plan) {
-  constexpr const char* kPrograms[kProgramCount] = {"the first micro-batch", "a further micro-batch", "the update", "the evaluation", "the generation"};
+  constexpr const char* kPrograms[kProgramCount] = {"the first micro-batch", "a further micro-batch", "the last micro-batch", "the update", "the evaluation", "the generation"};
   if (plan == nullptr) return "";
   if (status.row == kUnknownRow) return status.code == Code::kBackend ? "; with --eager the row that fails is named" : "";
   const auto program = static_cast<uint32_t>(status.row >> 32), number = static_cast<uint32_t>(status.row);

@@ -188,11 +188,14 @@ void require_same_adapters(const json& theirs, const json& ours, const std::stri
   if (theirs.contains("lora")) require_same("init.skip", skipped(theirs), skipped(ours), folder);
 }
 
-// A step's micro-batches are the same, however many ranks share them.
+// A step's micro-batches are the same, however many ranks share them; in which order their gradients are added is not, where ranks add their own first.
 json value_of(const json& recipe, const std::string& key) {
   const json value = recipe.value(key, json());
-  if (key != "accumulate" || !value.is_number_unsigned()) return value;
-  return value.get<uint64_t>() * recipe.value("parallel", json::object()).value("ranks", uint64_t{1});
+  const json parallel = recipe.value("parallel", json::object());
+  const uint64_t ranks = parallel.value("ranks", uint64_t{1}), accumulate = recipe.value("accumulate", uint64_t{1});
+  if (key == "accumulate") return accumulate * ranks;
+  if (key == "parallel") return ranks > 1 && accumulate > 1 && parallel.value("order", "flat") != "flat" ? json{{"order", parallel["order"]}, {"ranks", ranks}} : json();
+  return value;
 }
 
 // Every difference that makes the run another one than an uninterrupted run would be.
@@ -203,7 +206,7 @@ std::vector<std::string> differences(const json& training, const json& recipe, c
     all.push_back("saved with kernel set \"" + theirs + "\", this machine uses \"" + kernel_set +
                   "\": training goes on, but its bits may differ from an uninterrupted run");
   }
-  for (const char* key : {"data", "batch", "accumulate", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "loss", "lora"}) {
+  for (const char* key : {"data", "batch", "accumulate", "parallel", "seed", "dtype", "optimizer", "lr_schedule", "sequence", "clip_norm", "freeze", "weights", "trained", "loss", "lora"}) {
     const std::vector<JsonDifference> others = find_differences(value_of(training.at("recipe"), key), value_of(recipe, key));
     if (others.empty()) continue;
     all.push_back(std::string("saved from a recipe with another \"") + key + "\" (" + differences_shown(others) + "): " +

@@ -30,8 +30,7 @@ void SnapshotKeeper::save(const Trainer& trainer, const Recipe& recipe, Snapshot
   for (; put_aside_.size() > keep_ - 1; put_aside_.pop_front()) remove_snapshot(put_aside_.front(), snapshot_files());
 }
 
-void SnapshotKeeper::save_if_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score) {
-  if (!best_ || (best_score_ && score <= *best_score_)) return;
+void SnapshotKeeper::save_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score) {
   facts.score = score;
   save_snapshot(trainer, recipe, facts, *best_, "");
   best_score_ = score;

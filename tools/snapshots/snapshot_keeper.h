@@ -17,8 +17,10 @@ class SnapshotKeeper {
   SnapshotKeeper(const std::string& folder, uint64_t keep, bool keep_best, bool goes_on);
 
   void save(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts);
-  // Saves into DIR.best where the score is higher than that of the best so far, which an earlier run may have left.
-  void save_if_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score);
+  // Whether the score is higher than that of the best so far, which an earlier run may have left; false where the best is not kept.
+  bool is_best(double score) const { return best_ && (!best_score_ || score > *best_score_); }
+  // Into DIR.best.
+  void save_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score);
 
  private:
   SnapshotDirectory last_;

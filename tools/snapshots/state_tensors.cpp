@@ -20,6 +20,10 @@ bool is_trained(const Plan& plan, const StateTensor& state) {
   return index >= kFirstTrained && index - kFirstTrained < plan.state[kNormsIndex].tensor.elements();
 }
 
+TensorPiece piece_of(const Trainer& trainer, uint32_t index) {
+  return [&trainer, index](uint64_t at, void* to, uint64_t bytes) { require_reached(trainer.read_state(index, at, to, bytes)); };
+}
+
 }  // namespace
 
 bool belongs(const Plan& plan, const StateTensor& state, StatePart part) {
@@ -58,9 +62,15 @@ FileSum write_state(const Trainer& trainer, const std::string& path, StatePart p
   }
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     if (!belongs(plan, plan.state[i], part)) continue;
-    write_tensor(plan.state[i].tensor, [&](uint64_t at, void* to, uint64_t bytes) { require_reached(trainer.read_state(i, at, to, bytes)); }, writer);
+    write_tensor(plan.state[i].tensor, piece_of(trainer, i), [&writer](const void* piece, uint64_t bytes) { writer.write(piece, bytes); });
   }
   return writer.finish();
+}
+
+void give_moments(const Trainer& trainer) {
+  for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
+    if (trainer.plan->state[i].keeper != kEveryRank) write_tensor(trainer.plan->state[i].tensor, piece_of(trainer, i), [](const void*, uint64_t) {});
+  }
 }
 
 }  // namespace reprise

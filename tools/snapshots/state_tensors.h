@@ -33,8 +33,12 @@ TensorSink sink_of(const Trainer& trainer, uint32_t index);
 // changed: the state is not to be used.
 void read_state(const Trainer& trainer, const WeightSource& source, StatePart part);
 
-// Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header.
+// Writes that part, each tensor stored as it is in the state. Throws UserError. `metadata` goes into the header. Where ranks keep moments among them
+// one of them writes these, and meanwhile all others must give them.
 FileSum write_state(const Trainer& trainer, const std::string& path, StatePart part,
                     const std::vector<std::pair<std::string, std::string>>& metadata);
+
+// To the rank that writes kOptimizer.
+void give_moments(const Trainer& trainer);
 
 }  // namespace reprise

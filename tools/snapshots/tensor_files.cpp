@@ -181,12 +181,12 @@ void read_stored(const WeightSource& source, const std::string& name, const Tens
 }
 
 template <typename Stored>
-void write_channels(const Tensor& tensor, const TensorPiece& piece, SafetensorsWriter& writer) {
+void write_channels(const Tensor& tensor, const TensorPiece& piece, const TensorSink& sink) {
   ConvChannel<Stored> channel(tensor);
   for (uint64_t k = 0; k < tensor.shape[0]; ++k) {
     piece(k * channel.bytes(), channel.planned.data(), channel.bytes());
     channel.to_file();
-    writer.write(channel.stored.data(), channel.bytes());
+    sink(channel.stored.data(), channel.bytes());
   }
 }
 
@@ -206,14 +206,14 @@ void read_tensor(const WeightSource& source, const std::string& name, const Tens
   });
 }
 
-void write_tensor(const Tensor& tensor, const TensorPiece& piece, SafetensorsWriter& writer) {
-  if (is_conv_weight(tensor)) return tensor.dtype == DType::kBf16 ? write_channels<Bf16>(tensor, piece, writer) : write_channels<float>(tensor, piece, writer);
+void write_tensor(const Tensor& tensor, const TensorPiece& piece, const TensorSink& sink) {
+  if (is_conv_weight(tensor)) return tensor.dtype == DType::kBf16 ? write_channels<Bf16>(tensor, piece, sink) : write_channels<float>(tensor, piece, sink);
   std::vector<unsigned char> buffer(kPieceBytes);
   const uint64_t bytes = tensor.used_bytes();
   for (uint64_t at = 0; at < bytes; at += buffer.size()) {
     const uint64_t size = std::min<uint64_t>(buffer.size(), bytes - at);
     piece(at, buffer.data(), size);
-    writer.write(buffer.data(), size);
+    sink(buffer.data(), size);
   }
 }
 

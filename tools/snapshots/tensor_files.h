@@ -35,6 +35,6 @@ void read_tensor(const WeightSource& source, const std::string& name, const Tens
 
 // The other way. `piece(at, to, bytes)` fetches bytes of the state's tensor.
 using TensorPiece = std::function<void(uint64_t at, void* to, uint64_t bytes)>;
-void write_tensor(const Tensor& tensor, const TensorPiece& piece, SafetensorsWriter& writer);
+void write_tensor(const Tensor& tensor, const TensorPiece& piece, const TensorSink& sink);
 
 }  // namespace reprise

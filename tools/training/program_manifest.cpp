@@ -14,7 +14,7 @@ namespace reprise {
 using nlohmann::json;
 
 const char* program_name(ProgramId id) {
-  const char* const names[kProgramCount] = {"micro_first", "micro_add", "update", "evaluate", "generate"};
+  const char* const names[kProgramCount] = {"micro_first", "micro_add", "micro_last", "update", "evaluate", "generate"};
   return names[static_cast<uint32_t>(id)];
 }
 

@@ -24,7 +24,7 @@ constexpr uint64_t kMostRows = uint64_t{1} << 22;  // 32 MiB of times, and about
 // The programs of a step, in the order in which they run.
 template <typename F>
 void for_each_program_of_step(const Plan& plan, const F& f) {
-  for (uint32_t micro = 0; micro < plan.accumulate; ++micro) f(micro == 0 ? ProgramId::kMicroFirst : ProgramId::kMicroAdd, micro);
+  for (uint32_t micro = 0; micro < plan.accumulate; ++micro) f(program_of_micro_batch(plan, micro), micro);
   f(ProgramId::kUpdate, plan.accumulate);
 }
 

@@ -44,7 +44,7 @@ void PlanMeasurements::watch(Session& session, std::initializer_list<ProgramId> 
 
 void PlanMeasurements::begin_step(Session& session) {
   if (steps_ == 0) {
-    watch(session, {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kUpdate});
+    watch(session, {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kMicroLast, ProgramId::kUpdate});
     stacks_.paint(session.workers(), compiled_.plan.worker_stack_bytes + kStackMargin);
   }
   calls_before_ = heap_calls();

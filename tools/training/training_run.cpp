@@ -27,6 +27,7 @@
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/snapshot_keeper.h"
+#include "tools/snapshots/state_tensors.h"
 #include "tools/training/early_stop.h"
 #include "tools/training/event_file.h"
 #include "tools/training/pause.h"
@@ -135,6 +136,9 @@ class TrainingRun {
   bool evaluates() const { return recipe_.evaluate_every ? *recipe_.evaluate_every != 0 : !recipe_.data.path.empty(); }
   // A signal that any rank has got ends all of them after the same step.
   bool stops() { return stopped_ = ranks_.any(stop_signal() != 0); }
+  // Whether all ranks evaluate and answer in step, because each holds a part of the weights that the others load.
+  bool runs_together() const { return session_->plan().shard_bytes > 0; }
+  bool is_asked_to_stop() const { return runs_together() ? ranks_.any(stop_signal() != 0) : stop_signal() != 0; }
   bool stops_early() const { return stopping_ && stopping_->is_due(); }
   bool evaluates_after(uint64_t step) const {
     const uint64_t every = recipe_.evaluate_every.value_or(0);
@@ -214,16 +218,16 @@ class TrainingRun {
   }
 
   void show_answers() {
-    if (options_.quiet || recipe_.prompts.empty()) return;
+    if (recipe_.prompts.empty() || (options_.quiet && !runs_together())) return;
     if (!can_answer(recipe_, session_->plan())) {
-      std::cerr << "warning: " << recipe_.name << ": prompts: cannot be answered: the model has no tokenizer, or its plan no program that generates\n";
+      if (!options_.quiet) std::cerr << "warning: " << recipe_.name << ": prompts: cannot be answered: the model has no tokenizer, or its plan no program that generates\n";
       return;
     }
     const Answerer answerer(recipe_);
     const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .stop = {}, .never = {}};
     for (const std::string& prompt : recipe_.prompts) {
-      std::cerr << "prompt: " << prompt << "\nanswer: "
-                << watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); }) << "\n";
+      const std::string answer = watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); });
+      if (!options_.quiet) std::cerr << "prompt: " << prompt << "\nanswer: " << answer << "\n";
     }
   }
 
@@ -376,7 +380,14 @@ class TrainingRun {
       progress.finish();
       evaluate_now();
     }
-    if (is_save_due()) save();
+    if (all_take_part(is_save_due())) save();
+  }
+
+  // Whether rank 0 writes a snapshot now: where ranks keep moments among them, all of them give it theirs.
+  bool all_take_part(bool saves) const {
+    const Plan& plan = session_->plan();
+    const bool keep = std::any_of(plan.state.begin(), plan.state.end(), [](const StateTensor& state) { return state.keeper != kEveryRank; });
+    return keep ? ranks_.any(saves) : saves;
   }
 
   bool is_save_due() {
@@ -386,7 +397,7 @@ class TrainingRun {
 
   [[noreturn]] void save_before_the_end(const UserError& error) {
     const uint64_t step = trainer().step;
-    if (!snapshots_ || !weights_are_whole_ || step == saved_step_) throw error;
+    if (!all_take_part(snapshots_ && weights_are_whole_ && step != saved_step_)) throw error;
     std::string outcome = "saved to " + options_.save + " after step " + std::to_string(step);
     try {
       save();
@@ -399,7 +410,7 @@ class TrainingRun {
   // What was trained is saved before it is evaluated.
   int finish() {
     const bool stopped = stopped_ && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
-    if (snapshots_) save();
+    if (all_take_part(snapshots_.has_value())) save();
     const std::string adapter = program_folder() + "/adapter";
     const bool writes_adapter = ranks_.is_first() && recipe_.lora && trainer().step > first_step_;
     if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
@@ -409,8 +420,8 @@ class TrainingRun {
       if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (ends_early) show_early_end();
-      if (!stopped && stop_signal() == 0) show_answers(), show_sample();
     }
+    if (!stopped && !is_asked_to_stop()) show_answers(), show_sample();
     if (measurements_) measurements_->write();
     return stop_signal() != 0 && !snapshots_ ? 128 + stop_signal() : 0;
   }
@@ -463,7 +474,7 @@ class TrainingRun {
 
   void evaluate_now() {
     if (evaluation_data_ == nullptr) return;
-    const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet};
+    const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet, .stops = [this] { return is_asked_to_stop(); }};
     const EvaluationResult result =
         watch(ProgramId::kEvaluate, [&] { return evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits); });
     if (result.stopped) {
@@ -478,7 +489,9 @@ class TrainingRun {
     // A classifier is as good as its accuracy, whatever else as its loss; and so is what stops early by it.
     const bool is_classifier = recipe_.sequence == 0 && describe_model(recipe_.model).target == ModelDescription::Target::kClass;
     const double score = !is_classifier || stopping_ ? -result.report.loss : result.accuracy();
-    if (snapshots_) snapshots_->save_if_best(trainer(), recipe_, facts(), score);
+    if (all_take_part(snapshots_ && snapshots_->is_best(score))) {
+      snapshots_ ? snapshots_->save_best(trainer(), recipe_, facts(), score) : give_moments(trainer());
+    }
     if (options_.quiet) return;
     char accuracy[64] = "";
     if (result.has_accuracy) std::snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f%%", 100 * result.accuracy());
@@ -491,7 +504,7 @@ class TrainingRun {
   std::optional<JudgedAnswers> answers_of(const JudgedAnswers& answers) const { return recipe_.loss ? std::optional(answers) : std::nullopt; }
 
   void save() {
-    if (!snapshots_) return;
+    if (!snapshots_) return give_moments(trainer());
     log_.flush();  // after a power cut too the log has the steps that the snapshot has
     snapshots_->save(trainer(), recipe_, facts());
     saved_step_ = trainer().step;
@@ -499,9 +512,10 @@ class TrainingRun {
   }
 
   void show_sample() {
-    if (!recipe_.prompts.empty() || describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
+    if ((options_.quiet && !runs_together()) || !recipe_.prompts.empty() || describe_model(recipe_.model).vocabulary != 256 || recipe_.data.kind != DataSource::Kind::kText) return;
     std::string text;
     session_->require(watch(ProgramId::kGenerate, [&] { return sample_bytes(trainer(), "\n", 300, 0.8, text); }));
+    if (options_.quiet) return;
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
     std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
     std::cerr << "sample:\n" << text << "\n";

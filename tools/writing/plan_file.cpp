@@ -169,7 +169,7 @@ void plan_fields(File& file, P& plan) {
   file.text(plan.name), file.text(plan.backend);
   file.list(plan.state, [&](auto& s) {
     tensor_fields(file, s.tensor);
-    file.number(s.kind), file.number(s.init), file.number(s.init_scale), file.number(s.first_number);
+    file.number(s.kind), file.number(s.init), file.number(s.init_scale), file.number(s.first_number), file.number(s.keeper);
     state_name(file, plan, s);
   });
   file.list(plan.numbers, [&file](auto& number) { file.number(number); });
@@ -180,7 +180,7 @@ void plan_fields(File& file, P& plan) {
   file.number(rate.kind), file.number(rate.base), file.number(rate.gamma), file.number(rate.warmup_steps), file.number(rate.steps);
   file.list(plan.milestones, [&file](auto& step) { file.number(step); });
   file.number(plan.state_bytes), file.number(plan.carried_bytes), file.number(plan.arena_bytes), file.number(plan.seed), file.number(plan.accumulate), file.number(plan.ranks);
-  file.number(plan.spill_level), file.number(plan.spill_bytes), file.number(plan.streamed_bytes), file.number(plan.worker_stack_bytes), file.number(plan.recipe_hash);
+  file.number(plan.spill_level), file.number(plan.spill_bytes), file.number(plan.streamed_bytes), file.number(plan.shard_bytes), file.number(plan.worker_stack_bytes), file.number(plan.recipe_hash);
 }
 
 template <typename File, typename Plans>

@@ -43,9 +43,9 @@ class HeaderWriter {
   explicit HeaderWriter(const OwnedPlan& plan) : plan_(plan) {}
 
   std::string tables() {
-    table("StateTensor", "kState", tensor_columns() + ", kind, init, init_scale, name, first_number", plan_.state, [](const StateTensor& s) {
+    table("StateTensor", "kState", tensor_columns() + ", kind, init, init_scale, name, first_number, keeper where one rank has it", plan_.state, [](const StateTensor& s) {
       return "{" + tensor_text(s.tensor) + format(", StateKind{%d}, InitKind{%d}, ", static_cast<int>(s.kind), static_cast<int>(s.init)) +
-             float_text(s.init_scale) + ", " + quoted(s.name) + format(", %u}", s.first_number);
+             float_text(s.init_scale) + ", " + quoted(s.name) + format(", %u", s.first_number) + (s.keeper == kEveryRank ? "}" : format(", %u}", s.keeper));
     });
     table("float", "kNumbers", "", plan_.numbers, float_text);
     table("Tensor", "kCarried", tensor_columns(), plan_.carried, tensor_text);
@@ -87,6 +87,7 @@ class HeaderWriter {
     if (plan_.ranks > 1) text += format("    .ranks = %u,\n", plan_.ranks);
     text += format("    .spill_level = SpillLevel::%s,\n    .spill_bytes = %" PRIu64 ",\n", plan_.spill_level == SpillLevel::kHost ? "kHost" : "kDisk", plan_.spill_bytes);
     if (plan_.streamed_bytes > 0) text += format("    .streamed_bytes = %" PRIu64 ",\n", plan_.streamed_bytes);
+    if (plan_.shard_bytes > 0) text += format("    .shard_bytes = %" PRIu64 ",\n", plan_.shard_bytes);
     text += format("    .worker_stack_bytes = %" PRIu64 ",\n    .recipe_hash = 0x%" PRIx64 "u,\n};\n",
                    plan_.worker_stack_bytes, plan_.recipe_hash);
     return text;

@@ -22,7 +22,8 @@ std::string budget_text(const Recipe& recipe) {
 std::string streamed_text(const PlannedModel& planned) {
   char share[64];
   std::snprintf(share, sizeof share, "%.1f%%", 100.0 * planned.stall_share);
-  return bytes_text(planned.plan.streamed_bytes) + " of weights from a file, through a window of " + bytes_text(planned.window_bytes) + "; rows wait for them " + share + " of a step";
+  const std::string from = planned.plan.shard_bytes > 0 ? ", of which each rank holds " + bytes_text(planned.plan.shard_bytes) : " from a file";
+  return bytes_text(planned.plan.streamed_bytes) + " of weights" + from + ", through a window of " + bytes_text(planned.window_bytes) + "; rows wait for them " + share + " of a step";
 }
 
 std::string spilled_parts(const OwnedPlan& plan) {
