@@ -169,6 +169,9 @@ bool needs_weights(const Plan& plan) { return plan.streamed_bytes > 0; }
 
 // ---- the same parameters where the ranks hold them among them: each sends its slice to all ----
 
+// Each rank has tokens of its own; and a process alone has no others.
+bool is_for_the_file(const Trainer& trainer, const RowCall& call) { return call.op == Op::kGather || trainer.peers.wait == nullptr; }
+
 // visit(rank, first, bytes) for the slices in the `bytes` of a parameter that are wanted.
 template <typename Visit>
 Status for_each_slice(const Trainer& trainer, const RowCall& call, const Visit& visit) {
@@ -180,7 +183,7 @@ Status for_each_slice(const Trainer& trainer, const RowCall& call, const Visit& 
 }
 
 Status start_slices(const Trainer& trainer, const RowCall& call, const Ref* refs) {
-  if (call.op == Op::kGather) return start_load(trainer, call, refs);  // each rank has tokens of its own
+  if (is_for_the_file(trainer, call)) return start_load(trainer, call, refs);
   using A = LoadStart;
   const HostAccess& access = trainer.backend->host;
   const ArenaAddress own = shard_of(trainer) + call[A::kFrom].offset / trainer.plan->ranks;
@@ -196,7 +199,7 @@ Status start_slices(const Trainer& trainer, const RowCall& call, const Ref* refs
 }
 
 Status wait_for_slices(const Trainer& trainer, const RowCall& call, const Ref* refs) {
-  if (call.op == Op::kGather) return wait_for_load(trainer, call, refs);
+  if (is_for_the_file(trainer, call)) return wait_for_load(trainer, call, refs);
   return for_each_slice(trainer, call, [&](uint32_t, uint64_t first, uint64_t) { return trainer.peers.wait(trainer.peers.state, call.u8(LoadWait::kW) + first); });
 }
 

@@ -74,7 +74,8 @@ struct Peers {
   Status (*start_broadcast)(void* state, uint32_t root, void* data, uint64_t bytes) = nullptr;
   // all[count][bytes]: own[bytes] of each rank, in their order.
   Status (*start_gather)(void* state, const void* own, void* all, uint64_t bytes) = nullptr;
-  // Returns when nothing that was started into `data` is under way any more; null: nothing at all.
+  // Returns when nothing that was started into `data` is under way any more; null: nothing at all. A process without it is alone: it evaluates and
+  // answers, with weights from their file, and shares nothing.
   Status (*wait)(void* state, const void* data) = nullptr;
   // Called between rows, where what is under way moves on in calls alone; it waits for nothing, and what fails is said by the next call. Null where
   // it moves on by itself.

@@ -68,6 +68,8 @@ program llama-1 "$llama" 1 4
 program llama-2 "$llama" 2 2 ', "shard_weights": true'
 for ranks in 1 2; do trained $ranks llama-$ranks --save "$scratch/llama-of-$ranks" --streamed "$scratch/streamed-$ranks"; done
 same llama-of-1 llama-of-2
+for ranks in 1 2; do "$scratch/bin/llama-$ranks" --evaluate --resume "$scratch/llama-of-2" --streamed "$scratch/streamed-$ranks" --no-tune --json >"$scratch/evaluated-$ranks" 2>"$scratch/words" || fail "llama-$ranks evaluates nothing alone: $(cat "$scratch/words")"; done
+cmp -s "$scratch/evaluated-1" "$scratch/evaluated-2" || fail "alone, another evaluation: $(cat "$scratch/evaluated-1" "$scratch/evaluated-2")"
 
 # In two levels bits are those of so many ranks; a process that goes on from them says so.
 program gpt-levels "$gpt" 2 2 ', "order": "two-level"'

@@ -103,9 +103,9 @@ class Sharer {
     std::vector<Ref> sources;
     Ref sum = kNoRef;
     Row row = {};
-    uint32_t ranks = 1;                         // whose parts come
-    bool adds = true;                           // to what the sum holds before any rank's part; else that of rank 0 begins it
-    std::optional<uint64_t> own_place = {};     // to give back when the last part has come
+    uint32_t ranks = 1;                      // whose parts come
+    bool adds = true;                        // to what the sum holds before any rank's part; else that of rank 0 begins it
+    std::optional<uint64_t> own_place = {};  // to give back when the last part has come
   };
   // What comes of one rank: a part for each source.
   struct Part {

@@ -7,6 +7,7 @@
 #include "lib/op.h"
 #include "tools/formats/error.h"
 #include "tools/session/status_text.h"
+#include "tools/writing/plan_file.h"
 
 namespace reprise {
 namespace {
@@ -26,6 +27,12 @@ class Sum {
   void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }  // FNV-1a
   uint64_t value_ = 0xcbf29ce484222325u;
 };
+
+uint64_t sum_of_library() {
+  Sum sum;
+  sum.add(contract_of_kernels());
+  return sum.value();
+}
 
 uint64_t sum_of_state(const Plan& plan) {
   Sum sum;
@@ -73,7 +80,7 @@ uint64_t sum_of_shared(const Plan& plan) {
 RankFacts facts_of(const Plan& plan, const Recipe& recipe, const DataFingerprint& data, const char* kernel_set) {
   Sum kernels;
   kernels.add(std::string(kernel_set));
-  return {sum_of_state(plan), sum_of_recipe(recipe), sum_of_data(data), sum_of_shared(plan), kernels.value()};
+  return {sum_of_library(), sum_of_state(plan), sum_of_recipe(recipe), sum_of_data(data), sum_of_shared(plan), kernels.value()};
 }
 
 Ranks::Ranks(const Port& port, const Recipe& recipe) : port_(port), name_(recipe.name) {
@@ -124,7 +131,8 @@ std::vector<std::string> Ranks::compare(const RankFacts& facts) const {
     uint64_t RankFacts::*value;
     const char* words;
   };
-  constexpr Field kFields[] = {{&RankFacts::state, "state: its weights have other names, shapes or types"},
+  constexpr Field kFields[] = {{&RankFacts::library, "library: it is another version of Reprise; build all ranks from one"},
+                               {&RankFacts::state, "state: its weights have other names, shapes or types"},
                                {&RankFacts::recipe, "recipe: it trains something else"},
                                {&RankFacts::data, "data: its training set has other samples or files"},
                                {&RankFacts::shared, "plan: its gradients or weights come in another order; give all ranks one schedule and, with shard_weights, one budget"}};

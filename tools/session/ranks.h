@@ -13,6 +13,7 @@ namespace reprise {
 
 // What must be the same in all ranks, or had better be.
 struct RankFacts {
+  uint64_t library = 0;  // the version of Reprise, as far as plans depend on it
   uint64_t state = 0;    // which tensors State has
   uint64_t recipe = 0;   // what is trained, whatever memory it is given
   uint64_t data = 0;

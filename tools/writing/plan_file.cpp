@@ -19,9 +19,8 @@ namespace {
 constexpr char kMagic[] = "reprise plan ";
 constexpr char kVersion[] = "3";
 
-// What a plan takes for granted of the program that runs it: the kernels with their arguments, the attributes with their fields, the types.
-// A program whose text is another one would read a row's numbers as something else.
-std::string contract_of_kernels() {
+// Of contract_of_kernels().
+std::string text_of_contract() {
   std::string text = std::to_string(kPlanFormat);
   for (uint32_t i = 0; i < kKernelCount; ++i) {
     text += std::string("\n") + kOps[i].name;
@@ -36,7 +35,7 @@ std::string contract_of_kernels() {
     A{}.fields([&text](const char* field, const auto& value) { text += std::string(" ") + field + ":" + std::to_string(sizeof value); });
   });
   for (const DTypeInfo& type : kDTypes) text += std::string("\n") + type.name + " " + std::to_string(type.block_bytes);
-  return checksum_of(text);
+  return text;
 }
 
 template <typename T>
@@ -209,6 +208,8 @@ std::string plan_file(const std::vector<FiledPlan>& plans) {
   const std::string written = writer.take();
   return std::string(kMagic) + kVersion + "\n" + contract_of_kernels() + "\n" + std::to_string(written.size()) + "\n" + checksum_of(written) + "\n" + written;
 }
+
+std::string contract_of_kernels() { return checksum_of(text_of_contract()); }
 
 bool is_plan_file(const std::string& bytes) { return bytes.starts_with(kMagic); }
 

@@ -16,6 +16,10 @@ struct FiledPlan {
   std::vector<uint64_t> smaller_budgets = {};
 };
 
+// What a plan takes for granted of the program that runs it, as a sum: the kernels with their arguments, the attributes with their fields, the types.
+// A program with another one would read a row's numbers as something else.
+std::string contract_of_kernels();
+
 // The first plan is that in which a program begins.
 std::string plan_file(const std::vector<FiledPlan>& plans);
 

@@ -1,6 +1,7 @@
 // The summary of summary.h.
 #include "tools/writing/summary.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
@@ -40,6 +41,21 @@ std::string spilled_text(const OwnedPlan& plan) {
   return text + (plan.backend == "cpu" ? "in memory beside the arena: to a CPU both are the same memory, and nothing is saved" : "in pinned memory beside the card's");
 }
 
+// Of moments that one rank each has: those of all ranks together, and of the one that has the most.
+struct KeptBytes {
+  uint64_t all = 0, most = 0;
+};
+KeptBytes kept_bytes(const OwnedPlan& plan) {
+  KeptBytes kept;
+  uint64_t bytes[kMostRanks] = {};
+  for (const StateTensor& state : plan.state) {
+    if (state.keeper == kEveryRank) continue;
+    kept.all += state.tensor.bytes;
+    kept.most = std::max(kept.most, bytes[state.keeper] += state.tensor.bytes);
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
@@ -58,6 +74,9 @@ std::string summary_of(const SolvedModel& model, const PlannedModel& planned) {
   if (const size_t truncated = truncated_links(model.bodies.links); truncated > 0) {
     text << "  truncated       " << truncated << " of " << model.bodies.links.size() << " links may keep more values than the " << kMostCandidates
          << " that are tried in every combination; of those the smallest are always kept\n";
+  }
+  if (const KeptBytes kept = kept_bytes(plan); kept.all > 0) {
+    text << "  moments         " << bytes_text(kept.all) << " in all, of which a rank keeps at most " << bytes_text(kept.most) << "\n";
   }
   if (plan.ranks > 1) text << "  ranks           " << plan.ranks << ", of which each sends " << bytes_text(sent_bytes(plan.view())) << " a step to every other\n";
   const CallCost cost = step_cost(plan);
