@@ -50,7 +50,7 @@ LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
 MPI_SOURCES   := $(wildcard ports/mpi/*.cpp)
-MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp
+MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp tools/peers_mpi.cpp
 TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
 ROOMS         := $(sort $(patsubst tools/%/,%,$(dir $(wildcard tools/*/*.cpp))))
 TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
@@ -128,7 +128,7 @@ $(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages
 	@echo "  compile $<"
 	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
 
-$(call objects,$(TOOL_SOURCES)) $(BUILD)/tools/reprise.o: $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+$(call objects,$(TOOL_SOURCES) tools/reprise.cpp tools/peers_mpi.cpp): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(TOOL_LEVEL) -c $< -o $@
@@ -236,12 +236,17 @@ $(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/librepri
 	@echo "  link $@"
 	$(Q)$(CXX) $^ -o $@ $(LINK)
 
+# What `reprise profile --peers` starts in several processes.
+$(BUILD)/peers_mpi: $(BUILD)/tools/peers_mpi.o $(BUILD)/libreprise-mpi.a $(BUILD)/libreprise.a
+	@echo "  link $@"
+	$(Q)$(MPI_COMPILER) $^ -o $@ $(LINK)
+
 # ---- a recipe becomes a program: plan, compile (which proves the plan), train ------------------------------------------------
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
 TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise-mpi.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer nets packages parity parity-venv parity-venv.log peers ports recipes reprise rooms size test-programs tests tools traffic watched
+         lm-peer nets packages parity parity-venv parity-venv.log peers peers_mpi ports recipes reprise rooms size test-programs tests tools traffic watched
 find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
   ranks=$(or $(RANKS),$$($(REPRISE) name --ranks $(RECIPE_WORD))) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
@@ -487,7 +492,7 @@ $(BUILD)/tests/bench/checked: $(BENCH_CHECKS)
 	$(Q)touch $@
 -include $(BENCH_CHECKS:=.d)
 # Those of targets and scripts of their own, which give them their arguments, or which take hours.
-OTHERS_RUN := $(addprefix $(BUILD)/tests/bench/,chen_bench chen_curves_bench plan_bench sgemm_bench tokenizer_bench)
+OTHERS_RUN := $(addprefix $(BUILD)/tests/bench/,chen_bench chen_curves_bench plan_bench ranks_bench sgemm_bench tokenizer_bench)
 bench: $(filter-out $(OTHERS_RUN),$(BENCHES))  ## benchmarks: per cent of the measured peak
 	@for bench in $^; do $$bench || exit 1; done
 
@@ -626,4 +631,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  RANKS=2  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

@@ -234,14 +234,6 @@ Status copy_own(void*, const void* own, void* all, uint64_t bytes) {
 }
 Status wait_for_nothing(void*, const void*) { return ok_status(); }
 
-// How many processes the environment of Open MPI's mpirun or MPICH's says that there are; 0 where it says nothing.
-uint32_t processes_of_mpirun() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
-    if (const char* text = getenv(name); text != nullptr) return static_cast<uint32_t>(strtoul(text, nullptr, 10));
-  }
-  return 0;
-}
-
 Status refuse_number(uint32_t processes, uint32_t ranks) {
   if (processes <= 1) return {Code::kUnsupported, "the plan is for several processes: start it by mpirun -np N, N its ranks", ranks};
   return {Code::kUnsupported, "the plan is for another number of processes than mpirun has started: mpirun -np N, N its ranks", ranks};
@@ -298,10 +290,17 @@ Status meet_all() {
 
 }  // namespace
 
+uint32_t mpi_processes() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {
+    if (const char* text = getenv(name); text != nullptr) return static_cast<uint32_t>(strtoul(text, nullptr, 10));
+  }
+  return 0;
+}
+
 Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers) {
   *peers = {};
   if (ranks <= 1) {
-    if (processes_of_mpirun() > 1) return refuse_number(processes_of_mpirun(), ranks);
+    if (mpi_processes() > 1) return refuse_number(mpi_processes(), ranks);
     peers->start_broadcast = broadcast_to_nobody;
     peers->start_gather = copy_own;
     peers->wait = wait_for_nothing;

@@ -9,6 +9,9 @@
 
 namespace reprise {
 
+// How many processes the environment of Open MPI's mpirun or MPICH's says that there are; 0 where it says nothing.
+uint32_t mpi_processes();
+
 // Of mpirun's processes, which must be `ranks`: else kUnsupported with `ranks` as the detail. Peers of one rank do without MPI and mpirun. A process
 // opens its peers once: MPI cannot start again.
 //

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The law of includes: lib -> nothing but the standard (gemm_blis.cpp -> BLIS); cuda -> lib; ports -> lib, cuda (ports/mpi -> MPI); tools -> lib, tools;
-# of tools, the main programs, reprise.cpp and train*.cpp, -> the ports that they hand on, too. No utils, common, misc.
+# of tools, the main programs, reprise.cpp, train*.cpp and peers_mpi.cpp, -> the ports that they hand on, too. No utils, common, misc.
 # It first proves on a tree of its own that it sees each fault.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -28,7 +28,7 @@ faults() {
   [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
   refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports
   includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train(_cuda|_auto|_mpi)?\.cpp	"plan\.h"$|^tools/train_auto\.cpp	"cuda/plan\.h"$' | grep -vF "$rules" \
-    | grep -vE '^tools/(reprise|train|train_auto)\.cpp	"ports/linux/linux_port\.h"$|^tools/(train_cuda|train_auto)\.cpp	"ports/cuda/cuda_port\.h"$|^tools/train_mpi\.cpp	"ports/mpi/mpi_port\.h"$|^tools/reprise\.cpp	"ports/cuda/card\.h"$' | sed 's/^/tools -> lib, tools: /' || true
+    | grep -vE '^tools/(reprise|train|train_auto)\.cpp	"ports/linux/linux_port\.h"$|^tools/(train_cuda|train_auto)\.cpp	"ports/cuda/cuda_port\.h"$|^tools/train_mpi\.cpp	"ports/mpi/mpi_port\.h"$|^tools/peers_mpi\.cpp	"ports/mpi/mpi_peers\.h"$|^tools/reprise\.cpp	"ports/cuda/card\.h"$' | sed 's/^/tools -> lib, tools: /' || true
   includes tools | grep -E '	"lib/cpu/[^"]*"$' | grep -vF "$rules" | sed 's/^/tools see of a backend its rules alone, in backends.cpp: /' || true
   includes tools | grep -E '^tools/session/.*	"tools/(inference|training)/|^tools/inference/.*	"tools/training/' | sed 's/^/training -> inference -> session: /' || true
   includes lib cuda ports tools | grep -E '	<blis' | grep -v '^lib/cpu/gemm_blis\.cpp	' | sed 's/^/only lib\/cpu\/gemm_blis.cpp includes BLIS: /' || true
@@ -66,6 +66,7 @@ try tools/train.cpp '#include "ports/linux/linux_functions.h"'
 try tools/train.cpp '#include "ports/cuda/cuda_port.h"'
 try tools/train.cpp '#include "ports/mpi/mpi_port.h"'
 try tools/train_mpi.cpp '#include "ports/mpi/mpi_peers.h"'
+try tools/peers_mpi.cpp '#include "ports/mpi/mpi_port.h"'
 try tools/planning/a.cpp '#include "lib/cpu/gemm.h"'
 try tools/planning/a.cpp '#include "cuda/cuda_rules.h"'
 try tools/session/a.h '#include "tools/inference/a.h"'
