@@ -9,6 +9,7 @@
 #include "tools/lowering/owned_plan.h"
 #include "tools/lowering/sharing.h"
 #include "tools/lowering/weight_window.h"
+#include "tools/planning/wire_time.h"
 #include "tools/recipes/recipe.h"
 #include "tools/graph/training_state.h"
 #include "tools/layout/chain_layout.h"
@@ -25,6 +26,7 @@ struct MeasuredCosts {
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows
   std::optional<DiskLevel> disk = {}, host = {};  // seconds of a byte; none: not measured
   std::optional<double> stream_read_seconds = {};  // of a byte of streamed weights; none: not measured
+  std::optional<Wire> wire = {};                   // between ranks; none: not measured
 };
 
 // The strategy of a recipe that names a policy (tools/graph/policy.h) instead of a schedule over the chain.

@@ -10,7 +10,7 @@ namespace {
 
 // Of the two ends of a transfer one is a slot.
 double transfer_cost(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
-  if (row.pass != Pass::kStart || row.op == Op::kShare) return 0;  // nobody has measured the network
+  if (row.pass != Pass::kStart || row.op == Op::kShare) return 0;
   const Ref* const ends = &program.arguments[row.first_argument];
   const bool writes = ref_region(ends[0]) != Region::kProgram;
   const uint64_t bytes = program.slots[ref_index(ends[writes])].tensor.bytes;
@@ -33,10 +33,16 @@ std::optional<double> predict_row_seconds(const SolvedModel& model, const OwnedP
   return row_cost(model, plan, program, row);
 }
 
+WireTime step_on_wire(const SolvedModel& model, const OwnedPlan& plan) {
+  return wire_time(plan, *model.measured->wire, model.measured->micro_batch_seconds,
+                   [&](const OwnedProgram& program, const Row& row) { return row_cost(model, plan, program, row); });
+}
+
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
   if (plan.streamed_bytes > 0) return seconds + streamed_step_cost(model, plan);
+  if (plan.ranks > 1 && model.measured->wire) return step_on_wire(model, plan).step_seconds;
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
     seconds += times * *predict_row_seconds(model, plan, program, row);
   });

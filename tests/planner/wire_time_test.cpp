@@ -1,0 +1,139 @@
+// A step beside its wire, on plans of a few rows whose times are worked out by hand: what waits, for how long, and what is sent.
+#include "tools/planning/wire_time.h"
+
+#include <gtest/gtest.h>
+
+namespace reprise {
+namespace {
+
+constexpr double kMicroBatch = 0.125, kSum = 0.5;
+// A tensor of 1 KiB takes 1.25 s, and one of 4 KiB 4.25 s.
+constexpr Wire kWire = {2, 0.25, 0x1p-10};
+
+// Rows whose seconds stand in the attribute of the row, in eighths; nobody else looks at them.
+class HandMadePlan {
+ public:
+  explicit HandMadePlan(uint32_t ranks, uint32_t accumulate = 1) {
+    plan_.ranks = ranks;
+    plan_.accumulate = accumulate;
+    for (uint32_t rank = 0; rank < ranks; ++rank) plan_.attributes.intern(ShareAttribute{rank});
+  }
+
+  void begin(ProgramId id) { here_ = &plan_.program(id); }
+  void compute(double seconds) { add_row(Op::kCopy, Pass::kForward, static_cast<uint32_t>(8 * seconds), {}); }
+  // A gradient of so many floats, from every rank to all; answers its parts.
+  std::vector<Ref> start(uint32_t floats) {
+    std::vector<Ref> parts;
+    const Ref own = slot(floats);
+    for (uint32_t rank = 0; rank < plan_.ranks; ++rank) parts.push_back(slot(floats));
+    for (uint32_t rank = 0; rank < plan_.ranks; ++rank) add_row(Op::kShare, Pass::kStart, rank, {parts[rank], own});
+    return parts;
+  }
+  void add(const std::vector<Ref>& parts) {
+    for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
+      add_row(Op::kShare, Pass::kWait, rank, {parts[rank], parts[rank]});
+      compute(kSum);
+    }
+  }
+
+  WireTime time(const Wire& wire = kWire) const {
+    return wire_time(plan_, wire, kMicroBatch, [](const OwnedProgram&, const Row& row) { return row.attribute / 8.0; });
+  }
+
+ private:
+  Ref slot(uint32_t floats) {
+    Slot slot;
+    slot.tensor.dtype = DType::kF32;
+    slot.tensor.rank = 1;
+    slot.tensor.shape[0] = floats;
+    slot.tensor.bytes = align_up(slot.tensor.used_bytes());
+    here_->slots.push_back(slot);
+    return make_ref(Region::kProgram, static_cast<uint32_t>(here_->slots.size() - 1));
+  }
+  void add_row(Op op, Pass pass, uint32_t attribute, std::initializer_list<Ref> arguments) {
+    Row row = {};
+    row.op = op, row.pass = pass, row.attribute = attribute;
+    row.first_argument = static_cast<uint32_t>(here_->arguments.size());
+    here_->arguments.insert(here_->arguments.end(), arguments);
+    here_->rows.push_back(row);
+  }
+
+  OwnedPlan plan_;
+  OwnedProgram* here_ = nullptr;
+};
+
+// Of three ranks and two micro-batches, each of which is
+//
+//   rows   0.125 fill, 2 dw        | 1 another row | 0.5 | 0.5 | wait to 4.625, 0.5 | report of two ranks to 5.625
+//   wire                     2.125 | rank 1's to 3.375 | rank 2's to 4.625          | 0.25 + 0.25
+TEST(WireTime, OfAGradientThatComesWhileRowsRun) {
+  HandMadePlan plan(3, 2);
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
+    plan.begin(id);
+    plan.compute(2);
+    const std::vector<Ref> parts = plan.start(256);
+    plan.compute(1);
+    plan.add(parts);
+  }
+  plan.begin(ProgramId::kUpdate);
+  plan.compute(1);
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 2 * 5.625 + 1);
+  EXPECT_EQ(time.wire_seconds, 2 * (2 * 1.25 + 2 * 0.25));
+  EXPECT_EQ(time.waited_seconds, 2 * (0.5 + 0.5));
+  EXPECT_EQ(time.sent_bytes, 2 * 1024u);
+}
+
+// The second is carried when the first has come.
+//
+//   rows   0.125 fill, 1 | 0.125 | 0.5 | wait to 5.375, 0.5 | 0.5 | wait to 6.625, 0.5 | report to 7.375
+//   wire           1.125 | the first, to 5.375              | the second, to 6.625     | 0.25
+TEST(WireTime, CarriesOneAfterAnother) {
+  HandMadePlan plan(2);
+  plan.begin(ProgramId::kMicroFirst);
+  plan.compute(1);
+  const std::vector<Ref> first = plan.start(1024);
+  plan.compute(0.125);
+  const std::vector<Ref> second = plan.start(256);
+  plan.add(first);   // own at 1.25, to 1.75; the other's at 5.375, to 5.875
+  plan.add(second);  // own to 6.375; the other's at 6.625, to 7.125
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 7.125 + 0.25);
+  EXPECT_EQ(time.waited_seconds, (5.375 - 1.75) + (6.625 - 6.375) + 0.25);
+  EXPECT_EQ(time.wire_seconds, 4.25 + 1.25 + 0.25);
+  EXPECT_EQ(time.sent_bytes, 4096u + 1024u);
+}
+
+// What a program of the update shares is carried as well, and a step has not ended before all has come.
+TEST(WireTime, EndsWithTheWire) {
+  HandMadePlan plan(2);
+  plan.begin(ProgramId::kMicroFirst);
+  plan.compute(1);
+  plan.begin(ProgramId::kUpdate);
+  plan.start(256);
+  plan.compute(0.5);
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 1.125 + 0.25 + 1.25);
+  EXPECT_EQ(time.waited_seconds, 0.25) << "no row waits for it";
+  EXPECT_EQ(time.sent_bytes, 1024u);
+}
+
+TEST(WireTime, OneRankWaitsForNobody) {
+  HandMadePlan plan(1, 3);
+  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kUpdate}) {
+    plan.begin(id);
+    plan.compute(2);
+  }
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 3 * (kMicroBatch + 2) + 2);
+  EXPECT_EQ(time.wire_seconds, 0);
+  EXPECT_EQ(time.waited_seconds, 0);
+  EXPECT_EQ(time.sent_bytes, 0u);
+}
+
+TEST(WireTime, SaysWhatAWireTakes) {
+  EXPECT_EQ(wire_words({2, 0.0002, 0x1p-30}), "a tensor of another rank takes 0.2 ms and 0.9766 ms a MiB, measured with 2 ranks");
+}
+
+}  // namespace
+}  // namespace reprise
