@@ -3,18 +3,28 @@
 
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/profiling/measure.h"
+#include "tools/profiling/measure_wire.h"
 #include "tools/recipes/recipe_graph.h"
 
 namespace reprise {
 
 namespace {
 
-int run_profile(const Port& port, const RecipeOptions& options, const std::string& output, uint32_t threads) {
+struct ProfileOptions {
+  RecipeOptions recipe;
+  std::string output, peers;
+  uint32_t threads = 0;
+};
+
+int run_profile(const Port& port, const ProfileOptions& wanted) {
+  const RecipeOptions& options = wanted.recipe;
+  const std::string& output = wanted.output;
   RecipeRules rules;
   const Recipe recipe = options.read(rules);
   check_names(recipe, rules);
@@ -23,32 +33,34 @@ int run_profile(const Port& port, const RecipeOptions& options, const std::strin
   }
   require_other_file(output, options.recipe);
   if (::access(output.c_str(), F_OK) == 0) (void)read_profile(output);  // what is no profile stays
+  std::optional<Wire> wire;  // first, because it takes seconds, and the rest minutes
+  if (!wanted.peers.empty()) wire = measure_wire(wanted.peers);
   MeasureOptions measure;
-  measure.threads = threads;
+  measure.threads = wanted.threads;
+  measure.sums = wire.has_value();
   measure.say = [](const std::string& line) { std::cerr << line << "\n"; };
   const std::string spill = output + ".spill";  // beside the profile: the folder says which disk is measured
   measure.spill_file = spill.c_str();
-  const Profile profile = measure_profile(port, recipe, measure);
+  Profile profile = measure_profile(port, recipe, measure);
+  profile.wire = wire;
   replace_file(output, profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
             << profile.kernel_set << "\n";
+  if (wire) std::cerr << wire_words(*wire) << "\n";
   return 0;
 }
 
 }  // namespace
 
 Command add_profile(OptionParser& app, const Port& port) {
-  struct ProfileOptions {
-    RecipeOptions recipe;
-    std::string output;
-    uint32_t threads = 0;
-  };
   const auto options = std::make_shared<ProfileOptions>();
   OptionParser* parser = app.add_subcommand("profile", "measure every kernel call of a recipe on this machine");
   options->recipe.add_to(*parser);
   parser->add_option("-o,--output", options->output, "file; a recipe with a disk measures the disk of its folder")->required();
   parser->add_option("--threads", options->threads, "workers; default: one for each processor")->check(integer_from(1, port.most_workers));
-  return {parser, [options, &port] { return run_profile(port, options->recipe, options->output, options->threads); }};
+  parser->add_option("--peers", options->peers,
+                     "a command that starts build/peers_mpi in two processes or more, as \"mpirun -np 2 -H a,b build/peers_mpi\": the wire between ranks is measured, too");
+  return {parser, [options, &port] { return run_profile(port, *options); }};
 }
 
 }  // namespace reprise

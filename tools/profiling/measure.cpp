@@ -20,7 +20,7 @@ namespace reprise {
 namespace {
 
 constexpr int kLeastSteps = 2, kMostSteps = 25;  // steps of a plan in a round
-constexpr uint64_t kMoves = 11;  // of one gradient
+constexpr uint64_t kMoves = 11;  // of one gradient, and its sums
 
 void require(const std::string& who, const Status& status) {
   if (status.ok()) return;
@@ -146,6 +146,44 @@ void measure_moves(const SolvedModel& model, const PlanRun& run, KernelTimes& ti
       samples.push_back(run.port().seconds() - start);
     }
     times.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
+  }
+}
+
+// A call on memory of its own: to[...] = from[...], or += .
+Status copy_sum(const Trainer& trainer, const Tensor& sum, const Arena& arena, bool adds) {
+  const Tensor* tensors[] = {&sum, &sum};
+  void* pointers[] = {arena.base.for_kernels, (arena.base + sum.bytes).for_kernels};
+  RowCall call;
+  static_cast<ShapedCall&>(call) = {Op::kCopy, Pass::kForward, tensors, 0b11, &trainer.plan->attributes, 0};
+  call.pointers = pointers;
+  call.accumulate = adds ? 1 : 0;
+  return trainer.backend->kernels[kKernelIndex<CopyForward>][storage_index(sum.dtype)](trainer.context, call);
+}
+
+// Gradients of other ranks are added by rows that a plan for one rank has not: of each gradient the first, which is copied, and those that follow.
+void measure_sums(const SolvedModel& model, const PlanRun& run, KernelTimes& times) {
+  struct Held {
+    const Port& port;
+    Arena arena;
+    ~Held() { port.release_arena(&arena); }
+  } held = {run.port(), {}};
+  uint64_t largest = kAlignment;
+  for (const ValueId gradient : model.state.carried) largest = std::max(largest, model.graph.tensor(gradient).bytes);
+  require("sums of ranks", run.port().acquire_arena(2 * largest, &held.arena));
+  require("sums of ranks", run.trainer().backend->host.fill(run.trainer().context, held.arena.base, 0, 2 * largest));
+  for (const ValueId gradient : model.state.carried) {
+    for (const bool adds : {false, true}) {
+      const std::string key = call_key(model.graph, {Op::kCopy, Pass::kForward, 0, {gradient, gradient}, uint16_t{adds}});
+      if (times.kernels.count(key) > 0) continue;
+      std::vector<double> samples;
+      for (uint64_t i = 0; i < kMoves; ++i) {
+        const double start = run.port().seconds();
+        require("sums of ranks", copy_sum(run.trainer(), model.graph.tensor(gradient), held.arena, adds));
+        run.finish();
+        samples.push_back(run.port().seconds() - start);
+      }
+      times.kernels[key] = {kMoves * median(std::move(samples)), kMoves};
+    }
   }
 }
 
@@ -401,7 +439,18 @@ double PlanRun::step() {
   return seconds;
 }
 
-Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOptions& options) {
+namespace {
+
+// Kernels are those of one rank; what several add to it is measured apart.
+Recipe alone(Recipe recipe) {
+  if (recipe.parallel) recipe.parallel->ranks = 1;
+  return recipe;
+}
+
+}  // namespace
+
+Profile measure_profile(const Port& port, const Recipe& whole, const MeasureOptions& options) {
+  const Recipe recipe = alone(whole);
   Backend backend;
   require("profile", port.open_backend("cpu", &backend));
   SolvedModel model = solve_model(recipe);
@@ -424,6 +473,7 @@ Profile measure_profile(const Port& port, const Recipe& recipe, const MeasureOpt
         if (options.say && round == 0) options.say("measuring " + what);
         measured.measure_round(run, options.seconds_per_plan / options.rounds);
         if (is_smallest && round == 0) measure_moves(model, run, times);
+        if (is_smallest && round == 0 && (recipe.parallel || options.sums)) measure_sums(model, run, times);
         profile.threads = run.workers().count;
         ++p;
       } catch (const UserError& error) {

@@ -54,6 +54,7 @@ struct MeasureOptions {
   uint32_t threads = 0;          // 0: one per processor
   const char* spill_file = nullptr;  // made and removed where the recipe has a disk, or streams, on the disk to be measured
   int rounds = 4;
+  bool sums = false;  // of the gradients of several ranks, too; those of a recipe with "parallel" are measured anyway
   double seconds_per_plan = 10;  // over all rounds; a round stops after its share, but not before kLeastSteps
   std::function<void()> after_round;  // what a benchmark measures in the same minutes; may be empty
   std::function<void(const std::string&)> say;  // a line of progress; may be empty

@@ -122,6 +122,11 @@ std::string profile_text(const Profile& profile) {
     json[std::string(level) + "_read_seconds"] = measured->read_cost;
   }
   if (profile.stream_read_seconds) json["stream_read_seconds"] = *profile.stream_read_seconds;
+  if (profile.wire) {
+    json["wire_ranks"] = profile.wire->ranks;
+    json["wire_message_seconds"] = profile.wire->message_seconds;
+    json["wire_byte_seconds"] = profile.wire->byte_seconds;
+  }
   for (const auto& [key, kernel] : profile.kernels) {
     json["kernels"].push_back({{"key", key}, {"seconds", kernel.seconds}, {"runs", kernel.runs}});
   }
@@ -141,6 +146,19 @@ std::optional<DiskLevel> read_level(const JsonFields& fields, const char* write,
   return level;
 }
 
+// All of the wire, or nothing.
+std::optional<Wire> read_wire(const JsonFields& fields) {
+  constexpr const char *kRanks = "wire_ranks", *kMessage = "wire_message_seconds", *kByte = "wire_byte_seconds";
+  if (!fields.has(kRanks) && !fields.has(kMessage) && !fields.has(kByte)) return std::nullopt;
+  const FieldRange seconds = {0, std::numeric_limits<double>::max()};
+  Wire wire;
+  for (const char* key : {kRanks, kMessage, kByte}) (void)fields.at(key);
+  fields.read(kRanks, wire.ranks, 2, UINT32_MAX);
+  fields.read(kMessage, wire.message_seconds, seconds);
+  fields.read(kByte, wire.byte_seconds, seconds);
+  return wire;
+}
+
 }  // namespace
 
 Profile parse_profile(const std::string& text, const std::string& path) {
@@ -151,7 +169,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   if (!fields.has("format") || !fields.has("kernels")) throw UserError(path + ": format, kernels: missing; this is no file as `reprise profile` writes it");
   fields.read("format", format, kProfileFormat, kProfileFormat);
   fields.allow_only({"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds", "kernels", "disk_write_seconds",
-                     "disk_read_seconds", "host_write_seconds", "host_read_seconds", "stream_read_seconds"});
+                     "disk_read_seconds", "host_write_seconds", "host_read_seconds", "stream_read_seconds", "wire_ranks", "wire_message_seconds", "wire_byte_seconds"});
   for (const char* key : {"backend", "kernel_set", "threads", "micro_batch_seconds"}) (void)fields.at(key);
   Profile profile;
   profile.path = path;
@@ -164,6 +182,7 @@ Profile parse_profile(const std::string& text, const std::string& path) {
   profile.disk = read_level(fields, "disk_write_seconds", "disk_read_seconds");
   profile.host = read_level(fields, "host_write_seconds", "host_read_seconds");
   fields.read("stream_read_seconds", profile.stream_read_seconds, seconds);
+  profile.wire = read_wire(fields);
   for (size_t n = 0; n < fields.list_at("kernels").size(); ++n) {
     const JsonFields kernel = fields.element("kernels", n);
     kernel.allow_only({"key", "seconds", "runs"});
@@ -186,6 +205,7 @@ MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   costs.disk = profile->disk;
   costs.host = profile->host;
   costs.stream_read_seconds = profile->stream_read_seconds;
+  costs.wire = profile->wire;
   costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
   costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
     return profile->seconds(row_key(plan, program, row));

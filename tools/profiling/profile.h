@@ -26,6 +26,7 @@ struct Profile {
   double micro_batch_seconds = 0;  // of a micro-batch beside its rows: the data's fill, the walk over the rows
   std::optional<DiskLevel> disk = {}, host = {};  // seconds of a byte; none: not measured
   std::optional<double> stream_read_seconds = {};  // of a byte of streamed weights; none: not measured
+  std::optional<Wire> wire = {};                   // between ranks; none: not measured
   std::map<std::string, Time> kernels;
 
   // Throws UserError where the profile lacks the kernel.
@@ -40,7 +41,8 @@ std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Ro
 
 // The file: {"format", "backend", "kernel_set", "threads", "processor", "micro_batch_seconds",
 // "kernels": [{"key", "seconds", "runs"}]}, and of a recipe with a disk "disk_write_seconds", "disk_read_seconds", of one with a host
-// "host_write_seconds", "host_read_seconds", of one that streams weights "stream_read_seconds", all of a byte. Reading throws UserError "FILE: field: what would be right".
+// "host_write_seconds", "host_read_seconds", of one that streams weights "stream_read_seconds", all of a byte; where ranks were measured "wire_ranks",
+// "wire_message_seconds", "wire_byte_seconds". Reading throws UserError "FILE: field: what would be right".
 std::string profile_text(const Profile& profile);
 Profile parse_profile(const std::string& text, const std::string& path);
 Profile read_profile(const std::string& path);
