@@ -11,6 +11,7 @@
 #include "tests/runtime/training_harness.h"
 #include "tools/planning/compare.h"
 #include "tools/formats/output_file.h"
+#include "tools/planning/prediction.h"
 #include "tools/profiling/profile.h"
 
 namespace reprise {
@@ -177,6 +178,29 @@ TEST_P(Predicted, CompareSaysTheSame) {
   EXPECT_TRUE(found);
 }
 
+// A wire that takes no time leaves the rows, one that takes some adds to them; what is sent is what the plan says.
+TEST_P(Predicted, RanksWaitForTheWireAlone) {
+  Recipe recipe = recipe_from(case_.recipe);
+  if (recipe.gradient_release) return;
+  recipe.parallel = ParallelRecipe{.ranks = 4};
+  SolvedModel model = solve_model(recipe, prices_.costs());
+  const PlannedModel planned = plan_within(model, "none", std::nullopt);
+  double rows = planned.plan.accumulate * kMicroBatchSeconds, waited_before = -1;
+  for_each_step_row(planned.plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
+    if (row.op != Op::kShare) rows += times * prices_.seconds(row_key(planned.plan, program, row));
+  });
+  for (const double seconds : {0.0, 0x1p-16, 0x1p-6}) {
+    model.measured->wire = Wire{2, seconds, seconds * 0x1p-10};
+    const WireTime time = step_on_wire(model, planned.plan);
+    EXPECT_EQ(time.sent_bytes, sent_bytes(planned.plan.view()));
+    EXPECT_EQ(time.waited_seconds == 0, seconds == 0);
+    EXPECT_GT(time.waited_seconds, waited_before);
+    EXPECT_NEAR(time.step_seconds, rows + time.waited_seconds, 1e-9);
+    EXPECT_EQ(*predict_seconds(model, planned.plan), time.step_seconds);
+    waited_before = time.waited_seconds;
+  }
+}
+
 TEST_P(Predicted, NullWithoutAProfile) {
   SolvedModel model = solve_model(recipe_from(case_.recipe));
   EXPECT_FALSE(plan_within(model, "none", std::nullopt).predicted_seconds.has_value());
@@ -207,6 +231,26 @@ TEST(ProfileFile, RoundTrip) {
   EXPECT_EQ(again.threads, 3u);
   EXPECT_EQ(again.micro_batch_seconds, 0.1);
   EXPECT_EQ(profile_text(again), profile_text(profile));
+  EXPECT_FALSE(again.wire);
+}
+
+TEST(ProfileFile, TheWireIsWholeOrAbsent) {
+  Profile profile = sample_profile();
+  profile.wire = Wire{4, 2e-4, 8.5e-9};
+  const std::string text = profile_text(profile);
+  EXPECT_EQ(parse_profile(text, "p.json").wire, profile.wire);
+  EXPECT_EQ(profile_text(parse_profile(text, "p.json")), text);
+  EXPECT_EQ(costs_of(std::make_shared<const Profile>(profile)).wire, profile.wire);
+  for (const char* const key : {"wire_ranks", "wire_message_seconds", "wire_byte_seconds"}) {
+    nlohmann::json json = nlohmann::json::parse(text);
+    json.erase(key);
+    expect_user_error([&] { (void)parse_profile(json.dump(), "bad.json"); }, {"bad.json", key});
+    json[key] = -1;
+    expect_user_error([&] { (void)parse_profile(json.dump(), "bad.json"); }, {"bad.json", key});
+  }
+  nlohmann::json alone = nlohmann::json::parse(text);
+  alone["wire_ranks"] = 1;
+  expect_user_error([&] { (void)parse_profile(alone.dump(), "bad.json"); }, {"wire_ranks"});
 }
 
 // The sample with one piece of its text replaced.

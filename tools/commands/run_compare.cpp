@@ -1,23 +1,63 @@
-// `reprise compare`: every strategy side by side, at one budget or over all of them.
+// `reprise compare`: every strategy side by side, at one budget or over all of them; or one step on more and more boards.
+#include <algorithm>
+#include <charconv>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/drawing/front_svg.h"
+#include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/compare.h"
+#include "tools/planning/compare_ranks.h"
 
 namespace reprise {
 
 namespace {
 
-int run_compare(const RecipeOptions& options, bool sweep, const std::string& svg, bool as_json) {
-  if (!svg.empty()) require_other_file(svg, options.recipe);
-  const SolvedModel model = options.solve();
-  const nlohmann::json answer = sweep ? sweep_strategies(model) : compare_strategies(model);
-  if (!svg.empty()) write_file(svg, front_svg(answer, model.recipe.name + ": memory against extra work"));
-  if (as_json || sweep) {
+struct CompareOptions {
+  RecipeOptions recipe;
+  bool json = false, sweep = false;
+  std::string svg, ranks;
+};
+
+// "1,2,4,8": numbers of ranks.
+std::vector<uint32_t> ranks_of(const std::string& text) {
+  std::vector<uint32_t> ranks;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    uint32_t number = 0;
+    const auto [stopped, error] = std::from_chars(text.data() + at, text.data() + end, number);
+    if (error != std::errc() || stopped != text.data() + end || number < 1 || number > kMostRanks) {
+      throw UserError("--ranks: must be numbers from 1 to " + std::to_string(kMostRanks) + " with commas between them, as 1,2,4, not \"" + text + "\"");
+    }
+    ranks.push_back(number);
+    at = end + 1;
+  }
+  return ranks;
+}
+
+int run_ranks(const CompareOptions& options) {
+  const std::vector<uint32_t> ranks = ranks_of(options.ranks);
+  RecipeOptions recipe = options.recipe;
+  recipe.ranks = static_cast<int>(*std::max_element(ranks.begin(), ranks.end()));  // which no other key of the recipe may forbid
+  const nlohmann::json answer = compare_ranks(recipe.solve(), ranks);
+  if (options.json) {
+    print_json(answer);
+  } else {
+    std::cout << ranks_text(answer);
+  }
+  return 0;
+}
+
+int run_compare(const CompareOptions& options) {
+  if (!options.ranks.empty()) return run_ranks(options);
+  if (!options.svg.empty()) require_other_file(options.svg, options.recipe.recipe);
+  const SolvedModel model = options.recipe.solve();
+  const nlohmann::json answer = options.sweep ? sweep_strategies(model) : compare_strategies(model);
+  if (!options.svg.empty()) write_file(options.svg, front_svg(answer, model.recipe.name + ": memory against extra work"));
+  if (options.json || options.sweep) {
     print_json(answer);
   } else {
     std::cout << comparison_text(answer);
@@ -28,19 +68,19 @@ int run_compare(const RecipeOptions& options, bool sweep, const std::string& svg
 }  // namespace
 
 Command add_compare(OptionParser& app, const Port& port) {
-  struct CompareOptions {
-    RecipeOptions recipe;
-    bool json = false, sweep = false;
-    std::string svg;
-  };
   const auto options = std::make_shared<CompareOptions>();
-  OptionParser* parser = app.add_subcommand("compare", "every strategy side by side at the recipe's budget");
+  OptionParser* parser = app.add_subcommand("compare", "every strategy side by side at the recipe's budget; or a step on more and more boards");
   options->recipe.add_to(*parser);
   options->recipe.add_profile_to(*parser, port);
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   Option* sweep = parser->add_flag("--sweep", options->sweep, "the memory-time front of every strategy, as JSON");
   parser->add_option("--svg", options->svg, "file: the sweep as a picture")->needs(sweep);
-  return {parser, [options] { return run_compare(options->recipe, options->sweep, options->svg, options->json); }};
+  parser
+      ->add_option("--ranks", options->ranks,
+                   "numbers of ranks, as 1,2,4,8: a step of each, simulated with a profile that has the wire; of N ranks each receives N - 1 tensors for each of its own")
+      ->needs(parser->get_option("--profile"))
+      ->excludes(sweep);
+  return {parser, [options] { return run_compare(*options); }};
 }
 
 }  // namespace reprise
