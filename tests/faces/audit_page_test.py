@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Opens the audit's pages in a browser and does there what a person would: what the page then says is compared with the manifests.
 
-audit_page_test.py REPRISE FOLDER: the pages plain, sweep, diff and hostile are made in FOLDER.
+audit_page_test.py REPRISE FOLDER: the pages plain, sweep, diff, ranks and hostile are made in FOLDER.
 """
 import base64
 import concurrent.futures
@@ -404,6 +404,38 @@ def test_measured(browser, manifest):
     check([True] * len(notes), [note.endswith(words) for note, words in zip(texts(browser, ".bar-note"), notes)], "measured bytes of the bars")
 
 
+def test_wire(browser, manifest):
+    """Of a plan for ranks the bar above the map has what is under way in each row, and the overview what is sent."""
+    check(True, f"sent a step{bytes_words(manifest['sent_bytes'])}" in browser.text(".outside"), "what is sent")
+    check(True, f"each of {manifest['ranks'] - 1} other rank" in browser.text(".outside"), "to whom")
+    for program in manifest["programs"]:
+        size = {f"slot:{slot['id']}": slot["bytes"] for slot in slots_of(manifest, program["name"])}
+        under_way, rows = set(), []
+        for row in program["rows"]:
+            if row["op"] == "share" and row["pass"] == "start":
+                under_way.add(row["writes"][0])
+            rows.append(sum(size[slot] for slot in under_way))
+            if row["op"] == "share" and row["pass"] == "wait":
+                under_way.discard(row["writes"][0])
+        runs = browser.evaluate(f"audit.program({json.dumps(program['name'])})")["wire"]
+        shown = [0] * len(rows)
+        for run in runs:
+            shown[run["first"]:run["end"]] = [run["bytes"]] * (run["end"] - run["first"])
+        check(rows, shown, f"bytes under way in {program['name']}")
+        check([], [b for a, b in zip(runs, runs[1:]) if a["end"] == b["first"] and a["bytes"] == b["bytes"]], "runs that are one")
+    browser.evaluate("audit.show({mode: 'map'})")
+    browser.settle()
+    most = max(browser.evaluate("shown.program.wire"), key=lambda run: run["bytes"])
+    browser.evaluate(f"audit.view({{first: {most['first']} - 1, end: {most['end']} + 1}})")
+    browser.settle()
+    here, wanted = browser.evaluate(f"""(() => {{ const s = drawing.place.scale, x = drawing.place.x_of({(most["first"] + most["end"]) / 2}), y = kWireBand.top + kWireBand.height / 2;
+      const {{r, g, b}} = stage_paint('transfer'); return [audit.pixel(Math.round(x * s), Math.round(y * s)).slice(0, 3), [r, g, b]]; }})()""")
+    check(wanted, here, "the bar where most is under way")
+    browser.click_on("[data-program='update']")
+    check([[], 44], browser.evaluate("[shown.program.wire, map_top(shown.program)]"), "a program that shares nothing has no bar")
+    browser.settle()
+
+
 def test_diff(browser, plans, diff):
     check(["diff", 1], browser.evaluate("[audit.state().tab, audit.state().plan_index]"), "a diff begins with the changes of B")
     changes = [each for each in diff["slots"] if each["program"] == "micro_first"]
@@ -489,6 +521,7 @@ def make_pages(reprise, folder):
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as beside:
         swept = beside.submit(run, RECIPE, "--html", path("sweep.html"), "--sweep")
         plain = beside.submit(run, RECIPE, "--html", path("plain.html"))
+        ranks = beside.submit(run, RECIPE, "--ranks", 2, "--html", path("ranks.html"))
         priced, own = beside.submit(ask, reprise, "audit", RECIPE, "--prices"), beside.submit(ask, reprise, "audit", RECIPE)
         swept.result()
         budgets = [plan["budget_bytes"] for plan in packed_data(path("sweep.html"))["plans"]]
@@ -501,10 +534,10 @@ def make_pages(reprise, folder):
                 json.dump(manifest, file)
         pages = [beside.submit(run, path("hostile.json"), "--html", path("hostile.html")), beside.submit(run, RECIPE, "--diff", path("smaller.json"), "--html", path("diff.html"))]
         diff = ask(reprise, "audit", RECIPE, "--diff", path("smaller.json"))
-        for page in (plain, *pages):
+        for page in (plain, ranks, *pages):
             page.result()
         return {"plain": {"plans": [priced.result()]}, "sweep": {"plans": plans}, "diff": {"plans": [ask(reprise, "audit", RECIPE), smaller], "diff": diff},
-                "hostile": {"plans": [hostile]}}
+                "hostile": {"plans": [hostile]}, "ranks": {"plans": [ask(reprise, "audit", RECIPE, "--ranks", 2)]}}
 
 
 def close_page(browser, name):
@@ -536,6 +569,8 @@ def main():
         test_diff(browser, opened("diff"), pages["diff"]["diff"])
         test_measured(browser, pages["diff"]["plans"][1])
         close_page(browser, "diff")
+        test_wire(browser, opened("ranks")[0])
+        close_page(browser, "ranks")
         test_hostile(browser, opened("hostile")[0])
         close_page(browser, "hostile")
     for failure in failures[:40]:

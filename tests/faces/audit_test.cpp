@@ -148,6 +148,47 @@ TEST_F(Audit, ManifestsThatAreNoneAreRefusedInOneLine) {
   }
 }
 
+// Each gradient of a micro-batch goes once from a rank to every other: as many bytes as its rows start for one of them, without the slots' padding.
+TEST_F(Audit, AManifestOfRanksSaysWhatIsSent) {
+  EXPECT_FALSE(plan({recipe()}, "p").contains("ranks"));
+  json value = recipe_json();
+  value["accumulate"] = 3;
+  const std::string file = recipe(value, "ranks.json");
+  const json manifest = plan({file, "--ranks", "4"}, "p");
+  ASSERT_TRUE(manifest.is_object());
+  std::map<std::string, uint64_t> used;  // by program and slot
+  for (const json& slot : manifest["slots"]) {
+    uint64_t bytes = slot["dtype"] == "f32" ? 4 : 0;
+    for (const json& dimension : slot["shape"]) bytes *= dimension.get<uint64_t>();
+    used[slot["program"].get<std::string>() + slot["id"].dump()] = bytes;
+  }
+  uint64_t started = 0, flights = 0;
+  for (const json& program : manifest["programs"]) {
+    for (const json& row : program["rows"]) {
+      if (row["op"] != "share") continue;
+      EXPECT_EQ(row["stage"], "transfer");
+      ++flights;
+      if (row["pass"] == "start") started += program["times"].get<uint64_t>() * used.at(program["name"].get<std::string>() + row["writes"][0].get<std::string>().substr(5));
+    }
+  }
+  EXPECT_GT(flights, 0u);
+  EXPECT_EQ(manifest["ranks"], 4);
+  EXPECT_EQ(4 * manifest["sent_bytes"].get<uint64_t>(), started);
+  const std::vector<std::pair<std::function<void(json&)>, std::string>> edits = {
+      {[](json& m) { m["ranks"] = 1; }, "ranks"},
+      {[](json& m) { m["ranks"] = 8; }, "sent_bytes"},
+      {[](json& m) { m.erase("ranks"); }, "ranks"},
+      {[](json& m) { m.erase("sent_bytes"); }, "sent_bytes"},
+      {[](json& m) { m["sent_bytes"] = 4 * m["sent_bytes"].get<uint64_t>(); }, "sent_bytes"},
+      {[](json& m) { m["sent_bytes"] = "all"; }, "sent_bytes"}};
+  for (const auto& [edit, field] : edits) {
+    json bad = manifest;
+    edit(bad);
+    write_text(folder_.file("bad.json"), bad.dump());
+    expect_refusal({"audit", folder_.file("bad.json")}, 1, {"bad.json", field});
+  }
+}
+
 TEST_F(Audit, RowsNameWhatTheyReadAndWrite) {
   const json manifest = plan({recipe()}, "p");
   const ProcessResult listed = reprise_command({"rows", recipe(), "--json"});

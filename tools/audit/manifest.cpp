@@ -213,6 +213,7 @@ json manifest_of(const SolvedModel& model, const PlannedModel& planned) {
                    {"outside", outside_json(model, plan)},
                    {"measured", json::object()}};
   if (plan.spill_bytes > 0) manifest[spill_name(plan.spill_level)] = slots_json(plan, &OwnedProgram::spilled, &OwnedProgram::spilled_names);
+  if (plan.ranks > 1) manifest["ranks"] = plan.ranks, manifest["sent_bytes"] = sent_bytes(plan.view());
   const auto& feature_maps = model.recipe.feature_map_budget_bytes;
   manifest["feature_map_budget_bytes"] = feature_maps ? json(*feature_maps) : json(nullptr);
   manifest["budget_bytes"] = planned.budget_bytes ? json(*planned.budget_bytes) : json(nullptr);

@@ -34,6 +34,7 @@ class ManifestCheck {
     for (const json& program : all_["programs"]) check_rows(program);
     check_regions(state, carried);
     check_peak();
+    check_ranks();
     check_measured();
     if (fields_.has("other_budgets")) check_other_budgets();
   }
@@ -165,6 +166,12 @@ class ManifestCheck {
     if (!row.at("scratch").is_null()) check_reference(row, "scratch", row.at("scratch"), known);
   }
 
+  static uint64_t slot_bytes(const Known& known, const std::string& reference) {
+    constexpr const char* kSlot = "slot:";
+    if (reference.rfind(kSlot, 0) != 0) return 0;
+    return known.slots[std::stoul(reference.substr(std::char_traits<char>::length(kSlot)))]->at("bytes").get<uint64_t>();
+  }
+
   void check_reference(const JsonFields& row, const std::string& key, const json& reference, const Known& known) const {
     const std::string word = reference.is_string() ? reference.get<std::string>() : "";
     const size_t colon = word.find(':');
@@ -209,6 +216,21 @@ class ManifestCheck {
         refuse(live.path_of("id"), "must be a slot of that name and size");
       }
     }
+  }
+
+  // Of a plan for several ranks both, of any other neither. A rank sends no more than its part of the slots into which its rows start shares.
+  void check_ranks() const {
+    if (!fields_.has("ranks") && !fields_.has("sent_bytes")) return;
+    const uint64_t ranks = integer(fields_, "ranks"), sent = integer(fields_, "sent_bytes");
+    if (ranks < 2) refuse("ranks", "must be at least 2; a plan for one has none");
+    uint64_t shared = 0;
+    for (const auto& [name, known] : programs_) {
+      for (const json& row : known.program->at("rows")) {
+        if (row["op"] != "share" || row["pass"] != "start") continue;
+        for (const json& written : row["writes"]) shared += known.program->at("times").get<uint64_t>() * slot_bytes(known, written.get<std::string>());
+      }
+    }
+    if (sent > shared / ranks) refuse("sent_bytes", "must be at most " + std::to_string(shared / ranks) + ", which is what the rows share");
   }
 
   // What a run has measured, each as far as it could. That it took more than was planned would contradict the plan, not the file.

@@ -58,7 +58,7 @@ std::string proving_command(const RecipeOptions& options, const PlanSource& sour
   if (!is_own && manifest["budget_bytes"].is_number()) budget = manifest["budget_bytes"].dump();
   if (!is_own && manifest["feature_map_budget_bytes"].is_number()) remark = " with \"feature_map_budget\": " + manifest["feature_map_budget_bytes"].dump() + " in the recipe";
   return "reprise plan " + shell_word(options.recipe) + option("--budget", budget) + option("--schedule", options.strategy) + option("--disk", options.disk) + option("--host", options.host) +
-         option("--k", options.k == 0 ? "" : std::to_string(options.k)) + option("--policy", options.policy) + option("--profile", options.profile) + " -o DIR" + remark;
+         option("--k", options.k == 0 ? "" : std::to_string(options.k)) + option("--ranks", options.ranks == 0 ? "" : std::to_string(options.ranks)) + option("--policy", options.policy) + option("--profile", options.profile) + " -o DIR" + remark;
 }
 
 // The plans of the page: the one that is asked for, and with --sweep those of other budgets.

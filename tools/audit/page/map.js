@@ -39,8 +39,8 @@ function place_of(canvas) {
     canvas.height = Math.round(height * scale);
     drawing.stale = true;
   }
-  const place = {left: kMargins.left, top: kMargins.top, width: width - kMargins.left - kMargins.right,
-                 height: height - kMargins.top - kMargins.bottom, scale};
+  const top = map_top(shown.program);
+  const place = {left: kMargins.left, top, width: width - kMargins.left - kMargins.right, height: height - top - kMargins.bottom, scale};
   place.x_of = (row) => place.left + ((row - view.first) * place.width) / (view.end - view.first);
   place.y_of = (address) => place.top + ((view.high - address) * place.height) / (view.high - view.low);
   place.row_at = (x) => view.first + ((x - place.left) * (view.end - view.first)) / place.width;
@@ -64,6 +64,7 @@ function paint(place) {
   drawing.painter.ground.fill(inks.card.word);
   drawing.painter.words.fill(inks.card.word, 0, clip * width);
   paint_bands(drawing.painter, place);
+  paint_wire(drawing.painter, place);
   drawing.painter.settle();
 }
 
@@ -101,6 +102,7 @@ function draw_over(pen, place) {
   pen.font = kFont;
   pen.textBaseline = "middle";
   write_bands(pen, place);
+  write_wire(pen, place);
   pen.save();
   pen.beginPath(); pen.rect(place.left, place.top, place.width, place.height); pen.clip();
   if (drawing.labels.length <= 400) for (const item of drawing.labels) write_label(pen, place, item);

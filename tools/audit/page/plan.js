@@ -67,6 +67,7 @@ function read_program(plan, entry) {
   program.by_id = new Map([...program.items, ...program.spilled, ...program.away].map((item) => [item.id, item]));
   find_uses(program);
   find_flights(program);
+  program.wire = wire_runs_of(program);
   find_repeats(program);
   program.live = live_bytes_of(program.slots, rows.length);
   program.peaks = highest_rows(program.live, 3);
@@ -105,7 +106,7 @@ function find_uses(program) {
   });
 }
 
-// Between its transfer.start and its transfer.wait a slot is in flight.
+// Between its transfer.start and its transfer.wait a slot is in flight; so is what comes from another rank, between its share's.
 function find_flights(program) {
   const started = new Map();
   program.rows.forEach((row, r) => {

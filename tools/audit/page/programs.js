@@ -38,6 +38,7 @@ function outside_list(m) {
   for (const [level, words] of [["disk", "on disk"], ["host", "on the host"]]) {
     if (plan.regions.has(level)) inside.push([words, exact_bytes(plan.regions.get(level).planned_bytes)]);
   }
+  if (m.ranks) inside.push(["sent a step", sent_words(m)]);
   const outside = Object.entries(m.outside || {}).flatMap(([name, value]) => outside_lines(name, value)), measured = measured_lines(m);
   return make("div", {class: "outside"},
     make("div", {}, make("h2", {}, make("i", {class: "key state"}), make("i", {class: "key carried"}), "In every program"), fact_list(inside)),

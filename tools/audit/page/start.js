@@ -26,8 +26,8 @@ function slot_answer(item) {
 
 function program_answer(name) {
   const program = open_program(shown.plan, name);
-  const {bytes, live_bytes, peaks, rows, slots, times} = program;
-  return {name, times, bytes, live_bytes, rows: rows.length, slots: slots.length, peaks, live: [...program.live],
+  const {bytes, live_bytes, peaks, rows, slots, times, wire} = program;
+  return {name, times, bytes, live_bytes, rows: rows.length, slots: slots.length, peaks, wire, live: [...program.live],
           padding: peaks.length > 0 ? padding_of(live_items(program, peaks[0].row)) : 0, fragmentation: bytes - live_bytes};
 }
 

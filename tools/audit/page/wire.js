@@ -1,0 +1,45 @@
+// The wire between ranks: what is under way from its share.start to its share.wait, as a bar above the map, as tall as it has bytes.
+"use strict";
+
+const kWireBand = {top: 40, height: 17};
+
+// Runs of rows with the same bytes under way: [{first, end, bytes}]. Where a row waits, what it waits for is still there.
+function wire_runs_of(program) {
+  const change = new Float64Array(program.rows.length + 1), runs = [];
+  for (const item of program.slots) {
+    for (const flight of item.flights || []) {
+      if (program.rows[flight.first].op !== "share") continue;
+      change[flight.first] += item.bytes;
+      change[flight.end] -= item.bytes;
+    }
+  }
+  for (let r = 0, bytes = 0; r < program.rows.length; ++r) {
+    bytes += change[r];
+    const last = runs[runs.length - 1];
+    if (bytes > 0 && last && last.end === r && last.bytes === bytes) last.end = r + 1;
+    else if (bytes > 0) runs.push({first: r, end: r + 1, bytes});
+  }
+  return runs;
+}
+
+// The bands' height: a program that shares nothing has no bar.
+function map_top(program) { return kMargins.top + (program.wire.length > 0 ? kWireBand.height + 2 : 0); }
+
+function paint_wire(painter, place) {
+  const runs = shown.program.wire, most = runs.reduce((bytes, run) => Math.max(bytes, run.bytes), 0), s = place.scale;
+  const x = (row) => (place.x_of(row) - place.left) * s, bottom = kWireBand.top + kWireBand.height;
+  for (const run of seen_runs(runs)) {
+    painter.box(x(run.first), (bottom - Math.max(1, (kWireBand.height * run.bytes) / most)) * s, x(run.end), bottom * s, stage_paint("transfer"));
+  }
+}
+
+function write_wire(pen, place) {
+  if (shown.program.wire.length === 0) return;
+  pen.textAlign = "right";
+  pen.fillStyle = inks.muted.text;
+  pen.fillText("wire", place.left - 8, kWireBand.top + kWireBand.height / 2 + 0.5);
+}
+
+function sent_words(manifest) {
+  return [exact_bytes(manifest.sent_bytes), make("small", {}, " to each of " + plural(manifest.ranks - 1, "other rank"))].flat();
+}
