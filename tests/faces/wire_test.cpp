@@ -108,6 +108,29 @@ TEST_F(WireFaces, AProfileHasTheWireAndRanksAreCompared) {
   EXPECT_EQ(manifest["predicted_seconds"], answer["rows"][1]["step_seconds"]) << "a plan's seconds are those of its step on the wire";
 }
 
+// Two levels send once a step, what is kept in parts is spread besides, and one rank has all by itself.
+TEST_F(WireFaces, OrdersAndPartsAreCompared) {
+  json value = recipe_json();
+  value["accumulate"] = 4;
+  value["clip_norm"] = 1.0;
+  value["parallel"] = {{"ranks", 2}};
+  const std::string flat = recipe(value, "flat.json"), profile = profiled(flat, peers(printed(2, [](uint64_t bytes) { return 1e-3 + 1e-8 * bytes; })));
+  const auto compared = [&](const char* key, const json& setting) {
+    json other = value;
+    other["parallel"][key] = setting;
+    const ProcessResult result = reprise_command({"compare", recipe(other, "other.json"), "--ranks", "1,4", "--profile", profile, "--json"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    return json::parse(result.out)["rows"];
+  };
+  const json one = compared("order", "flat"), two = compared("order", "two-level"), parts = compared("shard_optimizer", true);
+  EXPECT_EQ(one[1]["order"], "flat");
+  EXPECT_EQ(two[1]["order"], "two-level");
+  EXPECT_LT(two[1]["sent_bytes"].get<double>(), 0.5 * one[1]["sent_bytes"].get<double>()) << "statistics are sent each time";
+  EXPECT_LT(two[1]["step_seconds"], one[1]["step_seconds"]);
+  EXPECT_GT(parts[1]["received_bytes"], one[1]["received_bytes"]) << "parameters come as well";
+  for (const json& rows : {one, two, parts}) EXPECT_EQ(rows[0]["received_bytes"], 0);
+}
+
 TEST_F(WireFaces, RanksThatAreNoneAreRefused) {
   json value = recipe_json();
   const std::string file = recipe(value), profile = profiled(file, peers(printed(2, [](uint64_t bytes) { return 1e-3 + 1e-8 * bytes; })));

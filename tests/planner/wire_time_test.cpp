@@ -29,6 +29,17 @@ class HandMadePlan {
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank) add_row(Op::kShare, Pass::kStart, rank, {parts[rank], own});
     return parts;
   }
+  // A parameter that rank `keeper` has updated, to all, and a row that reads it.
+  void spread(uint32_t floats, uint32_t keeper) {
+    const Ref whole = slot(floats);
+    for (const Pass pass : {Pass::kStart, Pass::kWait}) add_row(Op::kSpread, pass, keeper, {whole, whole});
+  }
+  // A streamed weight of which each rank holds a slice.
+  void load(uint32_t floats) {
+    plan_.shard_bytes = kAlignment;
+    const Ref whole = slot(floats);
+    for (const Pass pass : {Pass::kStart, Pass::kWait}) add_row(Op::kLoad, pass, 0, {whole, whole});
+  }
   void add(const std::vector<Ref>& parts) {
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
       add_row(Op::kShare, Pass::kWait, rank, {parts[rank], parts[rank]});
@@ -82,6 +93,7 @@ TEST(WireTime, OfAGradientThatComesWhileRowsRun) {
   EXPECT_EQ(time.wire_seconds, 2 * (2 * 1.25 + 2 * 0.25));
   EXPECT_EQ(time.waited_seconds, 2 * (0.5 + 0.5));
   EXPECT_EQ(time.sent_bytes, 2 * 1024u);
+  EXPECT_EQ(time.received_bytes, 2 * time.sent_bytes);
 }
 
 // The second is carried when the first has come.
@@ -116,6 +128,34 @@ TEST(WireTime, EndsWithTheWire) {
   EXPECT_EQ(time.step_seconds, 1.125 + 0.25 + 1.25);
   EXPECT_EQ(time.waited_seconds, 0.25) << "no row waits for it";
   EXPECT_EQ(time.sent_bytes, 1024u);
+}
+
+// Rank 0 keeps 4 KiB, ranks 1 and 2 one each: rank 0 gets these two, and sends the most.
+TEST(WireTime, OfParametersThatRanksKeep) {
+  HandMadePlan plan(3);
+  plan.begin(ProgramId::kUpdate);
+  plan.compute(1);
+  plan.spread(1024, 0);
+  plan.spread(256, 1);
+  plan.spread(256, 2);
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 1 + 2 * 1.25);
+  EXPECT_EQ(time.waited_seconds, 2 * 1.25);
+  EXPECT_EQ(time.sent_bytes, 4096u);
+  EXPECT_EQ(time.received_bytes, 2 * 1024u);
+}
+
+// Of four ranks' 4 KiB three slices of 1 KiB come.
+TEST(WireTime, OfWeightsThatRanksHoldInSlices) {
+  HandMadePlan plan(4);
+  plan.begin(ProgramId::kMicroFirst);
+  plan.load(1024);
+  plan.compute(1);
+  const WireTime time = plan.time();
+  EXPECT_EQ(time.step_seconds, 0.125 + 3 * 1.25 + 1 + 3 * 0.25);
+  EXPECT_EQ(time.waited_seconds, 3 * 1.25 + 3 * 0.25);
+  EXPECT_EQ(time.sent_bytes, 1024u);
+  EXPECT_EQ(time.received_bytes, 3 * 1024u);
 }
 
 TEST(WireTime, OneRankWaitsForNobody) {

@@ -301,6 +301,16 @@ TEST(ProfileFile, BadFilesAreOneLine) {
   }
 }
 
+TEST(ProfileFile, APartOfAGroupTakesItsShare) {
+  Profile profile = sample_profile();
+  profile.kernels["adamw.update tensors=2 elements=100 f32[10]"] = {0.5, 1};
+  profile.kernels["adamw.update tensors=9 elements=4000 f32[10]"] = {8, 1};
+  profile.kernels["adamw.updates elements=1000000"] = {1, 1};
+  EXPECT_EQ(profile.seconds_of_part("adamw.update tensors=3 elements=1000 f32[4]"), 2.0);
+  EXPECT_EQ(profile.seconds_of_part("sgd.update tensors=3 elements=1000 f32[4]"), std::nullopt);
+  EXPECT_EQ(profile.seconds_of_part("relu.forward f32[2,3] f32[2,4]"), std::nullopt);
+}
+
 TEST(ProfileFile, ACallThatItLacksIsNamed) {
   const auto profile = std::make_shared<const Profile>(sample_profile());
   expect_user_error([&] { (void)solve_model(recipe_from(resnet_recipe()), costs_of(profile)); }, {"p.json", ".forward", "f32[4,", "profile this recipe again"});

@@ -19,6 +19,7 @@ SolvedModel solved_for_ranks(const SolvedModel& model, uint32_t ranks) {
   Recipe recipe = model.recipe;
   if (!recipe.parallel) recipe.parallel.emplace();
   recipe.parallel->ranks = static_cast<int>(ranks);
+  if (ranks == 1) recipe.parallel->shard_optimizer = recipe.parallel->shard_weights = false;  // one has all
   SolvedModel solved = solve_network(recipe, model.network, model.measured);
   solved.answering = model.answering;
   return solved;
@@ -47,15 +48,15 @@ StepOfRanks step_of(const SolvedModel& model, uint32_t ranks) {
   return {true, planned.plan.arena_bytes, time, time.step_seconds > 0 ? samples_of_step(solved.recipe) / time.step_seconds : 0};
 }
 
-json row_of(uint32_t ranks, const StepOfRanks& step, const StepOfRanks& alone) {
-  json row = {{"ranks", ranks}, {"order", "flat"}, {"feasible", step.fits}};
+json row_of(const SolvedModel& model, uint32_t ranks, const StepOfRanks& step, const StepOfRanks& alone) {
+  json row = {{"ranks", ranks}, {"order", model.recipe.parallel && model.recipe.parallel->two_levels ? "two-level" : "flat"}, {"feasible", step.fits}};
   for (const char* key : {"planned_bytes", "sent_bytes", "received_bytes", "wire_seconds", "waited_seconds", "step_seconds", "samples_per_second", "efficiency"}) {
     row[key] = nullptr;
   }
   if (!step.fits) return row;
   row["planned_bytes"] = step.planned_bytes;
   row["sent_bytes"] = step.time.sent_bytes;
-  row["received_bytes"] = step.time.sent_bytes * (ranks - 1);
+  row["received_bytes"] = step.time.received_bytes;
   row["wire_seconds"] = step.time.wire_seconds;
   row["waited_seconds"] = step.time.waited_seconds;
   row["step_seconds"] = step.time.step_seconds;
@@ -75,7 +76,7 @@ json compare_ranks(const SolvedModel& model, const std::vector<uint32_t>& ranks)
   const Wire& wire = *model.measured->wire;
   json rows = json::array();
   for (const uint32_t each : ranks) {
-    rows.push_back(row_of(each, each == 1 ? alone : step_of(model, each), alone));
+    rows.push_back(row_of(model, each, each == 1 ? alone : step_of(model, each), alone));
     work.done(static_cast<double>(rows.size()) / static_cast<double>(ranks.size()));
   }
   return {{"wire", {{"ranks", wire.ranks}, {"message_seconds", wire.message_seconds}, {"byte_seconds", wire.byte_seconds}}}, {"rows", rows}};

@@ -41,8 +41,8 @@ WireTime step_on_wire(const SolvedModel& model, const OwnedPlan& plan) {
 std::optional<double> predict_seconds(const SolvedModel& model, const OwnedPlan& plan) {
   if (!model.measured) return std::nullopt;
   double seconds = plan.accumulate * model.measured->micro_batch_seconds;
+  if (plan.ranks > 1 && model.measured->wire && (plan.streamed_bytes == 0 || plan.shard_bytes > 0)) return step_on_wire(model, plan).step_seconds;
   if (plan.streamed_bytes > 0) return seconds + streamed_step_cost(model, plan);
-  if (plan.ranks > 1 && model.measured->wire) return step_on_wire(model, plan).step_seconds;
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
     seconds += times * *predict_row_seconds(model, plan, program, row);
   });

@@ -9,17 +9,23 @@ namespace reprise {
 
 namespace {
 
+// Shares, spreads, and loads of weights of which each rank holds a slice.
+bool comes_from_ranks(const OwnedPlan& plan, const Row& row) {
+  if (row.op == Op::kLoad && plan.shard_bytes > 0) return true;
+  return kernel_info(row.op, row.pass).carrier == Carrier::kPeers;
+}
+
 class WireWalk {
  public:
-  WireWalk(const OwnedPlan& plan, const Wire& wire) : plan_(plan), wire_(wire) {}
+  WireWalk(const OwnedPlan& plan, const Wire& wire) : plan_(plan), wire_(wire), sent_(plan.ranks) {}
 
   // `seconds`: of each row.
   void run(const OwnedProgram& program, const std::vector<double>& seconds) {
     arrivals_.clear();
     for (size_t r = 0; r < program.rows.size(); ++r) {
       const Row& row = program.rows[r];
-      if (row.op == Op::kShare) {
-        share(program, row);
+      if (comes_from_ranks(plan_, row)) {
+        row.pass == Pass::kStart ? start(program, row) : wait_for(program, row);
       } else {
         now_ += seconds[r];
       }
@@ -32,23 +38,31 @@ class WireWalk {
   }
   WireTime end() {
     time_.step_seconds = std::max(now_, free_);
+    time_.sent_bytes = *std::max_element(sent_.begin(), sent_.end());
     return time_;
   }
 
  private:
-  void share(const OwnedProgram& program, const Row& row) {
-    const Ref y = program.arguments[row.first_argument + ShareStart::kY];
-    if (row.pass == Pass::kWait) {
-      if (const auto arrival = arrivals_.find(y); arrival != arrivals_.end()) wait_until(arrival->second);
-      return;
+  void start(const OwnedProgram& program, const Row& row) {
+    const Ref y = program.arguments[row.first_argument];
+    const uint64_t bytes = kernel_call(plan_, program, row).tensors[0]->used_bytes();
+    arrivals_[y] = now_;  // this rank's own
+    for (uint32_t rank = 0; rank < plan_.ranks; ++rank) {
+      const uint64_t sent = sent_by(rank, row, bytes);
+      sent_[rank] += sent;
+      if (rank == 0 || sent == 0) continue;
+      time_.received_bytes += sent;
+      arrivals_[y] = receive(wire_.seconds(sent));
     }
-    const uint64_t bytes = kernel_call(plan_, program, row).tensors[ShareStart::kY]->used_bytes();
-    if (plan_.attributes.of<ShareAttribute>()[row.attribute].root == 0) {
-      time_.sent_bytes += bytes;
-      arrivals_[y] = now_;
-    } else {
-      arrivals_[y] = receive(wire_.seconds(bytes));
-    }
+  }
+  // A slice of a streamed weight comes from every rank, anything else from one.
+  uint64_t sent_by(uint32_t rank, const Row& row, uint64_t bytes) const {
+    if (row.op == Op::kLoad) return bytes / plan_.ranks;
+    return plan_.attributes.of<ShareAttribute>()[row.attribute].root == rank ? bytes : 0;
+  }
+  void wait_for(const OwnedProgram& program, const Row& row) {
+    const auto arrival = arrivals_.find(program.arguments[row.first_argument]);
+    if (arrival != arrivals_.end()) wait_until(arrival->second);
   }
   double receive(double seconds) {
     free_ = std::max(now_, free_) + seconds;
@@ -63,6 +77,7 @@ class WireWalk {
   const OwnedPlan& plan_;
   const Wire& wire_;
   double now_ = 0, free_ = 0;  // of the rows, and of the wire: when it has carried all that was started
+  std::vector<uint64_t> sent_;  // by each rank
   std::map<Ref, double> arrivals_;
   WireTime time_;
 };
@@ -85,7 +100,7 @@ WireTime wire_time(const OwnedPlan& plan, const Wire& wire, double micro_batch_s
   std::vector<PricedProgram> programs;  // in the order in which a step runs them
   for_each_step_row(plan, [&](const OwnedProgram& program, const Row& row, uint32_t times) {
     if (programs.empty() || programs.back().program != &program) programs.push_back({&program, times, {}});
-    programs.back().seconds.push_back(row.op == Op::kShare || times == 0 ? 0 : row_seconds(program, row));
+    programs.back().seconds.push_back(comes_from_ranks(plan, row) || times == 0 ? 0 : row_seconds(program, row));
   });
   WireWalk walk(plan, wire);
   for (const PricedProgram& each : programs) {

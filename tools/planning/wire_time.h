@@ -27,7 +27,8 @@ struct WireTime {
   double step_seconds = 0;
   double wire_seconds = 0;    // in which the wire carries something
   double waited_seconds = 0;  // in which rows, or the host between two micro-batches, wait for it
-  uint64_t sent_bytes = 0;    // of each rank to every other
+  uint64_t sent_bytes = 0;    // of a rank to every other, the most that one sends
+  uint64_t received_bytes = 0;  // by rank 0
 };
 
 // Of one row that computes, or transfers to a second level.

@@ -443,7 +443,7 @@ namespace {
 
 // Kernels are those of one rank; what several add to it is measured apart.
 Recipe alone(Recipe recipe) {
-  if (recipe.parallel) recipe.parallel->ranks = 1;
+  if (recipe.parallel) recipe.parallel->ranks = 1, recipe.parallel->shard_optimizer = recipe.parallel->shard_weights = false;
   return recipe;
 }
 

@@ -3,6 +3,8 @@
 #include "tools/profiling/profile.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 
 #include "tools/formats/error.h"
@@ -104,6 +106,29 @@ std::string call_key(const Graph& graph, const Call& call) { return kernel_key(k
 
 std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
   return kernel_key(kernel_call(plan, program, row), plan.attributes);
+}
+
+namespace {
+
+// Of a key of a group of tensors; 0 of any other.
+double elements_of(const std::string& key) {
+  constexpr const char* kElements = " elements=";
+  const size_t at = key.find(kElements);
+  return at == std::string::npos ? 0 : std::strtod(key.c_str() + at + std::strlen(kElements), nullptr);
+}
+
+}  // namespace
+
+std::optional<double> Profile::seconds_of_part(const std::string& key) const {
+  const double elements = elements_of(key);
+  const std::string kernel = key.substr(0, key.find(' ') + 1);
+  const Time* whole = nullptr;
+  double most = 0;
+  for (auto each = kernels.lower_bound(kernel); elements > 0 && each != kernels.end() && each->first.rfind(kernel, 0) == 0; ++each) {
+    if (elements_of(each->first) > most) most = elements_of(each->first), whole = &each->second;
+  }
+  if (whole == nullptr) return std::nullopt;
+  return whole->seconds * elements / most;
 }
 
 double Profile::seconds(const std::string& key) const {
@@ -208,7 +233,10 @@ MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   costs.wire = profile->wire;
   costs.call_seconds = [profile](const Graph& graph, const Call& call) { return profile->seconds(call_key(graph, call)); };
   costs.row_seconds = [profile](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
-    return profile->seconds(row_key(plan, program, row));
+    const std::string key = row_key(plan, program, row);
+    const bool is_part = plan.ranks > 1 && profile->kernels.count(key) == 0;
+    const std::optional<double> part = is_part ? profile->seconds_of_part(key) : std::nullopt;
+    return part ? *part : profile->seconds(key);
   };
   return costs;
 }

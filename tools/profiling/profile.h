@@ -31,6 +31,8 @@ struct Profile {
 
   // Throws UserError where the profile lacks the kernel.
   double seconds(const std::string& key) const;
+  // Of a group of tensors that a plan for one rank has whole: as many elements' share of its largest group. None where the profile has no such kernel.
+  std::optional<double> seconds_of_part(const std::string& key) const;
 };
 
 // What tells one kernel call from another: name, the attributes that change its time (no random streams, no optimizer
