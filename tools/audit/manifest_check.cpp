@@ -24,7 +24,9 @@ class ManifestCheck {
   void check() {
     check_version();
     check_heading();
-    const Ends state = check_tensors("state"), carried = check_tensors("carried");
+    Ends state = check_tensors("state");
+    const Ends carried = check_tensors("carried");
+    state.memory += shard_bytes();
     check_programs();
     check_slots("slots");
     if (fields_.has("disk") && fields_.has("host")) refuse("host", "stands beside disk: a plan spills to one of the two");
@@ -79,22 +81,35 @@ class ManifestCheck {
     for (const json& dimension : tensor.list_at("shape")) tensor.integer_in("shape", dimension, 0, kMost);
   }
 
-  // Tensors lie side by side. Answers where the last one ends.
   // Where a list's tensors end: those in memory, those in the file of weights, and those on the host.
   struct Ends {
     uint64_t memory = 0, file = 0, host = 0;
   };
+  // Tensors lie side by side; those that one rank alone keeps lie, of each rank, behind those of all.
   Ends check_tensors(const std::string& list) const {
     Ends ends;
+    std::map<uint64_t, uint64_t> kept;  // by keeper
     for (size_t n = 0; n < fields_.list_at(list).size(); ++n) {
       const JsonFields tensor = fields_.element(list, n);
       check_tensor(tensor);
       const std::string kind = text(tensor, "kind");
-      uint64_t& end = kind == "streamed" ? ends.file : kind == "offloaded" ? ends.host : ends.memory;
+      uint64_t& common = kind == "streamed" ? ends.file : kind == "offloaded" ? ends.host : ends.memory;
+      if (!tensor.has("keeper") && !kept.empty() && &common == &ends.memory) refuse(tensor.path_of("keeper"), "is missing: the tensors before it have one");
+      uint64_t& end = tensor.has("keeper") ? kept.try_emplace(integer(tensor, "keeper"), ends.memory).first->second : common;
       if (integer(tensor, "offset") != end) refuse(tensor.path_of("offset"), "must be " + std::to_string(end) + ", where the tensor before it ends");
       end += integer(tensor, "bytes");
     }
+    for (const auto& [keeper, end] : kept) ends.memory = std::max(ends.memory, end);
     return ends;
+  }
+
+  // What a rank holds of streamed weights, behind State's tensors: the region of that name.
+  uint64_t shard_bytes() const {
+    for (size_t n = 0; n < fields_.list_at("regions").size(); ++n) {
+      const JsonFields region = fields_.element("regions", n);
+      if (text(region, "name") == "shard") return integer(region, "planned_bytes");
+    }
+    return 0;
   }
 
   void check_programs() {
@@ -166,10 +181,13 @@ class ManifestCheck {
     if (!row.at("scratch").is_null()) check_reference(row, "scratch", row.at("scratch"), known);
   }
 
-  static uint64_t slot_bytes(const Known& known, const std::string& reference) {
-    constexpr const char* kSlot = "slot:";
-    if (reference.rfind(kSlot, 0) != 0) return 0;
-    return known.slots[std::stoul(reference.substr(std::char_traits<char>::length(kSlot)))]->at("bytes").get<uint64_t>();
+  // Of a reference that has been checked.
+  uint64_t bytes_of(const Known& known, const std::string& reference) const {
+    const size_t colon = reference.find(':'), index = std::stoul(reference.substr(colon + 1));
+    const std::string region = reference.substr(0, colon);
+    if (region == "slot") return known.slots[index]->at("bytes").get<uint64_t>();
+    if (region == "state" || region == "carried") return all_[region][index]["bytes"].get<uint64_t>();
+    return known.spilled[index]->at("bytes").get<uint64_t>();
   }
 
   void check_reference(const JsonFields& row, const std::string& key, const json& reference, const Known& known) const {
@@ -198,7 +216,7 @@ class ManifestCheck {
       integer(region, "high_water_row");
       const std::string name = text(region, "name");
       const auto program = programs_.find(name);
-      const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state.memory : name == "streamed" ? state.file : carried.memory;
+      const uint64_t planned = program != programs_.end() ? program->second.program->at("bytes").get<uint64_t>() : name == "state" ? state.memory : name == "streamed" ? state.file : name == "shard" ? shard_bytes() : carried.memory;
       if (name != "disk" && name != "host" && integer(region, "planned_bytes") != planned) refuse(region.path_of("planned_bytes"), "must be " + std::to_string(planned));
     }
   }
@@ -218,19 +236,19 @@ class ManifestCheck {
     }
   }
 
-  // Of a plan for several ranks both, of any other neither. A rank sends no more than its part of the slots into which its rows start shares.
+  // Of a plan for several ranks both, of any other neither. No rank sends more than all that the rows start to send.
   void check_ranks() const {
     if (!fields_.has("ranks") && !fields_.has("sent_bytes")) return;
     const uint64_t ranks = integer(fields_, "ranks"), sent = integer(fields_, "sent_bytes");
     if (ranks < 2) refuse("ranks", "must be at least 2; a plan for one has none");
-    uint64_t shared = 0;
+    uint64_t started = 0;
     for (const auto& [name, known] : programs_) {
       for (const json& row : known.program->at("rows")) {
-        if (row["op"] != "share" || row["pass"] != "start") continue;
-        for (const json& written : row["writes"]) shared += known.program->at("times").get<uint64_t>() * slot_bytes(known, written.get<std::string>());
+        if ((row["op"] != "share" && row["op"] != "spread") || row["pass"] != "start") continue;
+        for (const json& written : row["writes"]) started += known.program->at("times").get<uint64_t>() * bytes_of(known, written.get<std::string>());
       }
     }
-    if (sent > shared / ranks) refuse("sent_bytes", "must be at most " + std::to_string(shared / ranks) + ", which is what the rows share");
+    if (sent > started) refuse("sent_bytes", "must be at most " + std::to_string(started) + ", which is what the rows send");
   }
 
   // What a run has measured, each as far as it could. That it took more than was planned would contradict the plan, not the file.

@@ -39,7 +39,7 @@ function budget_of(manifest, base) {
 // What the map draws: a tensor at an address of the arena, living in rows [first, end).
 function item_of(tensor, id, region, base) {
   return {id, region, name: String(tensor.name), kind: tensor.kind, dtype: tensor.dtype, shape: tensor.shape, bytes: tensor.bytes,
-          offset: tensor.offset, address: base + tensor.offset, layer: tensor.layer, first: 0, end: 0, flights: null};
+          offset: tensor.offset, address: base + tensor.offset, layer: tensor.layer, keeper: tensor.keeper, first: 0, end: 0, flights: null};
 }
 
 function program_names(plan) { return plan.manifest.programs.map((program) => program.name); }
@@ -58,7 +58,8 @@ function read_program(plan, entry) {
   program.slots = read_slots(plan, plan.slots, program, "slot");
   program.spilled = read_slots(plan, plan.spilled, program, plan.level);
   const whole = (item) => Object.assign({}, item, {first: 0, end: Math.max(1, rows.length)});
-  const is_away = (item) => item.kind === "streamed" || item.kind === "offloaded";  // in the file of weights or on the host, at no address of the arena
+  // In the file of weights, on the host, or of another rank: at no address of rank 0's arena, which is shown.
+  const is_away = (item) => item.kind === "streamed" || item.kind === "offloaded" || item.keeper > 0;
   program.state = plan.state.filter((item) => !is_away(item)).map(whole);
   program.away = plan.state.filter(is_away).map(whole);
   program.carried = plan.carried.map(whole);

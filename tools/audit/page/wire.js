@@ -1,4 +1,4 @@
-// The wire between ranks: what is under way from its share.start to its share.wait, as a bar above the map, as tall as it has bytes.
+// The wire between ranks: what is under way from its start to its wait, as a bar above the map, as tall as it has bytes.
 "use strict";
 
 const kWireBand = {top: 40, height: 17};
@@ -6,9 +6,10 @@ const kWireBand = {top: 40, height: 17};
 // Runs of rows with the same bytes under way: [{first, end, bytes}]. Where a row waits, what it waits for is still there.
 function wire_runs_of(program) {
   const change = new Float64Array(program.rows.length + 1), runs = [];
-  for (const item of program.slots) {
+  const carried = ["share", "spread"].concat(program.plan.regions.has("shard") ? ["load"] : []);  // slices of weights, where the ranks hold them
+  for (const item of program.items) {
     for (const flight of item.flights || []) {
-      if (program.rows[flight.first].op !== "share") continue;
+      if (!carried.includes(program.rows[flight.first].op)) continue;
       change[flight.first] += item.bytes;
       change[flight.end] -= item.bytes;
     }
