@@ -44,9 +44,9 @@ constexpr Computer kComputers[] = {{"its processor", Recipe::BackendChoice::kCpu
 
 constexpr Wire kWires[] = {{2, 2e-4, 1 / 117e6}, {2, 2e-4, 1 / 1170e6}};
 
-Recipe recipe_of(const Net& net, uint32_t ranks, int accumulate) {
+Recipe recipe_of(const Net& net, uint32_t ranks, int accumulate, bool two_levels = false) {
   Recipe recipe = parse_recipe(net.text, "ranks_bench", "/");
-  recipe.parallel = ParallelRecipe{.ranks = static_cast<int>(ranks)};
+  recipe.parallel = ParallelRecipe{.ranks = static_cast<int>(ranks), .two_levels = two_levels};
   recipe.accumulate = accumulate;
   return recipe;
 }
@@ -72,8 +72,8 @@ struct Steps {
   double wire_seconds[std::size(kWires)] = {};
 };
 
-Steps steps_of(const Net& net, const MeasuredCosts& costs, uint32_t ranks, int accumulate) {
-  SolvedModel model = solve_model(recipe_of(net, ranks, accumulate), costs);
+Steps steps_of(const Net& net, const MeasuredCosts& costs, uint32_t ranks, int accumulate, bool two_levels = false) {
+  SolvedModel model = solve_model(recipe_of(net, ranks, accumulate, two_levels), costs);
   const PlannedModel planned = plan_model(model, request_of(model));
   if (!planned.fits) throw UserError(model.recipe.name + ": does not fit its budget with " + std::to_string(ranks) + " ranks");
   Steps steps;
@@ -110,20 +110,17 @@ void print_pays(const std::vector<Worth>& worth) {
 
 void print_table(const Net& net, const Computer& computer) {
   const MeasuredCosts costs = costs_of(net, computer);
-  const Steps one = steps_of(net, costs, 1, 1);
-  const double micro = steps_of(net, costs, 1, 2).seconds[0] - one.seconds[0];  // of one board, whatever the wire
-  const double one_of_eight = one.seconds[0] + (kAccumulate - 1) * micro;
+  const Steps one = steps_of(net, costs, 1, 1), one_of_eight = steps_of(net, costs, 1, kAccumulate);
   std::vector<Worth> worth;
   std::string rows;
   uint64_t sent = 0;
   for (const uint32_t ranks : kRanks) {
-    const Steps flat = ranks == 1 ? one : steps_of(net, costs, ranks, 1), flat_8 = steps_of(net, costs, ranks, kAccumulate);
+    const Steps flat = steps_of(net, costs, ranks, 1), flat_8 = steps_of(net, costs, ranks, kAccumulate), two_level = steps_of(net, costs, ranks, kAccumulate, true);
     worth.emplace_back();
     char cell[64];
     rows += "| " + std::to_string(ranks) + " |";
     for (size_t w = 0; w < std::size(kWires); ++w) {
-      const double two_level = flat.seconds[w] + (kAccumulate - 1) * micro;
-      const double boards[] = {ranks * one.seconds[0] / flat.seconds[w], ranks * one_of_eight / flat_8.seconds[w], ranks * one_of_eight / two_level};
+      const double boards[] = {ranks * one.seconds[w] / flat.seconds[w], ranks * one_of_eight.seconds[w] / flat_8.seconds[w], ranks * one_of_eight.seconds[w] / two_level.seconds[w]};
       for (size_t way = 0; way < std::size(kWays); ++way) {
         worth.back().boards[w][way] = boards[way];
         std::snprintf(cell, sizeof cell, " %.1f (%.0f%%) |", boards[way], 100 * boards[way] / ranks);
@@ -151,9 +148,8 @@ void print_head() {
       "  beside its bytes, on both, one tensor after another: of N ranks each receives N - 1 tensors for one of its own. The switch is never the\n"
       "  limit, ranks are alike and start together, and the wire goes on while rows run. Small tensors overlap in truth, so that 0.2 ms for each\n"
       "  is more than they would take.\n"
-      "- **flat, 1**: each rank takes one micro-batch a step; **flat, 8** eight, and each gradient travels as often: that is what is built.\n"
-      "- **two-level, 8**: a rank adds its eight before they travel, so that an eighth is sent. It is computed from the plans: seven micro-batches\n"
-      "  of one board, then the step of \"flat, 1\".\n"
+      "- **flat, 1**: each rank takes one micro-batch a step; **flat, 8** eight, and each gradient travels as often.\n"
+      "- **two-level, 8**: a rank adds its eight before they travel, so that an eighth of the gradients is sent.\n"
       "- **Where it ends**: while a rank computes one gradient, N - 1 of others come in. Flat, the samples a second no longer rise where these take\n"
       "  longer than a micro-batch, however many boards are added; in two levels that is eight times as far away.\n"
       "- **A cell** says how many single boards the boards are worth, by samples a second, and which share of themselves that is. The last row\n"
