@@ -195,6 +195,13 @@ TEST_F(Audit, AManifestOfRanksThatShareOutStateIsReadBack) {
   const json manifest = plan({recipe(value, "kept.json")}, "p");
   ASSERT_TRUE(manifest.is_object());
   EXPECT_EQ(json_answer({"audit", folder_.file("p/manifest.json"), "--json"}), manifest);
+  json streamed = llama_json();
+  streamed["weights"] = {{"stream", true}};
+  streamed["lora"] = {{"r", 4}};
+  streamed["parallel"] = {{"ranks", 2}, {"shard_weights", true}, {"shard_optimizer", true}};
+  const json slices = plan({recipe(streamed, "slices.json")}, "slices");
+  ASSERT_TRUE(slices.is_object());
+  EXPECT_EQ(json_answer({"audit", folder_.file("slices/manifest.json"), "--json"}), slices);
   const auto kept = std::find_if(manifest["state"].begin(), manifest["state"].end(), [](const json& tensor) { return tensor.contains("keeper"); });
   ASSERT_TRUE(kept != manifest["state"].end());
   for (const char* const key : {"offset", "keeper"}) {

@@ -129,6 +129,10 @@ TEST_F(WireFaces, OrdersAndPartsAreCompared) {
   EXPECT_LT(two[1]["step_seconds"], one[1]["step_seconds"]);
   EXPECT_GT(parts[1]["received_bytes"], one[1]["received_bytes"]) << "parameters come as well";
   for (const json& rows : {one, two, parts}) EXPECT_EQ(rows[0]["received_bytes"], 0);
+  value["parallel"]["shard_optimizer"] = true;
+  const ProcessResult audited = reprise_command({"audit", recipe(value), "--ranks", "4", "--profile", profile, "--json"});
+  ASSERT_EQ(audited.status, 0) << audited.err;
+  EXPECT_EQ(json::parse(audited.out)["predicted_seconds"], parts[1]["step_seconds"]) << "spreads have no seconds of their own";
 }
 
 TEST_F(WireFaces, RanksThatAreNoneAreRefused) {

@@ -10,7 +10,7 @@ namespace {
 
 // Of the two ends of a transfer one is a slot.
 double transfer_cost(const SolvedModel& model, const OwnedProgram& program, const Row& row) {
-  if (row.pass != Pass::kStart || row.op == Op::kShare) return 0;
+  if (row.pass != Pass::kStart || kernel_info(row.op, row.pass).carrier == Carrier::kPeers) return 0;
   const Ref* const ends = &program.arguments[row.first_argument];
   const bool writes = ref_region(ends[0]) != Region::kProgram;
   const uint64_t bytes = program.slots[ref_index(ends[writes])].tensor.bytes;
