@@ -8,6 +8,7 @@
 #include "ports/mpi/mpi_peers.h"
 
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,19 +25,22 @@ constexpr int kMostUnderWay = 1024;  // a start that finds no room waits for it
 constexpr uint64_t kPieceBytes = uint64_t{16} << 20;
 constexpr int kHere = 1;  // the tag of an empty message: its sender waits, and is there
 constexpr double kAnswerSeconds = 1.0;
+constexpr double kAbortSeconds = 1.0;
 constexpr double kForwardSeconds = 0.2;  // mpirun drops what it has not yet forwarded of a rank's words when it is told to end all
 
 struct MpiPeers {
   MPI_Comm ranks = MPI_COMM_NULL;
   uint32_t rank = 0, count = 0;
   double timeout_seconds = 0;
-  pid_t process = 0;  // that must close them; 0: none
+  pid_t process = 0;  // that must close them, and leave MPI; 0: none
   Status fault = {};  // the first, for ever
   // Under way are requests[0, under_way), each into data[i].
   int under_way = 0;
   MPI_Request requests[kMostUnderWay] = {};
   const void* data[kMostUnderWay] = {};
   bool has_told = false;
+  bool are_closed = false;
+  int status = 0;  // with which the process exits
   bool heard[kMostRanks] = {};
 };
 MpiPeers mpi;
@@ -239,12 +243,21 @@ Status refuse_number(uint32_t processes, uint32_t ranks) {
   return {Code::kUnsupported, "the plan is for another number of processes than mpirun has started: mpirun -np N, N its ranks", ranks};
 }
 
+// MPI may not let a process go: a call that has not come back by then is its last. What the process has said is out.
+void exit_within(double seconds, int status) {
+  mpi.status = status;
+  (void)fflush(nullptr);
+  (void)signal(SIGALRM, [](int) { _exit(mpi.status); });
+  (void)alarm(static_cast<unsigned>(seconds) + 1);
+}
+
 // One rank ends all, the lowest of those that wait, so that mpirun has one end to report; the others do so where it does not.
 void abort_all() {
   mpi.process = 0;
   (void)fflush(nullptr);
   const bool is_first = lowest_rank(true) >= mpi.rank;
   for (Patience patience; patience.seconds() < kForwardSeconds + (is_first ? 0 : kAnswerSeconds);) patience.pause();
+  exit_within(kAbortSeconds, 1);  // MPICH waits for mpirun's answer, which a broken network does not bring
   (void)MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
@@ -255,8 +268,12 @@ void abort_all_because(const char* why) {
 }
 
 // MPICH's mpirun takes a process that ends with status 0 for one that is done, and ends the others with status 0, too.
-void end_without_close() {
-  if (mpi.process == getpid()) abort_all_because("the process ends without closing its peers: all ranks are ended");
+void end_process(int status, void*) {
+  if (mpi.process != getpid()) return;
+  if (!mpi.are_closed) return abort_all_because("the process ends without closing its peers: all ranks are ended");
+  exit_within(mpi.timeout_seconds, status);  // UCX by TCP may wait for ever for a rank that has left (openucx/ucx#8738)
+  (void)MPI_Finalize();
+  (void)alarm(0);
 }
 
 Status start_mpi(uint32_t ranks, double timeout_seconds) {
@@ -277,7 +294,7 @@ Status start_mpi(uint32_t ranks, double timeout_seconds) {
   mpi.count = ranks;
   mpi.timeout_seconds = timeout_seconds;
   mpi.process = getpid();
-  (void)atexit(end_without_close);
+  (void)on_exit(end_process, nullptr);
   return ok_status();
 }
 
@@ -320,9 +337,8 @@ void mpi_close_peers(Peers* peers) {
   if (!is_open) return;
   if (!mpi.fault.ok()) abort_all();
   if (const Status status = meet_all(); !status.ok()) abort_all_because(status.message);
-  mpi.process = 0;
+  mpi.are_closed = true;
   (void)MPI_Comm_free(&mpi.ranks);
-  (void)MPI_Finalize();
 }
 
 }  // namespace reprise

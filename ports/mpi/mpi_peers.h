@@ -22,7 +22,8 @@ Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers);
 
 // All ranks close together: each waits for what is under way and for the others to come here, as any wait does. After a fault, and where that wait
 // fails, every rank is ended with status 1 by MPI_Abort, this one as well: what it has to say must be said before. The same happens where a process
-// exits without closing; one that is killed is seen by mpirun, which ends the others.
+// exits without closing; one that is killed is seen by mpirun, which ends the others. A process leaves MPI when it exits, with its status: it waits
+// for the others to do so for the time that the peers were given.
 void mpi_close_peers(Peers* peers);
 
 }  // namespace reprise
