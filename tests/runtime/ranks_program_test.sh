@@ -50,6 +50,10 @@ for net in resnet gpt; do
   for ranks in 2 4; do sed 's/"seconds.*//' "$scratch/$net-of-$ranks.log" | cmp -s "$scratch/one" - || fail "$net: another log in $ranks ranks"; done
 done
 
+# Every rank has taken the bytes of its plan.
+timeout -k 5 60 mpirun -np 4 "$scratch/bin/gpt-4" --threads 1 --no-tune >"$scratch/words" 2>&1 || fail "gpt-4 in 4 ranks: $(cat "$scratch/words")"
+[ "$(grep -cE '^memory(: | of rank [1-3]: )planned .*\(equal\)' "$scratch/words")" = 4 ] || fail "not as many bytes as planned: $(cat "$scratch/words")"
+
 # Two steps of four ranks, two of two, the rest of one.
 trained 4 gpt-4 --save "$scratch/handed-on" --steps 2
 trained 2 gpt-2 --save "$scratch/handed-on" --resume "$scratch/handed-on" --steps 4

@@ -116,9 +116,10 @@ Ranks::~Ranks() {
   if (are_several() && std::uncaught_exceptions() == 0) port_.close_peers(&peers_);
 }
 
-std::vector<RankFacts> Ranks::gather(const RankFacts& facts) const {
-  std::vector<RankFacts> all(peers_.count);
-  Status status = peers_.start_gather(peers_.state, &facts, all.data(), sizeof facts);
+template <typename T>
+std::vector<T> Ranks::gather(const T& own) const {
+  std::vector<T> all(peers_.count);
+  Status status = peers_.start_gather(peers_.state, &own, all.data(), sizeof own);
   if (status.ok()) status = peers_.wait(peers_.state, all.data());
   if (!status.ok()) throw UserError(name_ + ": parallel: " + message_of(status));
   return all;
@@ -149,11 +150,13 @@ std::vector<std::string> Ranks::compare(const RankFacts& facts) const {
 
 bool Ranks::any(bool own) const {
   if (!are_several()) return own;
-  for (const RankFacts& each : gather({.state = own ? 1u : 0u})) {
-    if (each.state != 0) return true;
+  for (const uint64_t each : gather(uint64_t{own})) {
+    if (each != 0) return true;
   }
   return false;
 }
+
+std::vector<RankMemory> Ranks::memory(const RankMemory& own) const { return are_several() ? gather(own) : std::vector{own}; }
 
 Peers lone_peers(const Plan& plan) {
   if (plan.ranks == 1) return {};

@@ -22,6 +22,10 @@ struct RankFacts {
 };
 RankFacts facts_of(const Plan& plan, const Recipe& recipe, const DataFingerprint& data, const char* kernel_set);
 
+struct RankMemory {
+  uint64_t planned_bytes = 0, measured_bytes = 0;  // of the arena
+};
+
 class Ranks {
  public:
   // Of a recipe for one rank nothing is opened. Throws UserError where the others cannot be reached.
@@ -42,9 +46,12 @@ class Ranks {
   std::vector<std::string> compare(const RankFacts& facts) const;
   // Whether some rank says so. Each rank must ask.
   bool any(bool own) const;
+  // Of every rank, in their order. Each must ask.
+  std::vector<RankMemory> memory(const RankMemory& own) const;
 
  private:
-  std::vector<RankFacts> gather(const RankFacts& facts) const;
+  template <typename T>
+  std::vector<T> gather(const T& own) const;
   static Status timed_wait(void* ranks, const void* data);
 
   const Port& port_;

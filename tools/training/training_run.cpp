@@ -415,9 +415,10 @@ class TrainingRun {
     const bool writes_adapter = ranks_.is_first() && recipe_.lora && trainer().step > first_step_;
     if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
     if (!stopped && !ends_early) evaluate_now();  // an early end has just been evaluated
+    const std::vector<RankMemory> memory = ranks_.memory({session_->plan().arena_bytes, session_->measured()});
     if (!options_.quiet) {
       if (writes_adapter) std::cerr << "adapter: " << adapter << " (PEFT's form)\n";
-      if (trainer().step > first_step_) show_memory();  // without a step, only what evaluation touched would be measured
+      if (trainer().step > first_step_) show_memory(memory);  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (ends_early) show_early_end();
     }
@@ -439,12 +440,13 @@ class TrainingRun {
     if (trainer().step > first_step_of_plan_) measured_bytes_[session_->plan_number()] = {session_->measured(), session_->measured_in_host()};
   }
 
+  static std::string compared(uint64_t planned, uint64_t measured) {
+    return "planned " + std::to_string(planned) + " bytes, measured " + std::to_string(measured) + " bytes (" + (measured == planned ? "equal" : "NOT EQUAL") + ")";
+  }
+
   // What each plan that has run steps took; one line, where there is but one.
   std::string memory_of_plans() const {
     std::string text;
-    const auto compared = [](uint64_t planned, uint64_t measured) {
-      return "planned " + std::to_string(planned) + " bytes, measured " + std::to_string(measured) + " bytes (" + (measured == planned ? "equal" : "NOT EQUAL") + ")";
-    };
     for (const auto& [number, measured] : measured_bytes_) {
       const Plan& plan = plan_at(session_->compiled(), number).plan;
       text += (text.empty() ? "memory: " : "\nmemory: ") + (has_plans() ? sizes_.name(number) + ", " : "") + compared(plan.arena_bytes, measured.first);
@@ -455,17 +457,20 @@ class TrainingRun {
 
   std::string words_of_ranks() const {
     char text[160];
-    std::snprintf(text, sizeof text, "ranks: %u; each sends %s a step to every other; rank 0 waited for others in %.1f s of %.1f s", ranks_.peers().count,
+    std::snprintf(text, sizeof text, "ranks: %u; each sends %s a step to every other; rank 0 waited for others in %.2f s of %.2f s", ranks_.peers().count,
                   bytes_text(sent_bytes(session_->plan())).c_str(), ranks_.waited_seconds() - waited_before_, now() - began_);
     return text;
   }
 
-  void show_memory() {
+  void show_memory(const std::vector<RankMemory>& of_ranks) {
     note_memory_of_plan();
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
     if (ranks_.are_several()) std::cerr << words_of_ranks() << "\n";
     std::cerr << memory_of_plans() << "; the whole process, with code, stacks and data set, took at most " << bytes_text(static_cast<uint64_t>(usage.ru_maxrss) * 1024) << "\n";
+    for (size_t rank = 1; rank < of_ranks.size(); ++rank) {
+      std::cerr << "memory of rank " << rank << ": " << compared(of_ranks[rank].planned_bytes, of_ranks[rank].measured_bytes) << "\n";
+    }
     if (session_->port().describe_device == nullptr) return;
     char text[512];
     session_->port().describe_device(text, sizeof text);
