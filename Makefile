@@ -452,10 +452,11 @@ compilers: $(BUILD)/libreprise.a $(BUILD)/libjudges.a  ## every kernel built by 
 	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/compilers_test.sh
 
 SOAK ?= 20
-soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_test $(BUILD)/reprise  ## kills (of ranks, too), flipped bits and rival runs, SOAK=20 times as many as in the suite
+soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_test $(BUILD)/reprise  ## kills (of ranks, too), flipped bits and rival runs, SOAK=20 times as many as in the suite, and as many rounds of broken networks
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
 	SOAK=$(SOAK) BUILD=$(BUILD) CXX="$(CXX)" tests/runtime/ranks_program_test.sh
+	SOAK=$(SOAK) BUILD=$(BUILD) CXX="$(CXX)" tests/runtime/hosts_soak.sh
 
 # What Debian lacks, from PyPI: transformers and peft with the torch that they need, 5.5 GB with what that needs for cards.
 $(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/parity
