@@ -21,12 +21,12 @@ struct WirePoint {
   double bytes = 0, seconds = 0;
 };
 
-// The normal equations of sum (message / t + byte * x / t - 1)^2. Where one of the two would be negative it is 0, and the other fits alone.
+// The normal equations of sum (message + byte * x - t)^2 / t. Where one of the two would be negative it is 0, and the other fits alone.
 Wire fitted_wire(uint64_t ranks, const std::vector<WirePoint>& points) {
   double ones = 0, cross = 0, squares = 0, right_ones = 0, right_bytes = 0;
   for (const auto& [x, t] : points) {
-    ones += 1 / (t * t), cross += x / (t * t), squares += x * x / (t * t);
-    right_ones += 1 / t, right_bytes += x / t;
+    ones += 1 / t, cross += x / t, squares += x * x / t;
+    right_ones += 1, right_bytes += x;
   }
   const double determinant = ones * squares - cross * cross;
   Wire wire = {ranks, right_ones / ones, 0};
