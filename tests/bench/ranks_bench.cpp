@@ -140,8 +140,8 @@ void print_head() {
   std::printf(
       "# Scaling to 64 boards, on paper\n\n"
       "**Nothing of the tables of boards is measured: it is a simulation with assumed prices.** The last section has what the same walk foretold of\n"
-      "runs on one machine. `build/tests/bench/ranks_bench` writes the page: for every number of boards it makes the real plan of a rank and walks its\n"
-      "rows beside one queue for the wire (`tools/planning/wire_time.h`, FORMATS 4.1).\n\n"
+      "runs on one machine. `build/tests/bench/ranks_bench` writes the page: for every number of boards it makes the real plan of a rank, and\n"
+      "walks its rows beside one queue for the wire (`tools/planning/wire_time.h`, FORMATS 4.1).\n\n"
       "- **A board** is a Jetson Orin Nano 8 GB with an arena of at most 6 GiB. Each kernel takes the time of its flops or of its bytes, whichever\n"
       "  is longer, at %.0f%% of the rates in `tools/boards/orin-nano-8gb.json`: 166 GFLOP/s and 77 GB/s of the processor; of the card 2.09 TFLOP/s\n"
       "  of f32, with which ResNet-50 computes, and 16.7 of bf16, with which Llama does.\n"
@@ -163,8 +163,9 @@ void print_runs() {
   std::printf(
       "\n## The walk beside real runs\n\n"
       "Measured by hand on 2026-11-28: two cores of an AMD EPYC, Open MPI 4.1, a GPT-2 of 4 layers of 256, one thread a rank, 12.4 MiB of\n"
-      "gradients; `profile --peers`, `compare --ranks 1,2`, then 100 steps (40 over TCP) in two or three turns. A slow wire is the loopback of a network namespace of\n"
-      "its own, held to 2 Gbit/s for both directions together. **Nobody has measured two machines with a cable between them.**\n\n"
+      "gradients; `profile --peers`, `compare --ranks 1,2`, then 100 steps (40 over TCP) in two or three turns. A slow wire is\n"
+      "the loopback of a network namespace of its own, held to 2 Gbit/s for both directions together. **Nobody has measured\n"
+      "two machines with a cable between them.**\n\n"
       "| ranks, wire | tokens of a rank | foretold | best | median |\n|---|---|---|---|---|\n"
       "| one | 128 | 29.8 ms | 29.3 ms | 29.8 to 30.9 ms |\n"
       "| two, memory that they share | 128 | 30.6 ms | 34.0 ms | 34.9 to 36.9 ms |\n"

@@ -3,6 +3,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -21,21 +22,17 @@ struct WirePoint {
   double bytes = 0, seconds = 0;
 };
 
-// The normal equations of sum (message + byte * x - t)^2 / t. Where one of the two would be negative it is 0, and the other fits alone.
+// Through the smallest point, with the slope for which the sum of (error^2 / seconds) is least; neither is negative.
 Wire fitted_wire(uint64_t ranks, const std::vector<WirePoint>& points) {
-  double ones = 0, cross = 0, squares = 0, right_ones = 0, right_bytes = 0;
-  for (const auto& [x, t] : points) {
-    ones += 1 / t, cross += x / t, squares += x * x / t;
-    right_ones += 1, right_bytes += x;
+  const auto less = [](const WirePoint& a, const WirePoint& b) { return a.bytes < b.bytes; };
+  const WirePoint first = *std::min_element(points.begin(), points.end(), less);
+  double products = 0, squares = 0;
+  for (const auto& [bytes, seconds] : points) {
+    products += (bytes - first.bytes) * (seconds - first.seconds) / seconds;
+    squares += (bytes - first.bytes) * (bytes - first.bytes) / seconds;
   }
-  const double determinant = ones * squares - cross * cross;
-  Wire wire = {ranks, right_ones / ones, 0};
-  if (determinant <= 0) return wire;  // one size alone
-  wire.byte_seconds = (ones * right_bytes - cross * right_ones) / determinant;
-  wire.message_seconds = (squares * right_ones - cross * right_bytes) / determinant;
-  if (wire.byte_seconds < 0) return {ranks, right_ones / ones, 0};
-  if (wire.message_seconds < 0) return {ranks, 0, right_bytes / squares};
-  return wire;
+  const double byte = squares > 0 ? std::max(0.0, products / squares) : 0;
+  return {ranks, std::max(0.0, first.seconds - byte * first.bytes), byte};
 }
 
 }  // namespace

@@ -13,9 +13,9 @@ namespace reprise {
 Wire measure_wire(const std::string& command);
 
 // Of what it printed: {"ranks": 2, "broadcasts": [{"bytes", "seconds"}, ...], "shares": [the same]}, on one line. A share is what rows start for a
-// gradient: a broadcast of each rank at once. Its seconds are those of ranks - 1 tensors, which each rank receives; message + bytes * byte is fitted to
-// them so that the sum of the errors' squares, each divided by the seconds, is least: between the absolute errors, which large tensors alone would
-// decide, and the relative ones, in which they would be lost. Neither is negative.
+// gradient: a broadcast of each rank at once. Its seconds are those of ranks - 1 tensors, which each rank receives; message + bytes * byte has those
+// of the smallest size, and is fitted to the others so that the sum of the errors' squares, each divided by the seconds, is least: between absolute
+// errors, which the largest alone would decide, and relative ones, in which it would be lost. Neither is negative.
 Wire wire_of(const std::string& printed, const std::string& command);
 
 }  // namespace reprise
