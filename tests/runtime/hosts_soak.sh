@@ -69,7 +69,7 @@ fail() { echo "hosts: round $round, $mpi: $1" >&2; exit 1; }
 # A network with cables that have not been cut, and nobody on it.
 start_network() {
   for n in 1 2 3 4; do ip netns pids host$n | xargs -r kill -9 2>/dev/null || true; done
-  if [ -n "${switch:-}" ]; then kill "$switch" && wait "$switch" || true; fi
+  if [ -n "${switch:-}" ]; then kill "$switch" 2>/dev/null || true; wait "$switch" 2>/dev/null || true; fi
   rm -f "$scratch/commands" && mkfifo "$scratch/commands"
   exec 3<>"$scratch/commands"
   "$scratch/switch" 4 "$round" <"$scratch/commands" & switch=$!
@@ -125,11 +125,11 @@ away() {
 # A host is away for good. mpirun may wait for its daemon there as long as TCP does, a quarter of an hour, and is ended with the network.
 gone() {
   who=$(($(number gone 4) + 1))
-  launch 4 $mpi-4 --save "$scratch/gone" --save-every 1 --steps 100000 & run=$!
+  launch 4 $mpi-4 --save "$scratch/gone" --save-every 1 --steps 100000 2>/dev/null & run=$!
   await "$scratch/gone/training.json"
   sleep "$(seconds "$(number late 1000)")"
   tell "cut $who" && began=$(milliseconds)
-  while [ -n "$(ranks_left)" ] && [ $(($(milliseconds) - began)) -lt $((1000 * timeout + 6000)) ]; do sleep 0.05; done
+  while [ -n "$(ranks_left)" ] && [ $(($(milliseconds) - began)) -lt $((1000 * timeout + 8000)) ]; do sleep 0.05; done
   lasted=$(($(milliseconds) - began))
   [ -z "$(ranks_left)" ] || fail "host $who is away, and $lasted ms later ranks are left: $(ranks_left | xargs); $(words)"
   said=$(grep -m 1 -oE 'a rank has not come.*\(rank [0-9]\)|all ranks wait, and nothing comes: the network.*|MPI has failed: .*' "$scratch/words") || fail "host $who is away, and nobody says so: $(words)"
@@ -149,7 +149,7 @@ mpi=none round=$first
 launch 1 one --save "$scratch/one" || fail "one process does not train: $(words)"
 for round in $(seq "$first" "$last"); do
   mpi=$(echo "$@" | cut -d ' ' -f $(((round - 1) % $# + 1)))
-  loss=$(awk "BEGIN { print $((1000 + $(number loss 9001))) / 1000000 }")
+  loss=$(awk "BEGIN { print 0.001 * 10 ^ ($(number loss 1001) / 1000) }")
   start_network
   lossy
   away
