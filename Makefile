@@ -94,10 +94,12 @@ ONNX_PACKAGES  := libonnx-testdata
 # For plans of several ranks; their test takes another MPI, too, and each is skipped where it is not.
 MPI_PACKAGES   := libopenmpi-dev openmpi-bin
 TEST_MPI_PACKAGES := $(MPI_PACKAGES) libmpich-dev mpich
+# Boards without an operating system: a cross compiler with its C library, and the emulator of a few boards. Their test is skipped without them.
+CORTEX_M_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib qemu-system-arm
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda install-mpi clean help force
+.PHONY: all run run-board build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda install-mpi clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -120,6 +122,7 @@ $(BUILD)/packages/trace: PACKAGES := $(TRACE_PACKAGES)
 $(BUILD)/packages/onnx: PACKAGES := $(ONNX_PACKAGES)
 $(BUILD)/packages/mpi: PACKAGES := $(MPI_PACKAGES)
 $(BUILD)/packages/test-mpi: PACKAGES := $(TEST_MPI_PACKAGES)
+$(BUILD)/packages/cortex-m: PACKAGES := $(CORTEX_M_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
@@ -245,7 +248,7 @@ $(BUILD)/peers_mpi: $(BUILD)/tools/peers_mpi.o $(BUILD)/libreprise-mpi.a $(BUILD
 
 # A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
 # tests/house/make_test.sh looks for names that are missing here.
-TAKEN := arm64 arm64.lock arm64.log asan board cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise-mpi.a libreprise.a libtools.a old-cpu other-compiler \
+TAKEN := arm64 arm64.lock arm64.log asan board cortex-m cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise-mpi.a libreprise.a libtools.a old-cpu other-compiler \
          lm-peer nets packages parity parity-venv parity-venv.log peers peers_mpi ports recipes reprise rooms size test-programs tests tools traffic watched
 find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
   ranks=$(or $(RANKS),$$($(REPRISE) name --ranks $(RECIPE_WORD))) || exit $$?; \
@@ -334,39 +337,39 @@ build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, w
 # tools/board_root.sh puts beside them; there is no BLIS among these, because the library's own tiles serve. Sections that nobody calls are left
 # out: libstdc++ has some that ask for a later C library than JetPack 6 has. NVIDIA's libraries for AArch64 come from the toolkit where it has
 # them, else from PyPI.
-BOARD := $(BUILD)/board
+BOARD_FOLDER := $(BUILD)/board
 BOARD_COMPILER := aarch64-linux-gnu-g++
-BOARD_LIBRARIES := -L$(BOARD)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
+BOARD_LIBRARIES := -L$(BOARD_FOLDER)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
 # "auto" goes without a card where there is no nvcc.
 is_for_card = case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-jetson) true ;; auto-jetson) test -n '$(HAS_NVCC)' ;; *) false ;; esac
-BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD)/cuda/nvidia/cu13/lib)
-$(BOARD)/root/made: tools/board_root.sh | $(BUILD)/packages/other-cpu
-	@echo "  fetch $(BOARD)/root"
+BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD_FOLDER)/cuda/nvidia/cu13/lib)
+$(BOARD_FOLDER)/root/made: tools/board_root.sh | $(BUILD)/packages/other-cpu
+	@echo "  fetch $(BOARD_FOLDER)/root"
 	$(Q)tools/board_root.sh $(@D)
-$(BOARD)/cuda/nvidia/cu13/lib:
-	@echo "  fetch $(BOARD)/cuda"
-	$(Q)mkdir -p $(BOARD)/cuda && cd $(BOARD)/cuda && version=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') \
+$(BOARD_FOLDER)/cuda/nvidia/cu13/lib:
+	@echo "  fetch $(BOARD_FOLDER)/cuda"
+	$(Q)mkdir -p $(BOARD_FOLDER)/cuda && cd $(BOARD_FOLDER)/cuda && version=$$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') \
 	  && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --only-binary=:all: --platform manylinux2014_aarch64 nvidia-cuda-runtime==$$version.* >log 2>&1 \
 	  && python3 -m zipfile -e *.whl . && rm *.whl log || { cat log >&2; exit 1; }
 
-board: $(BUILD)/reprise $(BOARD)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
+board: $(BUILD)/reprise $(BOARD_FOLDER)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
 	@case $(TARGET) in jetson | aarch64) ;; *) echo 'make: TARGET must be jetson or aarch64, not "$(TARGET)"' >&2; exit 2 ;; esac
 	@case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-aarch64) echo 'make: TARGET aarch64 has no card, which the recipe is for: take jetson, or "cpu" or "auto"' >&2; exit 2 ;; esac
 	@$(find_folder); test $$ranks = 1 || { echo "make: a board's program is one process, and the plan is for $$ranks: compile it there, or take RANKS=1" >&2; exit 2; }
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
 	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
 	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
-	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD)/root/usr/include' \
+	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD_FOLDER)/root/usr/include' \
 	  $(if $(filter jetson,$(TARGET)),CUDA_ARCHITECTURES=87 CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
-	@$(find_folder); to=$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD)/$(TARGET) \
+	@$(find_folder); to=$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD_FOLDER)/$(TARGET) \
 	  && to=$$(realpath "$$to") && (cd $(BUILD)/arm64/$${folder#$(BUILD)/} && cp --parents train manifest.json $$(ls cuda/manifest.json 2>/dev/null) "$$to") \
-	  && echo "for the board: $(BOARD)/$(TARGET)/reprise and $$to/train" \
+	  && echo "for the board: $(BOARD_FOLDER)/$(TARGET)/reprise and $$to/train" \
 	  && if $(is_for_card); then echo "its driver must be of CUDA $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') or later: JetPack 6 has 12.6, JetPack 7 has 13"; fi
 
 DIST := $(BUILD)/dist
 VERSION := $(shell sed -n 's/^Version: //p' lib/reprise.pc.in)
 dist: board  ## a Debian package and a tar of what `make board` makes, in build/dist
-	@$(find_folder); tools/board_package.sh $(BOARD)/$(TARGET)/reprise "$(BOARD)/$(TARGET)/$${folder#$(BUILD)/}/train" "$${folder##*/}" $(VERSION) $(TARGET) $(DIST)
+	@$(find_folder); tools/board_package.sh $(BOARD_FOLDER)/$(TARGET)/reprise "$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}/train" "$${folder##*/}" $(VERSION) $(TARGET) $(DIST)
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
 	+@$(make_in_folder) -s $$folder/plan.h
@@ -377,6 +380,31 @@ fit: $(BUILD)/reprise  ## does RECIPE fit BUDGET?
 
 audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 	$(BUILD)/reprise audit $(RECIPE_WORD)
+
+# ---- a board without an operating system: planned and compiled here, run under QEMU -------------------------------------------
+
+# BOARD has a linker script in ports/cortex_m. No multiply-add is fused, so that bits are those of a processor without such an instruction.
+BOARD ?= mps2-an500
+CORTEX_M      := $(BUILD)/cortex-m/$(BOARD)
+CORTEX_M_CPU_mps2-an386 := -mcpu=cortex-m4 -mfpu=fpv4-sp-d16
+CORTEX_M_CPU_mps2-an500 := -mcpu=cortex-m7 -mfpu=fpv5-d16
+CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=hard
+# A size_t has 32 bits there, and sizes that are copied are of an arena.
+CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -O2 -ffp-contract=off -fdata-sections -fno-threadsafe-statics
+CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp)
+$(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
+	@mkdir -p $(@D)
+	@echo "  compile $< for $(BOARD)"
+	$(Q)$(CORTEX_M_CXX) $(CORTEX_M_FLAGS) -c $< -o $@
+$(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
+	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
+# Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.
+run-board: $(BUILD)/reprise $(CORTEX_M)/libreprise.a  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4) and train under QEMU
+	@test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
+	@$(find_folder); folder=$(CORTEX_M)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
+	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" ports/cortex_m/train.cpp $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
+	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/train.elf" \
+	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/train.elf"
 
 # ---- CUDA's kernels by NVIDIA's own compiler, where it is ----------------------------------------------------------------------
 
@@ -438,6 +466,7 @@ test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$
 	@$(MAKE) -s $(BUILD)/packages/model || echo "make: tiles are not put into models of other cores" >&2
 	@$(MAKE) -s $(BUILD)/packages/onnx || echo "make: ONNX's own cases are skipped" >&2
 	@$(MAKE) -s $(BUILD)/packages/test-mpi || echo "make: ports/mpi is not tested, or with one MPI alone" >&2
+	@$(MAKE) -s $(BUILD)/packages/cortex-m || echo "make: boards without an operating system are not tested" >&2
 	@$(MAKE) -s $(BUILD)/packages/browser || echo "make: the test of the audit's page is skipped" >&2
 	@$(MAKE) -s $(SMOLLM2) || echo "make: tests of SmolLM2 are skipped" >&2
 	@$(MAKE) -s $(VOCABULARIES) || echo "make: public cases of tokenizers are skipped: $(VOCABULARIES).log says why" >&2
@@ -634,4 +663,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  RANKS=2  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CORTEX_M_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))

@@ -1,0 +1,79 @@
+// The program of `make run-board`: trains the plan that the compiler has proved, in an arena that the linker has placed, and says what it has measured.
+// Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill().
+#include "plan.h"
+
+#include "lib/cpu/cpu_plan_backend.h"
+#include "lib/trainer.h"
+#include "ports/cortex_m/board.h"
+
+namespace {
+
+using namespace reprise;
+using generated::kPlan;
+
+constexpr KernelCalls kCalls = kernels_called(kPlan);
+constexpr uint64_t kSteps = 3;
+constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
+REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
+
+void say(uint64_t number) {
+  char digits[24];
+  char* first = digits + sizeof digits - 1;
+  *first = 0;
+  do *--first = static_cast<char>('0' + number % 10);
+  while ((number /= 10) != 0);
+  board_say(first);
+}
+void say_bits(uint64_t bits) {
+  char digits[17] = {};
+  for (int i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[bits >> (60 - 4 * i) & 15];
+  board_say(digits);
+}
+// Six decimals, and the bits, of a loss.
+void say(double loss) {
+  const uint64_t millionths = loss < 1e12 ? static_cast<uint64_t>(loss * 1e6 + 0.5) : 0;
+  char decimals[8] = ".000000";
+  uint64_t rest = millionths % 1000000;
+  for (int i = 6; i > 0; --i, rest /= 10) decimals[i] = static_cast<char>('0' + rest % 10);
+  say(millionths / 1000000), board_say(decimals), board_say(" bits "), say_bits(__builtin_bit_cast(uint64_t, loss));
+}
+
+int fail(const Status& status) {
+  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
+  return 1;
+}
+
+// Images and labels from a counter, the same at every step.
+Status fill(void*, uint64_t, uint32_t, BatchSink& sink) {
+  uint32_t state = 1;
+  for (uint64_t pixels = sink.input_bytes() / sizeof(float); pixels > 0; --pixels) {
+    state = state * 1664525u + 1013904223u;
+    const float pixel = static_cast<float>(state >> 8) * 0x1p-24f;
+    sink.add(&pixel, sizeof pixel, nullptr, 0);
+  }
+  for (int32_t label = 0; sink.label_count() > 0; label = 1 - label) sink.add(nullptr, 0, &label, 1);
+  return ok_status();
+}
+
+}  // namespace
+
+int main() {
+  CpuMachine machine;
+  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline); !status.ok()) return fail(status);
+  const Backend backend = cpu_backend_of<kCalls>(machine);
+  const Workers alone = {.stack_bytes = board_stack_bytes() - board_stack_used() - kOwnStackBytes};
+  Trainer trainer;
+  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    StepReport report;
+    const uint64_t before = board_ticks();
+    if (const Status status = train_step(trainer, {nullptr, fill, nullptr}, report); !status.ok()) return fail(status);
+    const uint64_t ticks = board_ticks() - before;
+    board_say("step "), say(step), board_say(" loss "), say(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
+  }
+  uint64_t measured = 0;
+  if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return fail(status);
+  board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "), say(kPlan.state_bytes + kPlan.carried_bytes + measured);
+  board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes()), board_say("\n");
+  return 0;
+}
