@@ -3,7 +3,7 @@
 
 `make bench-ranks` runs it as root on a machine with two cores or more. The hosts are network namespaces (tests/ports/mpi/with_hosts.sh), so that both ranks
 have one core of this machine. Each run waits until other programs take at most a tenth of the processors; once that has taken --patience seconds in all,
-no run waits any more. What others took before and after a run is said on the page.
+no run waits any more. Of several runs of a thing the page has the one beside which others took least, and says how much that was.
 Usage: tests/bench/ranks_bench.py [--rounds 3] [--patience 900]    (needs Open MPI)
 """
 import argparse
@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import this_machine
@@ -130,6 +131,38 @@ class Patience:
     return share
 
 
+class OthersDuring:
+  """What share of the processors others take while something runs. The hosts' processes have a /proc of their own, which is looked at now and then,
+  because some end as nobody's children."""
+
+  def __enter__(self):
+    self.start, self.busy, self.first = time.monotonic(), this_machine.busy_seconds(), self.own_seconds()
+    self.own, self.ended = self.first, threading.Event()
+    self.watcher = threading.Thread(target=self.watch)
+    self.watcher.start()
+    return self
+
+  @staticmethod
+  def own_seconds():
+    ticks = 0
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+      try:
+        ticks += sum(map(int, path.read_text().rpartition(")")[2].split()[11:13]))
+      except OSError:
+        pass
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+  def watch(self):
+    while not self.ended.wait(0.1):
+      self.own = max(self.own, self.own_seconds())
+
+  def __exit__(self, *_):
+    self.ended.set()
+    self.watcher.join()
+    passed, busy = time.monotonic() - self.start, this_machine.busy_seconds() - self.busy
+    self.share = max(0.0, busy - (self.own - self.first)) / (passed * os.cpu_count())
+
+
 def launcher(where, folder):
   if where == "one process":
     return []
@@ -148,14 +181,16 @@ def run_once(name, where, steps, folder, patience):
   """One training; what its log and its last words say."""
   log = folder / "log"
   log.unlink(missing_ok=True)
-  before = patience.wait_for_quiet()
+  patience.wait_for_quiet()
   threads = 2 if where == "one process" else 1
   words = ["ip", "netns", "exec", "host1", *launcher(where, folder), program(name), "--threads", str(threads), "--no-tune", "--steps", str(steps), "--log", log]
-  ended = subprocess.run([str(word) for word in words], env={**os.environ, **ENVIRONMENT}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600)
+  with OthersDuring() as others:
+    ended = subprocess.run([str(word) for word in words], env={**os.environ, **ENVIRONMENT}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           timeout=600)
   if ended.returncode != 0:
     sys.exit(f"ranks_bench: {name} on {where}: {ended.stdout}")
   seconds = [json.loads(line)["seconds"] for line in log.read_text().splitlines()]
-  found = {"seconds": statistics.median(seconds[1:]), "others": max(before, neighbours()),
+  found = {"seconds": statistics.median(seconds[1:]), "others": others.share,
            "memory": re.findall(r"^memory.*?planned (\d+) bytes, measured (\d+) bytes", ended.stdout, re.MULTILINE)}
   if ranks := re.search(r"each sends ([\d.]+) (\w+) a step to every other; rank 0 waited for others in ([\d.]+) s", ended.stdout):
     found |= {"sent": float(ranks[1]) * UNITS[ranks[2]], "waited": float(ranks[3]) / steps}
@@ -163,15 +198,9 @@ def run_once(name, where, steps, folder, patience):
   return found
 
 
-def median_of(runs, key):
-  return statistics.median(run[key] for run in runs)
-
-
-def memory_of(runs):
-  """As "412.3, 412.3": each rank's planned MiB, where every run has measured the same."""
-  pairs = {rank: {run["memory"][rank] for run in runs} for rank in range(len(runs[0]["memory"]))}
-  return ", ".join(f"{int(planned) / 2**20:.1f}" if len(found) == 1 and planned == measured else f"**{sorted(found)}**"
-                   for found in pairs.values() for planned, measured in [min(found)])
+def memory_of(run):
+  """As "412.3, 412.3": each rank's planned MiB."""
+  return ", ".join(f"{int(planned) / 2**20:.1f}" if planned == measured else f"**{planned} bytes, but {measured}**" for planned, measured in run["memory"])
 
 
 def measure(args):
@@ -187,49 +216,49 @@ def measure(args):
         for where in ("two hosts", "one machine"):
           runs.setdefault((name, where), []).append(run_once(name, where, steps, pathlib.Path(folder), patience))
       runs.setdefault((ONE_PROCESS, "one process"), []).append(run_once(ONE_PROCESS, "one process", NETS["resnet20"][2], pathlib.Path(folder), patience))
-  return link, runs
+  return link, {key: min(of_one, key=lambda run: run["others"]) for key, of_one in runs.items()}
 
 
 # ---- the page ------------------------------------------------------------------------------------------------------------------------
 
-def wire_row(name, link, runs):
-  there, here = runs[name, "two hosts"], runs[name, "one machine"]
-  wire, waited = median_of(there, "sent") / link, median_of(there, "waited")
-  hidden = f"{100 * (1 - waited / wire):.0f}%" if waited < wire else "-"
-  return (f"| {NETS[name][0]} | {median_of(there, 'sent') / 2**20:.1f} | {wire:.3f} | {waited:.3f} | {hidden} | {median_of(here, 'waited'):.3f} | "
-          f"{median_of(there, 'seconds'):.3f} | {median_of(here, 'seconds'):.3f} | {memory_of(there)} |")
+def percent(share):
+  return f"{100 * share:.0f}%" if share <= BUSY else f"**{100 * share:.0f}%**"
+
+
+def wire_row(name, where, link, run):
+  wire = run["sent"] / link
+  hidden = f"{100 * (1 - run['waited'] / wire):.0f}%" if where == "two hosts" and run["waited"] < wire else "-"
+  return (f"| {NETS[name][0] if where == 'two hosts' else ''} | {where} | {run['sent'] / 2**20:.1f} | {wire:.3f} | {run['waited']:.3f} | {hidden} | "
+          f"{run['seconds']:.3f} | {percent(run['others'])} | {memory_of(run)} |")
 
 
 def page(link, runs, args):
-  others = max(run["others"] for of_one in runs.values() for run in of_one)
-  busy = f"**Other programs took {100 * others:.0f}% of the processors before or after a run.**" if others > BUSY else \
-      f"Before and after each run other programs took at most {100 * others:.0f}% of the processors."
-  each = "one run each" if args.rounds == 1 else f"medians of {args.rounds} runs in turns"
-  one = f"{median_of(runs[ONE_PROCESS, 'one process'], 'seconds'):.3f}"
-  two = {where: f"{median_of(runs['resnet20', where], 'seconds'):.3f}" for where in ("one machine", "two hosts")}
+  one, two, there = runs[ONE_PROCESS, "one process"], runs["resnet20", "one machine"], runs["resnet20", "two hosts"]
+  runs_taken = "one run each" if args.rounds == 1 else f"the quietest of {args.rounds} runs in turns"
   return "\n".join([
       "# Two ranks and a cable of 1 Gbit/s", "",
-      "`make bench-ranks` (`tests/bench/ranks_bench.py`) writes this page. Two network namespaces of one machine are the hosts, Open MPI goes by TCP",
-      "through a cable that the kernel holds to 1 Gbit/s (`tbf`), and each rank computes with one thread. There is no delay and no loss beyond that:",
-      "`tests/runtime/hosts_soak.sh` has these.", "",
-      f"{this_machine.processor_name()}, {os.cpu_count()} cores; {datetime.datetime.now(datetime.timezone.utc).date()}; {each}.",
-      busy, "",
+      "`make bench-ranks` (`tests/bench/ranks_bench.py`) writes this page. Two network namespaces of one machine are the hosts, Open MPI",
+      "goes by TCP through a cable that the kernel holds to 1 Gbit/s (`tbf`), and each rank computes with one thread. There is no delay",
+      "and no loss beyond that: `tests/runtime/hosts_soak.sh` has these.", "",
+      f"{this_machine.processor_name()}, {os.cpu_count()} cores; {datetime.datetime.now(datetime.timezone.utc).date()}; {runs_taken}.", "",
       f"- **sent**: what a rank sends to the other in a step. **wire**: the time of that on the cable, which carried {8 * link / 1e6:.0f} Mbit/s in each",
       "  direction at once, without MPI.",
-      "- **waited**: of a step's time, how long rank 0 waited for the other: for what is on the wire, or because that one is slower. Beside it the same",
-      "  where both ranks share memory, which is what a wire without end would leave.",
+      "- **waited**: of a step's time, how long rank 0 waited for the other: for what is on the wire, or because that one is slower. In the rows of",
+      "  one machine both ranks share memory, and what is waited for there is no wire's.",
       "- **hidden**: the part of the wire's time that a step does not wait for, if all that it waits were the wire's. What TCP takes of the",
       "  processors is no wait, and stands in the seconds of a step alone.",
-      "- **planned**: each rank's arena in MiB; bold where some run measured another number of bytes.", "",
-      "| net | sent, MiB | wire, s | waited, s | hidden | waited without a cable, s | a step, s | without a cable, s | planned |",
+      "- **a step**: the median of rank 0's, without the first. **others**: what other programs took of the processors beside it; bold: more than a",
+      "  tenth, and the seconds say little.",
+      "- **planned**: each rank's arena in MiB; where it measured another number of bytes both stand there.", "",
+      "| net | where | sent, MiB | wire, s | waited, s | hidden | a step, s | others | planned |",
       "|---|---|---|---|---|---|---|---|---|",
-      *(wire_row(name, link, runs) for name in NETS), "",
+      *(wire_row(name, where, link, runs[name, where]) for name in NETS for where in ("two hosts", "one machine")), "",
       "## Two processes beside two threads", "",
       "ResNet-20 on 128 images a step in two micro-batches of 64; the bits are the same (`tests/runtime/ranks_program_test.sh`).", "",
-      "| who computes | a step, s |", "|---|---|",
-      f"| one process of two threads, one micro-batch after the other | {one} |",
-      f"| two ranks of one thread on this machine | {two['one machine']} |",
-      f"| the same with the cable between them | {two['two hosts']} |", ""])
+      "| who computes | a step, s | others |", "|---|---|---|",
+      *(f"| {who} | {run['seconds']:.3f} | {percent(run['others'])} |" for who, run in (
+          ("one process of two threads, one micro-batch after the other", one), ("two ranks of one thread on one machine", two),
+          ("the same with the cable between them", there))), ""])
 
 
 def main():
