@@ -20,6 +20,7 @@ enum class Code : uint8_t {
 };
 
 constexpr uint64_t kUnknownRow = ~uint64_t{0};
+constexpr uint32_t kUnknownRank = ~uint32_t{0};
 
 // `message` has static storage and says what would be right; `detail` is a number that belongs to the code.
 struct [[nodiscard]] Status {
@@ -27,6 +28,7 @@ struct [[nodiscard]] Status {
   const char* message = "";
   uint64_t detail = 0;
   uint64_t row = kUnknownRow;  // the row that failed, as program << 32 | row; kUnknownRow where none did, or where it is not known which
+  uint32_t rank = kUnknownRank;  // of several that have all seen the fault, the one whose data or loss it is in
 
   constexpr bool ok() const { return code == Code::kOk; }
 };

@@ -74,7 +74,7 @@ void add_report(const StepScalars& from, StepScalars& to) {
 
 // The ranks' micro-batches have run: what they came to is added in the order of the ranks, by every rank alike. State's sums begin at zero again, or
 // are the step's after the last micro-batch. What some rank has found wrong, all ranks skip.
-Status add_ranks(const Trainer& trainer, bool is_last, StepScalars& scalars, StepCounts& counts) {
+Status add_ranks(Trainer& trainer, bool is_last, StepScalars& scalars, StepCounts& counts) {
   RankReport own = {.scalars = {}, .counts = counts}, all[kMostRanks];
   REPRISE_RETURN_IF_ERROR(copy_scalars_out(trainer, own.scalars));
   REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
@@ -82,7 +82,10 @@ Status add_ranks(const Trainer& trainer, bool is_last, StepScalars& scalars, Ste
   REPRISE_RETURN_IF_ERROR(trainer.peers.wait(trainer.peers.state, all));
   counts = {};
   for (uint32_t r = 0; r < trainer.peers.count; ++r) {
-    add_report(all[r].scalars, scalars);
+    const StepScalars& report = all[r].scalars;
+    const bool is_wrong = report.fault.code != DataFault::kNone || !std::isfinite(report.loss_sum);
+    if (is_wrong && trainer.found_by == kUnknownRank) trainer.found_by = r;
+    add_report(report, scalars);
     counts.labelled += all[r].counts.labelled;
     counts.weight += all[r].counts.weight;
   }
@@ -174,17 +177,21 @@ double learning_rate_at(const LearningRate& rate, uint64_t step) {
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report) {
   const Plan& plan = *trainer.plan;
   trainer.generated = 0;
+  trainer.found_by = kUnknownRank;
   StepScalars scalars = {};
   scalars.seed = plan.seed;
   scalars.step = static_cast<uint32_t>(trainer.step);
   scalars.learning_rate = static_cast<float>(learning_rate_at(plan.learning_rate, trainer.step));
   scalars.clip_factor = 1;
   REPRISE_RETURN_IF_ERROR(settle(trainer, run_step(trainer, source, scalars)));
-  REPRISE_RETURN_IF_ERROR(fault_status(scalars.fault));
+  const auto found = [&trainer](Status status) {
+    status.rank = trainer.found_by;
+    return status;
+  };
+  REPRISE_RETURN_IF_ERROR(found(fault_status(scalars.fault)));
   report = {scalars.loss_sum, scalars.gradient_norm, scalars.learning_rate, answers_of(scalars, scalars.step_labelled)};
   if (scalars.skip != 0) {
-    return std::isfinite(report.loss) ? Status{Code::kNonFinite, "the gradient is not finite", trainer.step + 1}
-                                      : Status{Code::kNonFinite, "the loss is not finite", trainer.step + 1};
+    return found({Code::kNonFinite, std::isfinite(report.loss) ? "the gradient is not finite" : "the loss is not finite", trainer.step + 1});
   }
   ++trainer.step;
   return ok_status();

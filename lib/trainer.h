@@ -47,6 +47,7 @@ struct Trainer {
   uint64_t step = 0;  // steps done; a resumed run sets it
   uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
+  uint32_t found_by = kUnknownRank;  // of the last step: the rank that was the first to find its data, or its loss, wrong
   RowObserver observer;  // while there is one, rows are called one by one
   bool eager = false;
   void* recordings[kProgramCount] = {};  // of the backend's recorder; null: the program's rows are called one by one

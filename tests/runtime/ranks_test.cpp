@@ -238,7 +238,7 @@ TEST(RanksTogether, WhatOneFindsWrongAllSkip) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const std::string& words : said) EXPECT_EQ(words, "train_step: a token must be at least 0 and less than the vocabulary size");
+    for (const std::string& words : said) EXPECT_EQ(words, "train_step: a token must be at least 0 and less than the vocabulary size (at position 3 of the micro-batch); rank 1 has found it");
   }
 }
 
@@ -256,7 +256,7 @@ TEST(RanksTogether, ALostRankEndsTheOthers) {
   });
   peers.lose(1);
   first.join();
-  EXPECT_EQ(said, "train_step: a rank has ended");
+  EXPECT_EQ(said, "train_step: a rank has ended (rank 1)");
 }
 
 TEST(RanksTogether, APlanWantsAsManyPeersAsItHasRanks) {

@@ -12,6 +12,7 @@
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
 #include "tools/planning/does_not_fit.h"
+#include "tools/session/status_text.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
 
@@ -212,7 +213,7 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
     }
     StepReport report;
     const Status status = train_step(trainer, source, report);
-    if (!status.ok()) throw std::runtime_error(std::string("train_step: ") + status.message);
+    if (!status.ok()) throw std::runtime_error("train_step: " + message_of(status));
     result.losses.push_back(report.loss);
     result.gradient_norms.push_back(report.gradient_norm);
   }

@@ -38,7 +38,10 @@ std::string row_text(const Status& status, const Plan* plan) {
 
 }  // namespace
 
-std::string message_of(const Status& status, const Plan* plan) { return status.message + number_text(status) + row_text(status, plan); }
+std::string message_of(const Status& status, const Plan* plan) {
+  const std::string rank = status.rank == kUnknownRank ? "" : "; rank " + std::to_string(status.rank) + " has found it";
+  return status.message + number_text(status) + row_text(status, plan) + rank;
+}
 
 void fail(const std::string& who, const Status& status, const Plan* plan) { throw UserError(who + ": " + message_of(status, plan)); }
 
