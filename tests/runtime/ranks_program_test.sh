@@ -88,6 +88,12 @@ grep -q 'saved from a recipe with another "parallel"' "$scratch/words" || fail "
 program other "$(echo "$resnet" | sed 's/0.05/0.06/')" 2 2
 ! timeout -k 5 60 mpirun -np 1 "$scratch/bin/resnet-2" --quiet : -np 1 "$scratch/bin/other" --quiet >"$scratch/words" 2>&1 || fail 'ranks with two recipes train'
 grep -q 'rank 1 differs from rank 0: recipe' "$scratch/words" || fail "two recipes: $(cat "$scratch/words")"
+for file in a b; do
+  { seq 2000; echo $file; } >"$scratch/$file.txt"
+  program text-$file "\"model\": {\"family\": \"gpt2\", \"vocab_size\": 256, \"n_positions\": 16, \"n_embd\": 16, \"n_layer\": 1, \"n_head\": 2}, \"batch\": 2, \"data\": {\"kind\": \"text\", \"path\": \"$scratch/$file.txt\"}" 2 1
+done
+! timeout -k 5 60 mpirun -np 1 "$scratch/bin/text-a" --quiet : -np 1 "$scratch/bin/text-b" --quiet >"$scratch/words" 2>&1 || fail 'ranks with two texts train'
+grep -q 'rank 1 differs from rank 0: data' "$scratch/words" || fail "two texts: $(cat "$scratch/words")"
 ! train 3 resnet-2 || fail 'three processes of a plan for two train'
 grep -q 'mpirun -np N' "$scratch/words" || fail "three processes: $(cat "$scratch/words")"
 ! "$scratch/bin/resnet-2" --quiet >"$scratch/words" 2>&1 || fail 'a plan for two trains alone'

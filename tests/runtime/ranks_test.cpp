@@ -150,6 +150,7 @@ TEST(RanksTogether, KeepMomentsAmongThem) {
         }
       }
       EXPECT_EQ(keepers.size(), static_cast<size_t>(ranks));
+      for (const RunResult& rank : train_ranks(recipe(6 / ranks, ranks, "true"), {0, -1, 0.5}).ranks) EXPECT_EQ(rank.losses, one.losses) << "budgets of their own";
       for (const RunResult& rank : trained.ranks) {
         EXPECT_EQ(rank.losses, one.losses);
         EXPECT_EQ(rank.evaluation.loss, one.evaluation.loss);
