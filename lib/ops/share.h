@@ -34,7 +34,7 @@ constexpr Fault spread_fault(const ShapedCall& c) { return c.tensors[0] == c.ten
 struct SpreadStart {
   enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::spread_fault(c); }
-  static constexpr const char* kSynopsis = "y = y of rank root begins";
+  static constexpr const char* kSynopsis = "y = x of rank root, in place, begins";
   static constexpr KernelInfo kInfo = {
       .op = Op::kSpread, .pass = Pass::kStart, .name = "spread.start", .attribute = kAttributeKind<ShareAttribute>, .in_place_output = kY,
       .in_place_input = kX, .carrier = Carrier::kPeers,
@@ -44,7 +44,7 @@ struct SpreadStart {
 struct SpreadWait {
   enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::spread_fault(c); }
-  static constexpr const char* kSynopsis = "y = y of rank root has ended";
+  static constexpr const char* kSynopsis = "y = x of rank root, in place, has ended";
   static constexpr KernelInfo kInfo = {
       .op = Op::kSpread, .pass = Pass::kWait, .name = "spread.wait", .attribute = kAttributeKind<ShareAttribute>, .in_place_output = kY,
       .in_place_input = kX, .carrier = Carrier::kPeers,

@@ -65,6 +65,7 @@ json recipe_with(const RecipeKey& key) {
   if (object == "schedule") recipe["schedule"] = json::object();
   if (of_language) recipe["lora"] = {{"r", 8}};
   if (object == "loss") recipe["loss"] = {{"kind", "dpo"}};
+  if (object == "parallel") recipe["parallel"] = {{"ranks", 1}};
   if (object.substr(0, 4) == "data") recipe["data"] = {{"kind", "synthetic"}, {"augment", json::object()}};
   return recipe;
 }

@@ -1025,7 +1025,7 @@ TEST(Check, SurvivesRandomNumbers) {
   for (uint32_t trial = 0; trial < 4000; ++trial) {
     OwnedPlan plan = trial % 2 ? SampleConvNet().make() : SampleTransformer().make();
     for (uint32_t changes = 1 + random() % 3; changes-- > 0;) {
-      OwnedProgram& p = plan.programs[random() % 3 == 0 ? 2 : 0];
+      OwnedProgram& p = plan.program(random() % 3 == 0 ? ProgramId::kUpdate : ProgramId::kMicroFirst);
       const uint32_t value = random() % 2 ? static_cast<uint32_t>(random() % 70) : static_cast<uint32_t>(random());
       switch (random() % 8) {
         case 0: p.arguments[random() % p.arguments.size()] = value; break;
