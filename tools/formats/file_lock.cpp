@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "tools/formats/error.h"
 #include "tools/progress/long_work.h"
@@ -14,7 +15,9 @@
 namespace reprise {
 
 FileLock::FileLock(const std::string& path, const std::string& waiting, const std::function<void()>& interrupted) {
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  descriptor_ = ::open(path.c_str(), is_folder ? O_RDONLY | O_CLOEXEC : O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) throw UserError(path + ": cannot be opened: " + std::strerror(errno));
   const LongWork work(waiting);
   try {

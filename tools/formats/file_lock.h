@@ -9,8 +9,8 @@ namespace reprise {
 
 class FileLock {
  public:
-  // Waits for it, and says so on stderr in `waiting`'s words; a file system without locks gives it at once. `path` is made where it is not there, and
-  // stays. `interrupted` is called when a signal has come; it may throw. Throws UserError where the file cannot be opened.
+  // Waits for it, and says so on stderr in `waiting`'s words; a file system without locks gives it at once. `path` is a folder, or a file, which is made
+  // where it is not there, and stays. `interrupted` is called when a signal has come; it may throw. Throws UserError where it cannot be opened.
   FileLock(const std::string& path, const std::string& waiting, const std::function<void()>& interrupted = {});
   ~FileLock() { give_back(); }
   FileLock(const FileLock&) = delete;

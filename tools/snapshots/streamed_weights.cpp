@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tools/formats/error.h"
 #include "tools/formats/file_lock.h"
@@ -67,12 +68,15 @@ void remove_abandoned(const std::string& path) {
 bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path,
                               const std::function<void()>& before_piece) {
   const json wanted = description(plan, origin);
-  const FileLock lock(path + ".lock", "waiting for another process that writes " + path, before_piece);
   if (holds(path, wanted)) return true;
+  std::error_code ignored;
+  std::optional<FileLock> lock;  // of the folder, so that nothing else is left there
+  const std::string folder = fs::absolute(path).parent_path().string();
+  if (fs::is_directory(folder, ignored)) lock.emplace(folder, "waiting for another process that writes in " + folder, before_piece);
+  if (lock && holds(path, wanted)) return true;
   const LongWork work("writing " + path + ", " + bytes_text(plan.streamed_bytes) + " of streamed weights");
   remove_abandoned(path);
   FileSum sum;
-  std::error_code ignored;
   fs::remove(note_of(path), ignored);  // it says nothing about what comes
   replace_file(path, [&](const std::string& to) {
     OutputFile file(to);
