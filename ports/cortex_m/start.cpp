@@ -1,5 +1,5 @@
 // From reset to main, and what ends a program that does not end by itself: a fault is one line.
-// Here because nothing else runs before main. ARMv7-M (B1.5, B3.2 to B3.5) and ARMv8-M architecture reference manuals.
+// Here because nothing else runs before main. ARMv7-M Architecture Reference Manual, B1.5 and B3.2 to B3.5.
 #include <string.h>
 
 #include "ports/cortex_m/board.h"
@@ -32,15 +32,11 @@ void enable_floats() {
 
 // Whatever passes the stack's end meets the guard before other memory.
 void guard_stack() {
-#if __ARM_ARCH >= 8
-  __asm volatile("msr msplim, %0" ::"r"(board_stack_begin) : "memory");
-#else
   constexpr uint32_t kControl = 0xe000ed94, kNumber = 0xe000ed98, kBase = 0xe000ed9c, kSize = 0xe000eda0;
   control(kNumber) = 0;
   control(kBase) = reinterpret_cast<uint32_t>(board_stack_guard);
   control(kSize) = 1u << 28 | 4u << 1 | 1u;  // no execution, no access, 32 bytes, enabled
   control(kControl) = 5;                     // all else as without it
-#endif
   control(kFaultsEnabled) = control(kFaultsEnabled) | 7u << 16;  // of memory, bus and usage
   __asm volatile("dsb\n isb" ::: "memory");
 }

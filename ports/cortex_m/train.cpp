@@ -1,10 +1,11 @@
 // The program of `make run-board`: trains the plan that the compiler has proved, in an arena that the linker has placed, and says what it has measured.
-// Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill().
+// Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill_counted().
 #include "plan.h"
 
 #include "lib/cpu/cpu_plan_backend.h"
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
+#include "ports/cortex_m/counted_batch.h"
 
 namespace {
 
@@ -43,18 +44,6 @@ int fail(const Status& status) {
   return 1;
 }
 
-// Images and labels from a counter, the same at every step.
-Status fill(void*, uint64_t, uint32_t, BatchSink& sink) {
-  uint32_t state = 1;
-  for (uint64_t pixels = sink.input_bytes() / sizeof(float); pixels > 0; --pixels) {
-    state = state * 1664525u + 1013904223u;
-    const float pixel = static_cast<float>(state >> 8) * 0x1p-24f;
-    sink.add(&pixel, sizeof pixel, nullptr, 0);
-  }
-  for (int32_t label = 0; sink.label_count() > 0; label = 1 - label) sink.add(nullptr, 0, &label, 1);
-  return ok_status();
-}
-
 }  // namespace
 
 int main() {
@@ -67,7 +56,7 @@ int main() {
   for (uint64_t step = 1; step <= kSteps; ++step) {
     StepReport report;
     const uint64_t before = board_ticks();
-    if (const Status status = train_step(trainer, {nullptr, fill, nullptr}, report); !status.ok()) return fail(status);
+    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
     const uint64_t ticks = board_ticks() - before;
     board_say("step "), say(step), board_say(" loss "), say(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
   }

@@ -14,8 +14,6 @@
 // by those of each rank in turn.
 #pragma once
 
-#include <algorithm>
-
 #include "tools/graph/rules.h"
 #include "tools/graph/training_state.h"
 #include "tools/lowering/owned_plan.h"

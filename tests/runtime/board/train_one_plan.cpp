@@ -6,6 +6,7 @@
 
 #include "lib/cpu/cpu_plan_backend.h"
 #include "lib/trainer.h"
+#include "ports/cortex_m/counted_batch.h"
 
 namespace {
 
@@ -14,18 +15,6 @@ using generated::kPlan;
 
 constexpr KernelCalls kCalls = kernels_called(kPlan);
 alignas(kAlignment) unsigned char memory[kPlan.arena_bytes];
-
-// Images and labels from a counter, the same at every step.
-Status fill(void*, uint64_t, uint32_t, BatchSink& sink) {
-  uint32_t state = 1;
-  for (uint64_t pixels = sink.input_bytes() / sizeof(float); pixels > 0; --pixels) {
-    state = state * 1664525u + 1013904223u;
-    const float pixel = static_cast<float>(state >> 8) * 0x1p-24f;
-    sink.add(&pixel, sizeof pixel, nullptr, 0);
-  }
-  for (int32_t label = 0; sink.label_count() > 0; ++label) sink.add(nullptr, 0, &label, 1);
-  return ok_status();
-}
 
 int fail(const Status& status) {
   fprintf(stderr, "%s (%llu)\n", status.message, static_cast<unsigned long long>(status.detail));
@@ -47,7 +36,7 @@ int main() {
   }
   for (int step = 0; step < 3; ++step) {
     StepReport report;
-    if (const Status status = train_step(trainer, {nullptr, fill, nullptr}, report); !status.ok()) return fail(status);
+    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
     printf("loss %.6f\n", report.loss);
   }
   return 0;

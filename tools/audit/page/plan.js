@@ -2,7 +2,6 @@
 "use strict";
 
 const kAlignment = 256;  // of slots, in bytes
-const kProgramsOfAStep = ["micro_first", "micro_add", "micro_last", "update"];
 
 function aligned(bytes) { return Math.ceil(bytes / kAlignment) * kAlignment; }
 
