@@ -14,6 +14,7 @@
 #endif
 
 #include "lib/cpu/cpu_backend.h"
+#include "lib/cpu/cpu_rules.h"
 #include "ports/linux/linux_functions.h"
 
 namespace reprise {
@@ -95,10 +96,15 @@ CpuMachine machine;  // the process has one: it follows from the processor
 
 Status linux_open_backend(const char* name, Backend* backend) {
   *backend = {};
-  if (strcmp(name, "cpu") != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\"", 0};
+  const CpuCaches caches = find_caches();
+  if (strcmp(name, kCpuSmallRules.name) == 0) {
+    REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, caches, CpuSize::kSmall));
+    *backend = cpu_backend(machine);
+    return ok_status();
+  }
+  if (strcmp(name, kCpuRules.name) != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\" and \"cpu-small\"", 0};
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
-  const CpuCaches caches = find_caches();
   const Levels levels = vector_levels();
   if (!choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.told, caches).ok()) {  // a build may lack it
     REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.own, caches));

@@ -60,7 +60,7 @@ Status linux_open_weights_of_device(const DiskAccess& access, const char* path, 
 
 // Tells BLIS its architecture by CPUID feature, unless BLIS_ARCH_TYPE is set (BLIS 0.9.0 knows no processor younger than itself
 // and would take its generic kernels), then chooses what is fastest.
-Status linux_open_backend(const char* name, Backend* backend);  // "cpu"
+Status linux_open_backend(const char* name, Backend* backend);  // "cpu" or "cpu-small"
 void linux_close_backend(Backend* backend);
 CpuMachine& linux_cpu_machine();  // what the backend's table points to
 

@@ -148,8 +148,8 @@ TEST_F(Kernels, ListsEveryKernel) {
     }
     EXPECT_NE(("\n" + text.out).find("\n" + std::string(kOps[i].name) + " "), std::string::npos) << kOps[i].name;
     EXPECT_NE(text.out.find(kSynopses[i]), std::string::npos);
-    for (size_t backend = 0; backend < 3; ++backend) {
-      const BackendRules* rules[] = {&kCpuRules, &kCudaRules, &kCudaLargeRules};
+    for (size_t backend = 0; backend < 4; ++backend) {
+      const BackendRules* rules[] = {&kCpuRules, &kCudaRules, &kCudaLargeRules, &kCpuSmallRules};
       EXPECT_EQ(answer[i]["backends"][backend]["name"], rules[backend]->name);
       EXPECT_EQ(answer[i]["backends"][backend]["exists"], rules[backend]->kernels[i].exists) << kOps[i].name;
       EXPECT_TRUE(answer[i]["backends"][backend]["scratch_bytes"].is_null());
@@ -241,8 +241,8 @@ TEST(KernelPage, SaysHowEachBackendTakesWeights) {
   for (const DType type : {DType::kF32, DType::kBf16, DType::kF16, DType::kQ8_0}) {
     const SizedCall call = KernelSizes(kOps[linear], sizes).call(DType::kF32, type, {});
     const json page = kernel_json(linear, &call);
-    for (size_t backend = 0; backend < 3; ++backend) {
-      const BackendRules* rules[] = {&kCpuRules, &kCudaRules, &kCudaLargeRules};
+    for (size_t backend = 0; backend < 4; ++backend) {
+      const BackendRules* rules[] = {&kCpuRules, &kCudaRules, &kCudaLargeRules, &kCpuSmallRules};
       const bool takes = takes_weights(rules[backend]->kernels[linear].weights, type);
       const json& types = page["backends"][backend]["weights"];
       EXPECT_EQ(std::find(types.begin(), types.end(), dtype_info(type).name) != types.end(), takes)

@@ -483,6 +483,8 @@ const BadRecipe kBadRecipes[] = {
     {"budget zero", kResNet, R"({"budget": 0})", {"budget", "from 1"}},
     {"seed negative", kResNet, R"({"seed": -1})", {"seed", "from 0"}},
     {"backend", kResNet, R"({"backend": "gpu"})", {"backend", "\"cuda\""}},
+    {"core", kResNet, R"({"core": "tiny"})", {"core", "\"small\""}},
+    {"core of a card", kResNet, R"({"core": "small", "backend": "cuda"})", {"core", "\"backend\": \"cpu\""}},
     {"card", kResNet, R"({"card": "huge"})", {"card", "\"large\""}},
     {"math", kResNet, R"({"math": "fp16", "backend": "cuda"})", {"math", "\"tf32\""}},
     {"math of a CPU", kResNet, R"({"math": "tf32"})", {"some.json: math", "\"tf32\"", "\"backend\": \"cuda\" or \"auto\""}},

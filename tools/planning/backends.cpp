@@ -9,7 +9,7 @@
 namespace reprise {
 
 const BackendRules& backend_of(const Recipe& recipe) {
-  if (recipe.backend != Recipe::BackendChoice::kCuda) return kCpuRules;
+  if (recipe.backend != Recipe::BackendChoice::kCuda) return cpu_rules_of(recipe.core == Recipe::CoreSize::kSmall ? CpuSize::kSmall : CpuSize::kLarge);
   const CardSize size = recipe.card == Recipe::CardSize::kLarge ? CardSize::kLarge : CardSize::kSmall;
   switch (recipe.math) {
     case Recipe::Math::kTf32: return cuda_rules_of(size, ProductMath::kTf32);
@@ -19,7 +19,7 @@ const BackendRules& backend_of(const Recipe& recipe) {
 }
 
 const std::vector<const BackendRules*>& all_backends() {
-  static const std::vector<const BackendRules*> kAll = {&kCpuRules, &kCudaRules, &kCudaLargeRules};
+  static const std::vector<const BackendRules*> kAll = {&kCpuRules, &kCudaRules, &kCudaLargeRules, &kCpuSmallRules};
   return kAll;
 }
 

@@ -21,6 +21,7 @@ constexpr Word<Recipe::Dtype> kDtypes[] = {{"f32", Recipe::Dtype::kF32}, {"bf16"
 constexpr Word<Recipe::BackendChoice> kBackends[] = {
     {"cpu", Recipe::BackendChoice::kCpu}, {"cuda", Recipe::BackendChoice::kCuda}, {"auto", Recipe::BackendChoice::kAuto}};
 constexpr const char* kRandom = "random";
+constexpr Word<Recipe::CoreSize> kCores[] = {{"small", Recipe::CoreSize::kSmall}, {"large", Recipe::CoreSize::kLarge}};
 constexpr Word<Recipe::CardSize> kCards[] = {{"small", Recipe::CardSize::kSmall}, {"large", Recipe::CardSize::kLarge}};
 constexpr Word<Recipe::Math> kMaths[] = {{"f32", Recipe::Math::kF32}, {"tf32", Recipe::Math::kTf32}, {"bf16x3", Recipe::Math::kBf16x3}};
 
@@ -163,6 +164,11 @@ void read_memory(const JsonFields& fields, Recipe& recipe) {
                     {"What boundaries, tapes, residues, activation gradients and the kernels' scratch may take; not with budget", "", "none"});
   fields.read_choice("backend", recipe.backend, kBackends,
                      {"\"cuda\" plans on any machine, and trains on an NVIDIA card of sm_80 or later; \"auto\" has a plan for each, and takes the card where it can"});
+  fields.read_choice("core", recipe.core, kCores,
+                     {"The core of \"cpu\": \"small\" is a microcontroller's, whose stack is a few kilobytes; such a plan trains on any processor, with the same bits"});
+  if (recipe.core == Recipe::CoreSize::kSmall && recipe.backend != Recipe::BackendChoice::kCpu) {
+    fields.refuse("core", "\"small\" is of a processor, and the backend is not \"cpu\"; take \"backend\": \"cpu\", or \"core\": \"large\"");
+  }
   fields.read_choice("card", recipe.card, kCards,
                      {"The card that sums are split for: \"small\" up to 16 multiprocessors, as Orin; \"large\" more. Either runs on any; the bits differ"});
   read_math(fields, recipe);
@@ -176,7 +182,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "loss", "clip_norm",
                      "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first",
                      "early_stopping", "parallel", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
-                     "feature_map_budget", "seed", "backend", "card", "math", "$schema"});
+                     "feature_map_budget", "seed", "backend", "core", "card", "math", "$schema"});
   Recipe recipe;
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
@@ -348,6 +354,7 @@ std::string canonical_recipe(const Recipe& recipe) {
                 {"schedule", schedule_json(recipe.schedule)},
                 {"seed", recipe.seed},
                 {"backend", backend_word(recipe.backend)}};
+  if (recipe.core == Recipe::CoreSize::kSmall) value["core"] = word_of(kCores, recipe.core);
   if (recipe.card == Recipe::CardSize::kLarge) value["card"] = word_of(kCards, recipe.card);
   if (recipe.math != Recipe::Math::kF32) value["math"] = word_of(kMaths, recipe.math);
   if (!recipe.place.huggingface.empty()) value["model"]["huggingface"] = recipe.place.huggingface;

@@ -211,6 +211,8 @@ struct Recipe {
   std::optional<uint64_t> feature_map_budget_bytes;  // boundaries, tapes, residues, activation gradients; never both
   uint64_t seed = 0;
   BackendChoice backend = BackendChoice::kCpu;
+  enum class CoreSize { kSmall, kLarge };
+  CoreSize core = CoreSize::kLarge;
   enum class CardSize { kSmall, kLarge };
   CardSize card = CardSize::kSmall;
   enum class Math { kF32, kTf32, kBf16x3 };

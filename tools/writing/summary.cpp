@@ -38,7 +38,7 @@ std::string spilled_text(const OwnedPlan& plan) {
   const bool in_host = plan.spill_level == SpillLevel::kHost;
   std::string text = (in_host ? "  on the host     " : "  on disk         ") + spilled_parts(plan) + ", ";
   if (!in_host) return text + "in a spill file";
-  return text + (plan.backend == "cpu" ? "in memory beside the arena: to a CPU both are the same memory, and nothing is saved" : "in pinned memory beside the card's");
+  return text + (plan.backend.starts_with("cpu") ? "in memory beside the arena: to a CPU both are the same memory, and nothing is saved" : "in pinned memory beside the card's");
 }
 
 // Of moments that one rank each has: those of all ranks together, and of the one that has the most.
