@@ -388,9 +388,11 @@ BOARD ?= mps2-an500
 CORTEX_M      := $(BUILD)/cortex-m/$(BOARD)
 CORTEX_M_CPU_mps2-an386 := -mcpu=cortex-m4 -mfpu=fpv4-sp-d16
 CORTEX_M_CPU_mps2-an500 := -mcpu=cortex-m7 -mfpu=fpv5-d16
+CORTEX_M_CPU_mps3-an547 := -mcpu=cortex-m55
 CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=hard
-# A size_t has 32 bits there, and sizes that are copied are of an arena.
-CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -O2 -ffp-contract=off -fdata-sections -fno-threadsafe-statics
+# A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
+# than there are registers for the tiles of lib/cpu/small_tile.cpp.
+CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -O2 -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
 CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp)
 $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
 	@mkdir -p $(@D)

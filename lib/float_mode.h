@@ -25,6 +25,15 @@ inline FloatMode float_mode() {
   return mode;
 }
 inline void set_float_mode(FloatMode mode) { asm volatile("msr fpcr, %0" ::"r"(mode) : "memory"); }
+#elif defined(__ARM_FP)
+using FloatMode = uint32_t;
+constexpr FloatMode kFlushDenormals = 1u << 24;  // FPSCR.FZ: both. Helium's vectors do so whatever it says
+inline FloatMode float_mode() {
+  FloatMode mode;
+  asm volatile("vmrs %0, fpscr" : "=r"(mode)::"memory");
+  return mode;
+}
+inline void set_float_mode(FloatMode mode) { asm volatile("vmsr fpscr, %0" ::"r"(mode) : "memory"); }
 #else
 using FloatMode = uint32_t;
 constexpr FloatMode kFlushDenormals = 0;

@@ -123,12 +123,12 @@ void widen_weights(const KernelContext& context, Args& args, const ConvScratch& 
   args.scratch = part_of(args.scratch, scratch.work_at);
 }
 
-// A group's product by pairs; false where it is f32. In a frame of its own, for which small cores have no room.
+// A group's product by pairs; false where it is f32.
 bool multiply_group_pairs(const KernelContext&, const ConvForwardArgsOf<float>&, const Patches<float>&, const WeightPacker&,
                           const PixelOutput<float>&) {
   return false;
 }
-[[gnu::noinline]] bool multiply_group_pairs(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args,
+bool multiply_group_pairs(const KernelContext& context, const ConvForwardArgsOf<Bf16>& args,
                                             const Patches<Bf16>& patches, const WeightPacker& weights,
                                             const PixelOutput<Bf16>& y) {
   const ConvShape& s = args.shape;
@@ -204,7 +204,7 @@ template <typename Stored>
 Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& given) {
   const ConvShape& s = given.shape;
   const bool wants_statistics = given.mean != nullptr;
-  const ConvScratch scratch = conv_forward_scratch(s, kStoredAs<Stored>, given.w.type, wants_statistics, cpu_machine(context).size);
+  const ConvScratch scratch = conv_forward_scratch(s, kStoredAs<Stored>, given.w.type, wants_statistics);
   if (given.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   ConvForwardArgsOf<Stored> args = given;
   widen_weights(context, args, scratch);
@@ -224,7 +224,7 @@ Status cpu_conv_forward(const KernelContext& context, const ConvForwardArgsOf<St
 template <typename Stored>
 Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& given) {
   const ConvShape& s = given.shape;
-  const ConvScratch scratch = conv_backward_data_scratch(s, kStoredAs<Stored>, given.w.type, cpu_machine(context).size);
+  const ConvScratch scratch = conv_backward_data_scratch(s, kStoredAs<Stored>, given.w.type);
   if (given.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   ConvBackwardDataArgsOf<Stored> args = given;
   widen_weights(context, args, scratch);
@@ -264,7 +264,7 @@ Status cpu_conv_backward_data(const KernelContext& context, const ConvBackwardDa
 template <typename Stored>
 Status cpu_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
-  const ConvScratch scratch = conv_backward_weight_scratch(s, kStoredAs<Stored>, cpu_machine(context).size);
+  const ConvScratch scratch = conv_backward_weight_scratch(s, kStoredAs<Stored>);
   if (args.scratch_bytes < scratch.bytes) return kScratchTooSmall;
   const ConvSource<Stored> x{args.x, args.norm};
   const uint64_t places = uint64_t{s.N} * s.P * s.Q;

@@ -12,7 +12,6 @@ namespace reprise {
 
 constexpr uint32_t kDepthwiseParts = 8;  // of the rows of outputs, for the weight gradient: each has its own partial sum
 
-constexpr uint64_t kSmallDepthwiseStackBytes = 512;  // what a walk over a row takes beyond a small core's frame
 constexpr uint64_t depthwise_weights_bytes(uint64_t weights) { return align_up(4 * weights); }
 
 struct ConvShape;

@@ -14,7 +14,7 @@ inline bool conv_multiplies_pairs(const CpuMachine& machine, const ConvShape& s,
   if (machine.pairs == nullptr || !conv_fills_pairs(s, pass)) return false;
   const bool gives_back = pass == ConvPass::kData, by_vectors = machine.pairs->group() == 1;
   const DirectShape shape = gives_back ? direct_phase_shape(s, DataPhase(s, 0, 0)) : direct_shape(s);
-  switch (gives_back ? conv_data_algorithm(s, machine.size) : conv_algorithm(s, machine.size)) {
+  switch (gives_back ? conv_data_algorithm(s) : conv_algorithm(s)) {
     case ConvAlgorithm::kWinograd: return !by_vectors || winograd_tiles(shape) < machine.paired_winograd_tiles;
     case ConvAlgorithm::kDirect: return gives_back || s.window.stride_h > 1 || (!by_vectors && pass == ConvPass::kForward);
     default: return true;

@@ -115,17 +115,17 @@ constexpr bool direct_data_fits(const ConvShape& s) {
 // A product is one of each group.
 enum class ConvAlgorithm : uint8_t { kProduct, kDirect, kWinograd, kDepthwise };
 
-// Of the forward and of the weight's gradient. The direct kernel and Winograd's take more stack than a small core has.
-constexpr ConvAlgorithm conv_algorithm(const ConvShape& s, CpuSize size) {
+// Of the forward and of the weight's gradient. A small core has kernels of its own (conv_small.cpp).
+constexpr ConvAlgorithm conv_algorithm(const ConvShape& s) {
   if (is_depthwise(s)) return ConvAlgorithm::kDepthwise;
-  if (size == CpuSize::kSmall || !is_dense(s.window)) return ConvAlgorithm::kProduct;
+  if (!is_dense(s.window)) return ConvAlgorithm::kProduct;
   const DirectShape shape = direct_shape(s);
   if (winograd_fits(shape)) return ConvAlgorithm::kWinograd;
   return direct_conv_fits(shape) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
-constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s, CpuSize size) {
+constexpr ConvAlgorithm conv_data_algorithm(const ConvShape& s) {
   if (is_depthwise(s)) return ConvAlgorithm::kDepthwise;
-  if (size == CpuSize::kSmall || !is_dense(s.window)) return ConvAlgorithm::kProduct;
+  if (!is_dense(s.window)) return ConvAlgorithm::kProduct;
   if (s.window.stride_h == 1 && winograd_fits(direct_phase_shape(s, DataPhase(s, 0, 0)))) return ConvAlgorithm::kWinograd;
   return direct_data_fits(s) ? ConvAlgorithm::kDirect : ConvAlgorithm::kProduct;
 }
@@ -162,8 +162,8 @@ constexpr uint64_t widened_weights_bytes(const ConvShape& s, DType weights) {
 }
 
 // Whether it is such a product where operands are stored as bf16, the machine says (conv_pairs.h): there is room for it beside the algorithm of f32.
-constexpr bool has_room_for_pairs(const ConvShape& s, ConvPass pass, DType stored, CpuSize size) {
-  return stored == DType::kBf16 && size == CpuSize::kLarge && conv_fills_pairs(s, pass);
+constexpr bool has_room_for_pairs(const ConvShape& s, ConvPass pass, DType stored) {
+  return stored == DType::kBf16 && conv_fills_pairs(s, pass);
 }
 
 // What a call works in: [ w as f32, where it is stored otherwise | the algorithm's own | statistics of y, where they are wanted ]
@@ -171,127 +171,117 @@ struct ConvScratch {
   ConvAlgorithm algorithm = ConvAlgorithm::kProduct;
   uint64_t work_at = 0, statistics_at = 0, bytes = 0;
 };
-constexpr ConvScratch conv_forward_scratch(const ConvShape& s, DType stored, DType weights, bool statistics, CpuSize size = CpuSize::kLarge) {
-  ConvScratch scratch = {.algorithm = conv_algorithm(s, size), .work_at = widened_weights_bytes(s, weights)};
+constexpr ConvScratch conv_forward_scratch(const ConvShape& s, DType stored, DType weights, bool statistics) {
+  ConvScratch scratch = {.algorithm = conv_algorithm(s), .work_at = widened_weights_bytes(s, weights)};
   uint64_t work = 0;
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.C, s.K); break;
     case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored, size); break;
+    case ConvAlgorithm::kProduct: work = gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored); break;
   }
-  if (has_room_for_pairs(s, ConvPass::kForward, stored, size))
-    work = larger(work, gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored, size));
+  if (has_room_for_pairs(s, ConvPass::kForward, stored))
+    work = larger(work, gemm_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, stored));
   scratch.statistics_at = scratch.work_at + align_up(work);
   scratch.bytes = scratch.statistics_at + (statistics ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0);
   return scratch;
 }
-constexpr uint64_t data_product_bytes(const ConvShape& s, DType stored, CpuSize size) {
+constexpr uint64_t data_product_bytes(const ConvShape& s, DType stored) {
   uint64_t most = 0;
   for_each_phase_depth(s,
-                       [&](uint64_t depth) { most = larger(most, gemm_scratch_bytes(s.group_inputs(), depth, stored, size)); });
+                       [&](uint64_t depth) { most = larger(most, gemm_scratch_bytes(s.group_inputs(), depth, stored)); });
   return most;
 }
-constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType stored, DType weights, CpuSize size = CpuSize::kLarge) {
-  ConvScratch scratch = {.algorithm = conv_data_algorithm(s, size), .work_at = widened_weights_bytes(s, weights)};
+constexpr ConvScratch conv_backward_data_scratch(const ConvShape& s, DType stored, DType weights) {
+  ConvScratch scratch = {.algorithm = conv_data_algorithm(s), .work_at = widened_weights_bytes(s, weights)};
   uint64_t work = 0;
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: work = winograd_correlate_bytes(s.K, s.C); break;
     case ConvAlgorithm::kDirect: work = direct_weights_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kDepthwise: work = depthwise_weights_bytes(conv_weights(s)); break;
-    case ConvAlgorithm::kProduct: work = data_product_bytes(s, stored, size); break;
+    case ConvAlgorithm::kProduct: work = data_product_bytes(s, stored); break;
   }
-  if (has_room_for_pairs(s, ConvPass::kData, stored, size)) work = larger(work, data_product_bytes(s, stored, size));
+  if (has_room_for_pairs(s, ConvPass::kData, stored)) work = larger(work, data_product_bytes(s, stored));
   scratch.statistics_at = scratch.bytes = scratch.work_at + work;
   return scratch;
 }
-constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, DType stored, CpuSize size = CpuSize::kLarge) {
-  ConvScratch scratch = {.algorithm = conv_algorithm(s, size)};
-  const uint64_t product = gemm_split_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, size);
+constexpr ConvScratch conv_backward_weight_scratch(const ConvShape& s, DType stored) {
+  ConvScratch scratch = {.algorithm = conv_algorithm(s)};
+  const uint64_t product = gemm_split_scratch_bytes(s.group_outputs(), conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q);
   switch (scratch.algorithm) {
     case ConvAlgorithm::kWinograd: scratch.bytes = winograd_gradient_bytes(s.C, s.K); break;
     case ConvAlgorithm::kDirect: scratch.bytes = direct_partials_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kDepthwise: scratch.bytes = kDepthwiseParts * depthwise_weights_bytes(conv_weights(s)); break;
     case ConvAlgorithm::kProduct: scratch.bytes = product; break;
   }
-  if (has_room_for_pairs(s, ConvPass::kWeight, stored, size)) scratch.bytes = larger(scratch.bytes, product);
+  if (has_room_for_pairs(s, ConvPass::kWeight, stored)) scratch.bytes = larger(scratch.bytes, product);
   scratch.statistics_at = scratch.bytes;
   return scratch;
 }
 
 // A product of N columns, K deep.
-constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, bool may_pair, uint64_t N, uint64_t K, const ProductStack& with,
-                                    CpuSize size) {
-  const uint64_t product = product_stack_bytes(N, K, with, size), if_paired = may_pair ? product : 0;
+constexpr uint64_t conv_stack_bytes(ConvAlgorithm algorithm, bool may_pair, uint64_t N, uint64_t K, const ProductStack& with) {
+  const uint64_t product = product_stack_bytes(N, K, with), if_paired = may_pair ? product : 0;
   switch (algorithm) {
     case ConvAlgorithm::kWinograd: return larger(kWinogradStackBytes, if_paired);
     case ConvAlgorithm::kDirect: return larger(kDirectStackBytes, if_paired);
-    case ConvAlgorithm::kDepthwise: return size == CpuSize::kSmall ? kSmallDepthwiseStackBytes : 0;
+    case ConvAlgorithm::kDepthwise: return 0;
     case ConvAlgorithm::kProduct: return product;
   }
   return 0;
 }
 
 namespace rules {
-// Patches are copied, widened or normalised line by line; the folded kernels' arguments begin like those of the others. The forward's frame is
-// larger than a small core's.
-template <CpuSize kSize>
+// Patches are copied, widened or normalised line by line; the folded kernels' arguments begin like those of the others.
 constexpr uint64_t conv_forward_stack(const ShapedCall& c) {
   using A = ConvForward;
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return (kSize == CpuSize::kSmall ? 512 : 0) +
-         conv_stack_bytes(conv_algorithm(s, kSize), has_room_for_pairs(s, ConvPass::kForward, c[A::kY].dtype, kSize),
-                          s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true}, kSize);
+  return conv_stack_bytes(conv_algorithm(s), has_room_for_pairs(s, ConvPass::kForward, c[A::kY].dtype),
+                          s.group_outputs(), conv_weights(s) / s.K, {.output = c[A::kY].dtype, .lines = true});
 }
-template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_stack(const ShapedCall& c) {
   using A = ConvBackwardData;  // and the transposed convolution
   static_assert(uint32_t{A::kDx} == ConvTransposeForward::kY && uint32_t{A::kDy} == ConvTransposeForward::kX && uint32_t{A::kW} == ConvTransposeForward::kW);
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
-  const bool may_pair = has_room_for_pairs(s, ConvPass::kData, c[A::kDx].dtype, kSize);
+  const bool may_pair = has_room_for_pairs(s, ConvPass::kData, c[A::kDx].dtype);
   uint64_t most = 0;
   for_each_phase_depth(s, [&](uint64_t depth) {
     const ProductStack with = {.output = c[A::kDx].dtype, .lines = true};
-    most = larger(most, conv_stack_bytes(conv_data_algorithm(s, kSize), may_pair, s.group_inputs(), depth, with, kSize));
+    most = larger(most, conv_stack_bytes(conv_data_algorithm(s), may_pair, s.group_inputs(), depth, with));
   });
   return most;
 }
-template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_stack(const ShapedCall& c) {
   using A = ConvBackwardWeight;
   const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>());
   const ProductStack with = {.lines = c[A::kX].dtype != DType::kF32};
-  return conv_stack_bytes(conv_algorithm(s, kSize), has_room_for_pairs(s, ConvPass::kWeight, c[A::kX].dtype, kSize),
-                          conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, with, kSize);
+  return conv_stack_bytes(conv_algorithm(s), has_room_for_pairs(s, ConvPass::kWeight, c[A::kX].dtype),
+                          conv_weights(s) / s.K, uint64_t{s.N} * s.P * s.Q, with);
 }
-template <CpuSize kSize>
 constexpr uint64_t conv_forward_bytes(const ShapedCall& c) {
   using A = ConvForward;
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.attribute<WindowAttribute>());
-  return conv_forward_scratch(s, c[A::kY].dtype, c[A::kW].dtype, c.has(A::kMeanOfY), kSize).bytes;
+  return conv_forward_scratch(s, c[A::kY].dtype, c[A::kW].dtype, c.has(A::kMeanOfY)).bytes;
 }
-template <CpuSize kSize>
 constexpr uint64_t conv_backward_data_bytes(const ShapedCall& c) {
   using A = ConvBackwardData;
   const ConvShape s = conv_shape(c[A::kDx], c[A::kDy], c.attribute<WindowAttribute>());
-  return conv_backward_data_scratch(s, c[A::kDx].dtype, c[A::kW].dtype, kSize).bytes;
+  return conv_backward_data_scratch(s, c[A::kDx].dtype, c[A::kW].dtype).bytes;
 }
-template <CpuSize kSize>
 constexpr uint64_t conv_backward_weight_bytes(const ShapedCall& c) {
   using A = ConvBackwardWeight;
-  return conv_backward_weight_scratch(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()), c[A::kX].dtype, kSize)
+  return conv_backward_weight_scratch(conv_shape(c[A::kX], c[A::kDy], c.attribute<WindowAttribute>()), c[A::kX].dtype)
       .bytes;
 }
 }  // namespace rules
 
-template <CpuSize kSize>
 constexpr void add_conv_rules(BackendRules& table) {
-  table.of<ConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
-  table.of<ConvBackwardData>() = {true, rules::conv_backward_data_bytes<kSize>, rules::conv_backward_data_stack<kSize>};
-  table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
-  table.of<ConvTransposeForward>() = {true, rules::conv_backward_data_bytes<kSize>, rules::conv_backward_data_stack<kSize>};
-  table.of<NormConvForward>() = {true, rules::conv_forward_bytes<kSize>, rules::conv_forward_stack<kSize>};
-  table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes<kSize>, rules::conv_backward_weight_stack<kSize>};
+  table.of<ConvForward>() = {true, rules::conv_forward_bytes, rules::conv_forward_stack};
+  table.of<ConvBackwardData>() = {true, rules::conv_backward_data_bytes, rules::conv_backward_data_stack};
+  table.of<ConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes, rules::conv_backward_weight_stack};
+  table.of<ConvTransposeForward>() = {true, rules::conv_backward_data_bytes, rules::conv_backward_data_stack};
+  table.of<NormConvForward>() = {true, rules::conv_forward_bytes, rules::conv_forward_stack};
+  table.of<NormConvBackwardWeight>() = {true, rules::conv_backward_weight_bytes, rules::conv_backward_weight_stack};
 }
 
 }  // namespace reprise

@@ -9,7 +9,8 @@ namespace reprise {
 
 Backend cpu_backend(const CpuMachine& machine) {
   Backend table = {.rules = &cpu_rules_of(machine.size), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
-  add_cpu_kernels(table);
+  if (machine.size == CpuSize::kSmall) add_cpu_kernels<CpuSize::kSmall>(table);
+  else add_cpu_kernels<CpuSize::kLarge>(table);
   return table;
 }
 

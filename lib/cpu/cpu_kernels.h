@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lib/backend.h"
+#include "lib/cpu/cpu_size.h"
 
 // Instantiates a kernel for every way to store activations, in the file that defines it.
 #define REPRISE_INSTANTIATE(kernel, Args)                             \
@@ -118,6 +119,20 @@ Status cpu_linear_backward_weight(const KernelContext& context, const LinearBack
 template <typename Stored>
 Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
 
+// The same on a small core (conv_small.cpp, linear_small.cpp).
+template <typename Stored>
+Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_conv_backward_data(const KernelContext& context, const ConvBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_conv_backward_weight(const KernelContext& context, const ConvBackwardWeightArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_linear_backward_data(const KernelContext& context, const LinearBackwardDataArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_linear_backward_weight(const KernelContext& context, const LinearBackwardWeightArgsOf<Stored>& args);
+
 template <typename Stored>
 Status cpu_layer_norm_forward(const KernelContext& context, const LayerNormForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -186,15 +201,33 @@ Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& a
 Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args);
 Status cpu_muon_update(const KernelContext& context, const MuonArgs& args);
 
-// Into any table that has Backend's set(): over activations that are stored so.
+// Into any table that has Backend's set(): over activations that are stored so. The two sizes of core differ in these.
+template <CpuSize kSize, typename Stored, typename Table>
+constexpr void add_cpu_products(Table& table) {
+  if constexpr (kSize == CpuSize::kSmall) {
+    table.template set<ConvForward, Stored, cpu_small_conv_forward<Stored>>();
+    table.template set<ConvBackwardData, Stored, cpu_small_conv_backward_data<Stored>>();
+    table.template set<ConvTransposeForward, Stored, cpu_small_conv_backward_data<Stored>>();
+    table.template set<ConvBackwardWeight, Stored, cpu_small_conv_backward_weight<Stored>>();
+    table.template set<NormConvForward, Stored, cpu_small_conv_forward<Stored>>();
+    table.template set<NormConvBackwardWeight, Stored, cpu_small_conv_backward_weight<Stored>>();
+    table.template set<LinearForward, Stored, cpu_small_linear_forward<Stored>>();
+    table.template set<LinearBackwardData, Stored, cpu_small_linear_backward_data<Stored>>();
+    table.template set<LinearBackwardWeight, Stored, cpu_small_linear_backward_weight<Stored>>();
+  } else {
+    table.template set<ConvForward, Stored, cpu_conv_forward<Stored>>();
+    table.template set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
+    table.template set<ConvTransposeForward, Stored, cpu_conv_backward_data<Stored>>();
+    table.template set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+    table.template set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
+    table.template set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
+    table.template set<LinearForward, Stored, cpu_linear_forward<Stored>>();
+    table.template set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
+    table.template set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
+  }
+}
 template <typename Stored, typename Table>
 constexpr void add_cpu_activation_kernels(Table& table) {
-  table.template set<ConvForward, Stored, cpu_conv_forward<Stored>>();
-  table.template set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
-  table.template set<ConvTransposeForward, Stored, cpu_conv_backward_data<Stored>>();
-  table.template set<ConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
-  table.template set<NormConvForward, Stored, cpu_conv_forward<Stored>>();
-  table.template set<NormConvBackwardWeight, Stored, cpu_conv_backward_weight<Stored>>();
   table.template set<BatchNormStatistics, Stored, cpu_batch_norm_statistics<Stored>>();
   table.template set<BatchNormForward, Stored, cpu_batch_norm_forward<Stored>>();
   table.template set<BatchNormInference, Stored, cpu_batch_norm_inference<Stored>>();
@@ -246,9 +279,6 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<AvgPoolBackward, Stored, cpu_avg_pool_backward<Stored>>();
   table.template set<GlobalPoolForward, Stored, cpu_global_pool_forward<Stored>>();
   table.template set<GlobalPoolBackward, Stored, cpu_global_pool_backward<Stored>>();
-  table.template set<LinearForward, Stored, cpu_linear_forward<Stored>>();
-  table.template set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
-  table.template set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
   table.template set<LinearBackwardBias, Stored, cpu_linear_backward_bias<Stored>>();
   table.template set<LayerNormForward, Stored, cpu_layer_norm_forward<Stored>>();
   table.template set<LayerNormBackward, Stored, cpu_layer_norm_backward<Stored>>();
@@ -276,8 +306,10 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<PairLossEvaluate, Stored, cpu_pair_loss_evaluate<Stored>>();
 }
 
-template <typename Table>
+template <CpuSize kSize, typename Table>
 constexpr void add_cpu_kernels(Table& table) {
+  add_cpu_products<kSize, float>(table);
+  add_cpu_products<kSize, Bf16>(table);
   add_cpu_activation_kernels<float>(table);
   add_cpu_activation_kernels<Bf16>(table);
   table.template set<BatchNormRunning, float, cpu_batch_norm_running>();

@@ -32,7 +32,7 @@ Backend cpu_backend_of(const CpuMachine& machine) {
   REPRISE_ASSERT(machine.size == kSize, "a backend has the rules of its machine's size");
   Backend backend = {.rules = &cpu_rules_of(kSize), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
   contract::CalledKernels<kCalls> table{backend};
-  add_cpu_kernels(table);
+  add_cpu_kernels<kSize>(table);
   return backend;
 }
 

@@ -4,10 +4,11 @@
 #include "lib/cpu/attention_rules.h"
 #include "lib/cpu/batch_norm_rules.h"
 #include "lib/cpu/broadcast_rules.h"
-#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/conv_small_rules.h"
 #include "lib/cpu/dora_rules.h"
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/linear_rules.h"
+#include "lib/cpu/linear_small_rules.h"
 #include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/loss_rules.h"
 #include "lib/cpu/matrix_update_rules.h"
@@ -61,10 +62,10 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
   add_broadcast_rules(rules);
-  add_conv_rules<kSize>(rules);
+  if (kSize == CpuSize::kSmall) add_small_conv_rules(rules), add_small_linear_rules(rules);
+  else add_conv_rules(rules), add_linear_rules(rules);
   add_dora_rules(rules);
   add_layer_norm_rules(rules);
-  add_linear_rules<kSize>(rules);
   add_loss_head_rules<kSize>(rules);
   add_loss_rules(rules);
   add_matrix_update_rules<kSize>(rules);

@@ -16,36 +16,35 @@ constexpr ProductStack linear_stack(const ShapedCall& c, uint32_t output) {
 }
 }  // namespace rules
 
-template <CpuSize kSize>
 constexpr void add_linear_rules(BackendRules& rules) {
   rules.of<LinearForward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LinearForward;
     const uint64_t rank = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
-    return gemm_scratch_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension() + rank, c[A::kY].dtype, kSize);
+    return gemm_scratch_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension() + rank, c[A::kY].dtype);
   };
   rules.of<LinearBackwardData>().scratch_bytes = [](const ShapedCall& c) {
     using A = LinearBackwardData;
-    return gemm_scratch_bytes(c[A::kDx].last_dimension(), c[A::kDy].last_dimension(), c[A::kDx].dtype, kSize);
+    return gemm_scratch_bytes(c[A::kDx].last_dimension(), c[A::kDy].last_dimension(), c[A::kDx].dtype);
   };
   rules.of<LinearBackwardWeight>().scratch_bytes = [](const ShapedCall& c) {
     using A = LinearBackwardWeight;
-    return gemm_split_scratch_bytes(c[A::kDw].shape[0], c[A::kDw].last_dimension(), c[A::kX].leading_elements(), kSize);
+    return gemm_split_scratch_bytes(c[A::kDw].shape[0], c[A::kDw].last_dimension(), c[A::kX].leading_elements());
   };
   rules.of<LinearForward>().stack_bytes = [](const ShapedCall& c) {
     using A = LinearForward;
     const uint64_t rank = c.has(A::kH) ? c[A::kH].last_dimension() : 0;
     ProductStack stack = rules::linear_stack<A>(c, A::kY);
     stack.lines = stack.lines || (c.has(A::kU) && c[A::kU].dtype != DType::kF32);
-    return product_stack_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension() + rank, stack, kSize);
+    return product_stack_bytes(c[A::kY].last_dimension(), c[A::kX].last_dimension() + rank, stack);
   };
   rules.of<LinearBackwardData>().stack_bytes = [](const ShapedCall& c) {
     using A = LinearBackwardData;
-    return product_stack_bytes(c[A::kDx].last_dimension(), c[A::kDy].last_dimension(), rules::linear_stack<A>(c, A::kDx), kSize);
+    return product_stack_bytes(c[A::kDx].last_dimension(), c[A::kDy].last_dimension(), rules::linear_stack<A>(c, A::kDx));
   };
   rules.of<LinearBackwardWeight>().stack_bytes = [](const ShapedCall& c) {
     using A = LinearBackwardWeight;
     const Tensor& x = c[A::kX];
-    return product_stack_bytes(c[A::kDw].last_dimension(), x.leading_elements(), {.lines = x.dtype != DType::kF32}, kSize);
+    return product_stack_bytes(c[A::kDw].last_dimension(), x.leading_elements(), {.lines = x.dtype != DType::kF32});
   };
   rules.of<LinearForward>().weights = rules.of<LinearBackwardData>().weights = kEveryWeight;
   rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) {

@@ -30,13 +30,17 @@ void enable_floats() {
   __asm volatile("dsb\n isb" ::: "memory");
 }
 
-// Whatever passes the stack's end meets the guard before other memory.
+// Whatever passes the stack's end meets the guard before other memory; from ARMv8-M on the processor has a limit for it.
 void guard_stack() {
+#if __ARM_ARCH >= 8
+  __asm volatile("msr msplim, %0" : : "r"(board_stack_begin));
+#else
   constexpr uint32_t kControl = 0xe000ed94, kNumber = 0xe000ed98, kBase = 0xe000ed9c, kSize = 0xe000eda0;
   control(kNumber) = 0;
   control(kBase) = reinterpret_cast<uint32_t>(board_stack_guard);
   control(kSize) = 1u << 28 | 4u << 1 | 1u;  // no execution, no access, 32 bytes, enabled
   control(kControl) = 5;                     // all else as without it
+#endif
   control(kFaultsEnabled) = control(kFaultsEnabled) | 7u << 16;  // of memory, bus and usage
   __asm volatile("dsb\n isb" ::: "memory");
 }
@@ -102,9 +106,9 @@ __attribute__((naked)) void board_on_fault() { __asm volatile("mov r0, sp\n ldr 
 // What the processor looks up: where the stack ends, and whom it calls.
 __attribute__((section(".vectors"), used)) const void* const board_vectors[16] = {
     board_stack_end, reinterpret_cast<void*>(board_reset),
-    reinterpret_cast<void*>(board_on_fault),  // an interrupt that cannot be masked; hard, memory, bus and usage faults
+    reinterpret_cast<void*>(board_on_fault),  // an interrupt that cannot be masked; hard, memory, bus, usage and secure faults
     reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault),
-    nullptr, nullptr, nullptr, nullptr,
+    reinterpret_cast<void*>(board_on_fault), nullptr, nullptr, nullptr,
     reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), nullptr,  // a call of a supervisor, a debugger's event
     reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_clock)};
 }

@@ -1,5 +1,7 @@
 // The program of `make run-board`: trains the plan that the compiler has proved, in an arena that the linker has placed, and says what it has measured.
 // Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill_counted().
+#include <string_view>
+
 #include "plan.h"
 
 #include "lib/cpu/cpu_plan_backend.h"
@@ -12,6 +14,7 @@ namespace {
 using namespace reprise;
 using generated::kPlan;
 
+constexpr CpuSize kSize = std::string_view(kPlan.backend) == kCpuSmallRules.name ? CpuSize::kSmall : CpuSize::kLarge;
 constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 3;
 constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
@@ -48,8 +51,8 @@ int fail(const Status& status) {
 
 int main() {
   CpuMachine machine;
-  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline); !status.ok()) return fail(status);
-  const Backend backend = cpu_backend_of<kCalls>(machine);
+  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, kSize); !status.ok()) return fail(status);
+  const Backend backend = cpu_backend_of<kCalls, kSize>(machine);
   const Workers alone = {.stack_bytes = board_stack_bytes() - board_stack_used() - kOwnStackBytes};
   Trainer trainer;
   if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);

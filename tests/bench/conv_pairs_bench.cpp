@@ -109,7 +109,7 @@ void print_row(const Layer& l, const CpuMachine& f32, CpuMachine pairs, double p
   LayerData data(l);
   const double flops = 2.0 * static_cast<double>(conv_weights(data.s)) * data.s.N * data.s.P * data.s.Q;
   std::printf("| %u x %u^2, %u to %u, %ux%u/%u%s | %s |", l.N, l.size, l.C, l.K, l.kernel, l.kernel, l.stride, l.folds ? ", norm" : "",
-              name_of(conv_algorithm(data.s, CpuSize::kLarge)));
+              name_of(conv_algorithm(data.s)));
   for (const ConvPass pass : {ConvPass::kForward, ConvPass::kData, ConvPass::kWeight}) {
     CpuMachine always = pairs;
     always.paired_winograd_tiles = ~0u;

@@ -23,7 +23,7 @@ auto judged_by(const Backend* backend, bool (*keep)(const KernelCase&), bool (*a
   if (backend == nullptr) return ::testing::ValuesIn(kept);
   for (const KernelCase& c : kernel_cases()) {
     const std::optional<KernelCase> stored = stored_as_bf16(c);
-    if (stored && keep(*stored) && also(*stored)) kept.push_back({backend, *stored});
+    if (stored && keep(*stored) && also(*stored) && takes_weights_of(*backend, *stored)) kept.push_back({backend, *stored});
   }
   return ::testing::ValuesIn(kept);
 }

@@ -14,7 +14,7 @@
 #include "lib/cpu/cpu_rules.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/emulated_amx.h"
-#include "tests/ops/families.h"
+#include "tests/ops/judged_kernel.h"
 #include "tests/ops/kernel_run.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ports/test_workers.h"
@@ -97,6 +97,7 @@ void measure(const Backend& backend, bool every_case, std::map<std::string, Most
   const Backend watched = with_doors(backend, std::make_integer_sequence<uint32_t, kKernelCount>());
   const TestWorkers one(1);
   const auto judge = [&](const KernelCase& c) {
+    if (!takes_weights_of(backend, c)) return;
     const CasePlan plan(backend, c);
     const uint64_t stated = plan.plan().worker_stack_bytes;
     if (!every_case && stated == backend.rules->frame_stack_bytes) return;

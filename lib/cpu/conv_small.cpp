@@ -1,0 +1,385 @@
+// Convolution on a small core, NHWC with KRSC weights: forward and the gradients of data and weight, in any groups. Direct: no patch is formed.
+// A pass over the map makes eight outputs of three pixels at a time (small_tile.h) from rows that are kept for it (small_rows.h), and from a panel
+// of weights; of a weight's gradient, three outputs of eight weights. Where every channel has an output of its own, columns are channels.
+// One worker does it all: such a core has no other.
+#include "lib/cpu/cpu_kernels.h"
+#include "lib/cpu/cpu_machine.h"
+#include "lib/cpu/output_statistics.h"
+#include "lib/cpu/small_panel.h"
+#include "lib/cpu/small_rows.h"
+
+namespace reprise {
+namespace {
+
+constexpr Status kScratchTooSmall = {Code::kBadPlan, "a small core's convolution must have the scratch bytes of its rule", 0};
+constexpr uint32_t kPartsTogether = 8;
+
+// Weights by output, row and column of taps, and channel.
+struct TapWeights {
+  SmallWeights of;        // from output to output, and from channel to channel
+  ptrdiff_t row, column;  // from tap to tap
+};
+
+// A map, the walks over it, and the group of its channels that is read.
+template <typename Stored>
+struct Correlation {
+  const Stored* map;
+  InputNorm norm;
+  SmallRowsShape source;
+  TapWalk rows, columns;  // forwards
+  uint32_t images, first_channel, channels, outputs;
+  TapWeights weights;
+  SmallCorrelationScratch scratch;
+
+  uint32_t taps() const { return rows.taps * columns.taps; }
+  bool merges_taps() const { return columns.step == 1 && channels == source.C; }
+  const float* place(const SmallRows<Stored>& ready, uint32_t a, uint32_t q, uint32_t r, uint32_t s) const {
+    const int32_t row = static_cast<int32_t>(a) * rows.stride + rows.offset + static_cast<int32_t>(r) * rows.step;
+    const int32_t column = static_cast<int32_t>(q) * columns.stride + columns.offset + static_cast<int32_t>(s) * columns.step;
+    return ready.at(row) + static_cast<ptrdiff_t>(column) * static_cast<ptrdiff_t>(source.C) + first_channel;
+  }
+  void reach(SmallRows<Stored>& ready, uint32_t a) const {
+    const int32_t first = static_cast<int32_t>(a) * rows.stride + rows.offset;
+    ready.reach(first, first + static_cast<int32_t>(rows.taps - 1) * rows.step);
+  }
+};
+
+// Of the outputs of a correlation: place (image, a, q) at data + image * image_step + a * row + q * output.line.
+template <typename Stored>
+struct Outputs {
+  SmallOutput<Stored> output;
+  ptrdiff_t image, row;
+
+  SmallOutput<Stored> at(uint32_t n, uint32_t a, uint32_t q, uint32_t first) const {
+    SmallOutput<Stored> to = output;
+    to.data += static_cast<ptrdiff_t>(n) * image + static_cast<ptrdiff_t>(a) * row + static_cast<ptrdiff_t>(q) * output.line + first;
+    if (to.bias != nullptr) to.bias += first;
+    return to;
+  }
+};
+
+// Panels of outputs [first, first + outputs), tap after tap.
+template <typename Stored>
+void pack_panels(const Correlation<Stored>& c, uint32_t first, uint32_t outputs, float* panels) {
+  for (uint32_t j = 0; j < outputs; j += kSmallColumns) {
+    for (uint32_t tap = 0; tap < c.taps(); ++tap, panels += c.channels * kSmallColumns) {
+      SmallWeights w = c.weights.of;
+      w.first += static_cast<ptrdiff_t>(first + j) * w.of_output + static_cast<ptrdiff_t>(tap / c.columns.taps) * c.weights.row +
+                 static_cast<ptrdiff_t>(tap % c.columns.taps) * c.weights.column;
+      pack_small_panel(panels, w, outputs - j, c.channels);
+    }
+  }
+}
+
+// One tile: the sums of `lines` pixels from (a, q) on.
+template <typename Stored>
+void add_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint32_t a, uint32_t q, uint32_t lines, const float* panel, float* sums) {
+  const uint32_t runs = c.merges_taps() ? 1 : c.columns.taps, depths = c.channels * c.columns.taps / runs, all = c.rows.taps * runs;
+  for (uint32_t first = 0; first < all; first += kPartsTogether) {
+    SmallPart parts[kPartsTogether];
+    const uint32_t count = static_cast<uint32_t>(smaller(kPartsTogether, all - first));
+    for (uint32_t i = 0; i < count; ++i, panel += depths * kSmallColumns) {
+      parts[i] = {c.place(ready, a, q, (first + i) / runs, (first + i) % runs), panel};
+    }
+    add_by_lines(sums, lines, {parts, count, depths}, static_cast<ptrdiff_t>(c.columns.stride) * static_cast<ptrdiff_t>(c.source.C));
+  }
+}
+
+// Tells of each row of outputs that is complete in some columns: told(image, a, columns).
+template <typename Stored, typename Told>
+void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+  float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panels = room + c.scratch.rows;
+  const uint32_t depth = c.taps() * c.channels, packed = small_panels(depth, c.outputs) * kSmallColumns;
+  SmallRows<Stored> ready(c.map, c.norm, c.source, rows);
+  for (uint32_t first = 0; first < c.outputs; first += packed) {
+    const uint32_t outputs = static_cast<uint32_t>(smaller(packed, c.outputs - first));
+    pack_panels(c, first, outputs, panels);
+    for (uint32_t n = 0; n < c.images; ++n) {
+      ready.begin(n);
+      for (uint32_t a = 0; a < c.rows.places; ++a) {
+        if (depth > 0) c.reach(ready, a);
+        for (uint32_t j = 0; j < outputs; j += kSmallColumns) {
+          const uint32_t columns = static_cast<uint32_t>(smaller(kSmallColumns, outputs - j));
+          for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
+            float sums[kSmallLines * kSmallColumns] = {};
+            const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
+            if (depth > 0) add_taps(c, ready, a, q, lines, panels + j * depth, sums);
+            to.at(n, a, q, first + j).put(sums, lines, columns);
+          }
+          told(n, a, columns);
+        }
+      }
+    }
+  }
+}
+
+// The same where every channel has an output of its own.
+template <typename Stored, typename Told>
+void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+  float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panel = room + c.scratch.rows;
+  const uint32_t C = c.source.C, line = small_columns(C);
+  for (uint32_t tap = 0; tap < c.taps(); ++tap) {
+    const ptrdiff_t at = c.weights.of.first + static_cast<ptrdiff_t>(tap / c.columns.taps) * c.weights.row +
+                         static_cast<ptrdiff_t>(tap % c.columns.taps) * c.weights.column;
+    for (uint32_t i = 0; i < C; i += kSmallColumns) {
+      pack_small_panel(panel + tap * line + i, {c.weights.of.w, at + static_cast<ptrdiff_t>(i) * c.weights.of.of_output, c.weights.of.of_output, 0}, C - i, 1);
+    }
+  }
+  SmallRows<Stored> ready(c.map, c.norm, c.source, rows);
+  for (uint32_t n = 0; n < c.images; ++n) {
+    ready.begin(n);
+    for (uint32_t a = 0; a < c.rows.places; ++a) {
+      if (c.taps() > 0) c.reach(ready, a);
+      for (uint32_t i = 0; i < C; i += kSmallColumns) {
+        for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
+          float sums[kSmallLines * kSmallColumns] = {};
+          const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
+          for (uint32_t r = 0; r < c.rows.taps && c.columns.taps > 0; ++r) {
+            const SmallPart part = {c.place(ready, a, q, r, 0) + i, panel + r * c.columns.taps * line + i};
+            const ptrdiff_t pixel = static_cast<ptrdiff_t>(C);
+            add_by_channels(sums, lines, {&part, 1, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, static_cast<ptrdiff_t>(line));
+          }
+          to.at(n, a, q, i).put(sums, lines, static_cast<uint32_t>(smaller(kSmallColumns, C - i)));
+        }
+      }
+      told(n, a, C);
+    }
+  }
+}
+
+template <typename Stored, typename Told>
+void correlate_any(bool single, const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+  if (single) correlate_channels(c, to, room, told);
+  else correlate(c, to, room, told);
+}
+
+template <typename Stored>
+constexpr bool as_they_are(const InputNorm& norm) {
+  return kStoredAs<Stored> == DType::kF32 && norm.mean == nullptr;
+}
+
+// A phase of the gradient of data: dy, correlated with the taps that reach it.
+template <typename Stored>
+void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase, uint32_t group) {
+  const ConvShape& s = args.shape;
+  const ptrdiff_t S = s.window.kernel_w, inputs = s.group_inputs(), output = s.window.kernel_h * S * inputs;
+  const TapWalk rows = forwards(phase.rows.walk), columns = forwards(phase.columns.walk);
+  // forwards() has turned the taps round: the last comes first.
+  const ptrdiff_t row = static_cast<ptrdiff_t>(phase.rows.tap_step) * S * inputs, column = static_cast<ptrdiff_t>(phase.columns.tap_step) * inputs;
+  const bool turned_rows = phase.rows.walk.step < 0, turned_columns = phase.columns.walk.step < 0;
+  ptrdiff_t first = (phase.rows.tap * S + phase.columns.tap) * inputs + static_cast<ptrdiff_t>(group) * s.group_outputs() * output;
+  if (turned_rows && rows.taps > 0) first += static_cast<ptrdiff_t>(rows.taps - 1) * row;
+  if (turned_columns && columns.taps > 0) first += static_cast<ptrdiff_t>(columns.taps - 1) * column;
+  const bool single = is_single(s);
+  const Correlation<Stored> c = {.map = args.dy,
+                                 .norm = {},
+                                 .source = SmallRowsShape(s.P, s.Q, s.K, rows, columns, 1),
+                                 .rows = rows,
+                                 .columns = columns,
+                                 .images = s.N,
+                                 .first_channel = group * s.group_outputs(),
+                                 .channels = s.group_outputs(),
+                                 .outputs = s.group_inputs(),
+                                 .weights = {{args.w, first, single ? output : 1, output}, turned_rows ? -row : row, turned_columns ? -column : column},
+                                 .scratch = small_phase_scratch(s, phase, as_they_are<Stored>({}))};
+  if (c.taps() == 0 && args.accumulate_dx) return;
+  const ptrdiff_t line = static_cast<ptrdiff_t>(s.W) * static_cast<ptrdiff_t>(s.C), pixel = static_cast<ptrdiff_t>(s.C);
+  const ptrdiff_t at = static_cast<ptrdiff_t>(phase.rows.first) * line + static_cast<ptrdiff_t>(phase.columns.first) * pixel + static_cast<ptrdiff_t>(group) * inputs;
+  const Outputs<Stored> to = {{args.dx + at, s.window.stride_w * pixel, args.b == nullptr ? nullptr : args.b + static_cast<ptrdiff_t>(group) * inputs, args.accumulate_dx},
+                              static_cast<ptrdiff_t>(s.H) * line, s.window.stride_h * line};
+  correlate_any(single, c, to, static_cast<float*>(args.scratch), [](uint32_t, uint32_t, uint32_t) {});
+}
+
+// A group's gradient of weights, and where its parts lie in scratch.
+template <typename Stored>
+class Gradient {
+ public:
+  Gradient(const ConvBackwardWeightArgsOf<Stored>& args, uint32_t group)
+      : args_(args), s_(args.shape), group_(group), single_(is_single(args.shape)),
+        scratch_(small_gradient_scratch(args.shape, as_they_are<Stored>(args.norm), kStoredAs<Stored> == DType::kF32)),
+        rows_(forward_walk(args.shape.window.rows(), args.shape.P)), columns_(forward_walk(args.shape.window.columns(), args.shape.Q)),
+        sums_(static_cast<float*>(args.scratch) + scratch_.rows), strip_(sums_ + scratch_.sums),
+        ready_(args.x, args.norm, SmallRowsShape(s_.H, s_.W, s_.C, rows_, columns_, scratch_.together),
+               scratch_.rows == 0 ? nullptr : static_cast<float*>(args.scratch)) {}
+
+  void run() {
+    const uint32_t outputs = single_ ? s_.C : s_.group_outputs();
+    for (uint32_t first = 0; first < outputs; first += scratch_.slice) {
+      const uint32_t count = static_cast<uint32_t>(smaller(scratch_.slice, outputs - first));
+      std::memset(sums_, 0, scratch_.sums * sizeof(float));
+      for (uint32_t n = 0; n < s_.N; ++n) {
+        ready_.begin(n);
+        for (uint32_t p = 0; p < s_.P; p += scratch_.together) add_rows(n, p, static_cast<uint32_t>(smaller(scratch_.together, s_.P - p)), first, count);
+      }
+      single_ ? put_channels() : put(first, count);
+    }
+  }
+
+ private:
+  // dy's rows from p on, `first` channel on, as they lie or in the strip; the floats between two pixels.
+  const float* rows_of_dy(uint32_t n, uint32_t p, uint32_t together, uint32_t first, uint32_t count, ptrdiff_t& pixel) const {
+    const Stored* from = args_.dy + (size_t{n} * s_.P + p) * s_.Q * s_.K + size_t{group_} * s_.group_outputs() * (single_ ? 0 : 1) + first;
+    pixel = static_cast<ptrdiff_t>(s_.K);
+    if constexpr (std::is_same_v<Stored, float>) {
+      if (scratch_.strip == 0) return from;
+    }
+    pixel = static_cast<ptrdiff_t>(single_ ? small_columns(count) : count);
+    float* to = strip_;
+    for (size_t i = 0; i < size_t{together} * s_.Q; ++i, from += s_.K, to += pixel) {
+      for (uint32_t k = 0; k < count; ++k) to[k] = from[k];
+      for (uint32_t k = count; k < static_cast<uint32_t>(pixel); ++k) to[k] = 0.0f;
+    }
+    return strip_;
+  }
+  void add_rows(uint32_t n, uint32_t p, uint32_t together, uint32_t first, uint32_t count) {
+    const int32_t top = static_cast<int32_t>(p) * rows_.stride + rows_.offset;
+    ready_.reach(top, top + static_cast<int32_t>(together - 1) * rows_.stride + static_cast<int32_t>(rows_.taps - 1) * rows_.step);
+    ptrdiff_t dy_pixel = 0;
+    const float* dy = rows_of_dy(n, p, together, first, count, dy_pixel);
+    float* sums = sums_;
+    const uint32_t tiles_down = single_ ? 1 : static_cast<uint32_t>(divide_up(count, kSmallLines));
+    for (uint32_t tile = 0; tile < tiles_down; ++tile) {
+      for (uint32_t r = 0; r < rows_.taps; ++r) {
+        for (uint32_t u = 0; u < scratch_.runs; ++u) {
+          for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
+            SmallPart parts[kSmallRowsTogether];
+            for (uint32_t g = 0; g < together; ++g) {
+              const int32_t row = top + static_cast<int32_t>(g) * rows_.stride + static_cast<int32_t>(r) * rows_.step;
+              const uint32_t tap = single_ ? u * kSmallLines : u;
+              const int32_t column = columns_.offset + static_cast<int32_t>(tap) * columns_.step;
+              const float* x = ready_.at(row) + static_cast<ptrdiff_t>(column) * static_cast<ptrdiff_t>(s_.C) + j + (single_ ? 0 : group_ * s_.group_inputs());
+              const float* of_dy = dy + static_cast<ptrdiff_t>(g) * static_cast<ptrdiff_t>(s_.Q) * dy_pixel + (single_ ? j : tile * kSmallLines);
+              parts[g] = single_ ? SmallPart{x, of_dy} : SmallPart{of_dy, x};
+            }
+            const ptrdiff_t x_pixel = columns_.stride * static_cast<ptrdiff_t>(s_.C);
+            if (single_) {
+              const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, columns_.taps - u * kSmallLines));
+              add_by_channels(sums, lines, {parts, together, s_.Q}, columns_.step * static_cast<ptrdiff_t>(s_.C), x_pixel, dy_pixel);
+            } else {
+              const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, count - tile * kSmallLines));
+              add_by_depths(sums, lines, {parts, together, s_.Q}, dy_pixel, x_pixel);
+            }
+          }
+        }
+      }
+    }
+  }
+  void put_weight(size_t at, float sum) const { args_.dw[at] = args_.accumulate_dw ? args_.dw[at] + sum : sum; }
+  void put(uint32_t first, uint32_t count) const {
+    const float* sums = sums_;
+    const size_t inputs = s_.group_inputs(), row = size_t{columns_.taps} * inputs;
+    for (uint32_t tile = 0; tile < count; tile += kSmallLines) {
+      for (uint32_t r = 0; r < rows_.taps; ++r) {
+        for (uint32_t u = 0; u < scratch_.runs; ++u) {
+          for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
+            for (uint32_t i = 0; i < kSmallLines && tile + i < count; ++i) {
+              const size_t output = size_t{group_} * s_.group_outputs() + first + tile + i;
+              for (uint32_t c = 0; c < kSmallColumns && j + c < scratch_.run; ++c) {
+                put_weight((output * rows_.taps + r) * row + u * inputs + j + c, sums[i * kSmallColumns + c]);
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  void put_channels() const {
+    const float* sums = sums_;
+    for (uint32_t r = 0; r < rows_.taps; ++r) {
+      for (uint32_t u = 0; u < scratch_.runs; ++u) {
+        for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
+          for (uint32_t i = 0; i < kSmallLines && u * kSmallLines + i < columns_.taps; ++i) {
+            for (uint32_t c = 0; c < kSmallColumns && j + c < s_.C; ++c) {
+              put_weight((size_t{j + c} * rows_.taps + r) * columns_.taps + u * kSmallLines + i, sums[i * kSmallColumns + c]);
+            }
+          }
+        }
+      }
+    }
+  }
+
+  const ConvBackwardWeightArgsOf<Stored>& args_;
+  const ConvShape& s_;
+  uint32_t group_;
+  bool single_;
+  SmallGradientScratch scratch_;
+  TapWalk rows_, columns_;
+  float *sums_, *strip_;
+  SmallRows<Stored> ready_;
+};
+
+template <typename Stored>
+void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScratch& scratch, const OutputStatistics<Stored>* statistics) {
+  const ConvShape& s = args.shape;
+  const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
+  const ptrdiff_t inputs = s.group_inputs(), tap_row = s.window.kernel_w * inputs, output = s.window.kernel_h * tap_row;
+  const ptrdiff_t pixel = static_cast<ptrdiff_t>(s.K), row = static_cast<ptrdiff_t>(s.Q) * pixel;
+  const bool single = is_single(s);
+  for (uint32_t group = 0; group < (single ? 1u : s.window.groups); ++group) {
+    const uint32_t first = group * s.group_outputs();
+    const Correlation<Stored> c = {.map = args.x,
+                                   .norm = args.norm,
+                                   .source = SmallRowsShape(s.H, s.W, s.C, rows, columns, 1),
+                                   .rows = rows,
+                                   .columns = columns,
+                                   .images = s.N,
+                                   .first_channel = group * s.group_inputs(),
+                                   .channels = s.group_inputs(),
+                                   .outputs = s.group_outputs(),
+                                   .weights = {{args.w, static_cast<ptrdiff_t>(first) * output, output, 1}, tap_row, inputs},
+                                   .scratch = scratch};
+    const Outputs<Stored> to = {{args.y + first, pixel, args.b == nullptr ? nullptr : args.b + first, false}, static_cast<ptrdiff_t>(s.P) * row, row};
+    correlate_any(single, c, to, static_cast<float*>(args.scratch), [&](uint32_t n, uint32_t a, uint32_t count) {
+      const uint64_t begin = (uint64_t{n} * s.P + a) * s.Q;
+      if (statistics != nullptr) statistics->written(begin, begin + s.Q, count);
+    });
+  }
+}
+
+}  // namespace
+
+template <typename Stored>
+Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
+  const ConvShape& s = args.shape;
+  const SmallCorrelationScratch scratch = small_forward_scratch(s, as_they_are<Stored>(args.norm));
+  const uint64_t statistics_at = align_up(4 * scratch.floats()), M = uint64_t{s.N} * s.P * s.Q;
+  const uint64_t statistics_bytes = args.mean == nullptr ? 0 : output_statistics_scratch_bytes(M, s.K);
+  if (args.scratch_bytes < statistics_at + statistics_bytes) return kScratchTooSmall;
+  if (args.mean == nullptr) {
+    convolve<Stored>(args, scratch, nullptr);
+    return ok_status();
+  }
+  if (!output_statistics_fit(M, s.K)) return {Code::kUnsupported, "a convolution takes statistics of at most 2^32 elements in a chunk of rows", M};
+  const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, static_cast<unsigned char*>(args.scratch) + statistics_at,
+                                                      statistics_bytes, M, s.K, s.window.statistics_epsilon});
+  convolve(args, scratch, &statistics);
+  statistics.finish();
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_small_conv_backward_data(const KernelContext&, const ConvBackwardDataArgsOf<Stored>& args) {
+  const ConvShape& s = args.shape;
+  uint64_t floats = 0;
+  for_each_phase(s, [&](const DataPhase& phase) { floats = larger(floats, small_phase_scratch(s, phase, as_they_are<Stored>({})).floats()); });
+  if (args.scratch_bytes < align_up(4 * floats)) return kScratchTooSmall;
+  for_each_phase(s, [&](const DataPhase& phase) {
+    for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) run_phase(args, phase, group);
+  });
+  return ok_status();
+}
+
+template <typename Stored>
+Status cpu_small_conv_backward_weight(const KernelContext&, const ConvBackwardWeightArgsOf<Stored>& args) {
+  const ConvShape& s = args.shape;
+  const SmallGradientScratch scratch = small_gradient_scratch(s, as_they_are<Stored>(args.norm), kStoredAs<Stored> == DType::kF32);
+  if (args.scratch_bytes < align_up(4 * scratch.floats())) return kScratchTooSmall;
+  for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) Gradient<Stored>(args, group).run();
+  return ok_status();
+}
+
+REPRISE_INSTANTIATE(cpu_small_conv_forward, ConvForwardArgs)
+REPRISE_INSTANTIATE(cpu_small_conv_backward_data, ConvBackwardDataArgs)
+REPRISE_INSTANTIATE(cpu_small_conv_backward_weight, ConvBackwardWeightArgs)
+
+}  // namespace reprise

@@ -1,0 +1,156 @@
+// What a small core's convolutions work in: scratch by shape and window alone, for planner and kernel alike (conv_small.h).
+//
+//   rows of x as f32, padded, no more of them than a window has | a panel of weights, or sums of a weight's gradient, a few outputs at a time
+#pragma once
+
+#include "lib/cpu/batch_norm_rules.h"
+#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/small_tile.h"
+
+namespace reprise {
+
+constexpr uint64_t kSmallPanelFloats = 2048, kSmallSumFloats = 3072;  // about so many; at least those of one tile
+constexpr uint32_t kSmallPlacesTogether = 32, kSmallRowsTogether = 8;  // of outputs, before sums leave their registers
+
+constexpr uint32_t small_columns(uint64_t columns) { return static_cast<uint32_t>((columns + kSmallColumns - 1) / kSmallColumns * kSmallColumns); }
+
+// Every channel has one output of its own.
+constexpr bool is_single(const ConvShape& s) { return s.window.groups > 1 && s.window.groups == s.C && s.C == s.K; }
+
+// The same walk from its other end where it goes backwards.
+constexpr TapWalk forwards(const TapWalk& walk) {
+  if (walk.step >= 0 || walk.taps == 0) return walk;
+  return {walk.places, walk.taps, walk.stride, walk.offset + static_cast<int32_t>(walk.taps - 1) * walk.step, -walk.step};
+}
+constexpr int32_t last_read(const TapWalk& walk) {
+  return static_cast<int32_t>(walk.places - 1) * walk.stride + walk.offset + static_cast<int32_t>(walk.taps - 1) * walk.step;
+}
+
+// Rows of a map [H,W,C] as a walk reads them: padded with zeros left and right, and as many of them as `together` rows of outputs reach.
+struct SmallRowsShape {
+  uint32_t H, W, C, left = 0, right = 0, kept = 0;
+  bool inside = true;  // nothing beyond the map is read
+
+  constexpr SmallRowsShape(uint32_t height, uint32_t width, uint32_t channels, const TapWalk& rows, const TapWalk& columns, uint32_t together)
+      : H(height), W(width), C(channels) {
+    if (rows.taps == 0 || columns.taps == 0) return;
+    const int32_t beyond = last_read(columns) - static_cast<int32_t>(W - 1);
+    left = columns.offset < 0 ? static_cast<uint32_t>(-columns.offset) : 0;
+    right = beyond > 0 ? static_cast<uint32_t>(beyond) : 0;
+    kept = (together - 1) * static_cast<uint32_t>(rows.stride) + (rows.taps - 1) * static_cast<uint32_t>(rows.step) + 1;
+    inside = left == 0 && right == 0 && rows.offset >= 0 && last_read(rows) < static_cast<int32_t>(H);
+  }
+  constexpr uint64_t row_floats() const { return uint64_t{left + W + right} * C; }
+  // A tile may read, and never uses, a few floats behind the last.
+  constexpr uint64_t floats() const { return kept * row_floats() + kSmallColumns; }
+};
+
+// Panels of so many outputs are packed together.
+constexpr uint32_t small_panels(uint64_t depth, uint64_t outputs) {
+  const uint64_t all = small_columns(outputs) / kSmallColumns;
+  return static_cast<uint32_t>(smaller(all, larger(1, kSmallPanelFloats / larger(1, depth * kSmallColumns))));
+}
+
+// A correlation of a map with taps of weights, of each group: a forward, or a phase of the gradient of data.
+struct SmallCorrelationScratch {
+  uint64_t rows = 0, panels = 0;  // floats
+
+  constexpr uint64_t floats() const { return rows + panels; }
+};
+constexpr SmallCorrelationScratch small_correlation_scratch(const SmallRowsShape& source, uint64_t taps, uint32_t channels, uint32_t outputs, bool single,
+                                                            bool in_place) {
+  SmallCorrelationScratch scratch;
+  if (taps == 0) return scratch;
+  scratch.rows = in_place ? 0 : small_columns(source.floats());
+  scratch.panels = single ? taps * small_columns(source.C) : taps * channels * kSmallColumns * small_panels(taps * channels, outputs);
+  return scratch;
+}
+// Whether rows may be read where they lie; a tile of channels reads whole columns.
+constexpr bool small_in_place(const SmallRowsShape& source, bool as_they_are, bool by_columns) {
+  return as_they_are && source.inside && (!by_columns || source.C % kSmallColumns == 0);
+}
+
+constexpr SmallCorrelationScratch small_forward_scratch(const ConvShape& s, bool as_they_are) {
+  const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
+  const SmallRowsShape source(s.H, s.W, s.C, rows, columns, 1);
+  const bool single = is_single(s);
+  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_inputs(), s.group_outputs(), single,
+                                   small_in_place(source, as_they_are, single));
+}
+constexpr SmallCorrelationScratch small_phase_scratch(const ConvShape& s, const DataPhase& phase, bool as_they_are) {
+  const TapWalk rows = forwards(phase.rows.walk), columns = forwards(phase.columns.walk);
+  const SmallRowsShape source(s.P, s.Q, s.K, rows, columns, 1);
+  const bool single = is_single(s);
+  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_outputs(), s.group_inputs(), single,
+                                   small_in_place(source, as_they_are, single));
+}
+
+// Of a weight's gradient: rows of outputs go by together, and sums of a few outputs' weights wait for them, in tiles.
+struct SmallGradientScratch {
+  uint32_t together, run, runs, slice;  // rows of outputs; weights that lie side by side, and how many such runs a row of taps has; outputs at a time
+  uint64_t rows, sums, strip;           // floats; the strip has rows of dy as f32
+
+  constexpr uint64_t tiles() const { return runs * (small_columns(run) / kSmallColumns); }  // of a row of taps and some outputs
+  constexpr uint64_t floats() const { return rows + sums + strip; }
+};
+constexpr SmallGradientScratch small_gradient_scratch(const ConvShape& s, bool as_they_are, bool stored_f32) {
+  const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
+  SmallGradientScratch g = {};
+  g.together = static_cast<uint32_t>(smaller(smaller(s.P, kSmallRowsTogether), divide_up(kSmallPlacesTogether, larger(1, s.Q))));
+  const SmallRowsShape source(s.H, s.W, s.C, rows, columns, g.together);
+  const bool merged = columns.step == 1 && s.window.groups == 1;
+  g.run = merged ? columns.taps * s.C : s.group_inputs();
+  g.runs = merged ? 1 : columns.taps;
+  if (is_single(s)) {  // lines are a row's taps, columns are channels
+    g.run = small_columns(s.C);
+    g.runs = static_cast<uint32_t>(divide_up(columns.taps, kSmallLines));
+    g.slice = s.C;
+    g.sums = rows.taps * g.tiles() * kSmallLines * kSmallColumns;
+    g.strip = stored_f32 && s.C % kSmallColumns == 0 ? 0 : uint64_t{g.together} * s.Q * small_columns(s.C);
+  } else {
+    const uint64_t of_lines = rows.taps * g.tiles() * kSmallLines * kSmallColumns;
+    const uint64_t lines = smaller(divide_up(s.group_outputs(), kSmallLines), larger(1, kSmallSumFloats / of_lines));
+    g.slice = static_cast<uint32_t>(smaller(s.group_outputs(), lines * kSmallLines));
+    g.sums = lines * of_lines;
+    g.strip = stored_f32 ? 0 : uint64_t{g.together} * s.Q * g.slice;
+  }
+  const bool in_place = small_in_place(source, as_they_are, is_single(s)) && g.run % kSmallColumns == 0;
+  g.rows = in_place ? 0 : small_columns(source.floats());
+  g.strip = small_columns(g.strip);
+  return g;
+}
+
+namespace rules {
+constexpr bool is_f32(const Tensor& tensor) { return tensor.dtype == DType::kF32; }
+
+template <typename A, bool kNormalises>
+constexpr uint64_t small_conv_forward_bytes(const ShapedCall& c) {
+  const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.template attribute<WindowAttribute>());
+  const uint64_t statistics = c.has(A::kMeanOfY) ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0;
+  return align_up(4 * small_forward_scratch(s, is_f32(c[A::kX]) && !kNormalises).floats()) + statistics;
+}
+template <typename A, uint32_t kTo, uint32_t kFrom>
+constexpr uint64_t small_conv_backward_data_bytes(const ShapedCall& c) {
+  const ConvShape s = conv_shape(c[kTo], c[kFrom], c.template attribute<WindowAttribute>());
+  uint64_t most = 0;
+  for_each_phase(s, [&](const DataPhase& phase) { most = larger(most, small_phase_scratch(s, phase, is_f32(c[kFrom])).floats()); });
+  return align_up(4 * most);
+}
+template <typename A, bool kNormalises>
+constexpr uint64_t small_conv_backward_weight_bytes(const ShapedCall& c) {
+  const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.template attribute<WindowAttribute>());
+  return align_up(4 * small_gradient_scratch(s, is_f32(c[A::kX]) && !kNormalises, is_f32(c[A::kDy])).floats());
+}
+}  // namespace rules
+
+constexpr void add_small_conv_rules(BackendRules& table) {
+  table.of<ConvForward>() = {true, rules::small_conv_forward_bytes<ConvForward, false>};
+  table.of<NormConvForward>() = {true, rules::small_conv_forward_bytes<NormConvForward, true>};
+  table.of<ConvBackwardData>() = {true, rules::small_conv_backward_data_bytes<ConvBackwardData, ConvBackwardData::kDx, ConvBackwardData::kDy>};
+  table.of<ConvTransposeForward>() = {
+      true, rules::small_conv_backward_data_bytes<ConvTransposeForward, ConvTransposeForward::kY, ConvTransposeForward::kX>};
+  table.of<ConvBackwardWeight>() = {true, rules::small_conv_backward_weight_bytes<ConvBackwardWeight, false>};
+  table.of<NormConvBackwardWeight>() = {true, rules::small_conv_backward_weight_bytes<NormConvBackwardWeight, true>};
+}
+
+}  // namespace reprise

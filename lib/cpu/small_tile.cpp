@@ -1,0 +1,184 @@
+// See small_tile.h.
+#include "lib/cpu/small_tile.h"
+
+#include "lib/cpu/vector_level.h"
+
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+#include <arm_mve.h>
+#endif
+
+namespace reprise {
+namespace {
+
+#define REPRISE_UNROLLED _Pragma("GCC unroll 8")
+
+// A column is one float, or four of them in one of Helium's registers: sums and operands fit the registers that hold 32 floats.
+#if defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)
+using Column = float32x4_t;
+REPRISE_INLINE Column read_column(const float* from) { return vld1q_f32(from); }
+REPRISE_INLINE void write_column(float* to, Column column) { vst1q_f32(to, column); }
+REPRISE_INLINE Column fuse(float a, Column b, Column sum) { return vfmaq_n_f32(sum, b, a); }
+REPRISE_INLINE Column fuse(Column a, Column b, Column sum) { return vfmaq_f32(sum, a, b); }
+#define REPRISE_HELIUM 1
+#else
+using Column = float;
+REPRISE_INLINE Column read_column(const float* from) { return *from; }
+REPRISE_INLINE void write_column(float* to, Column column) { *to = column; }
+REPRISE_INLINE Column fuse(float a, Column b, Column sum) { return __builtin_fmaf(a, b, sum); }
+#endif
+
+template <uint32_t kLines>
+struct Tile {
+  static constexpr uint32_t kWidth = sizeof(Column) / sizeof(float), kCount = kSmallColumns / kWidth;
+  Column sums[kLines][kCount];
+
+  REPRISE_INLINE void read(const float* from) {
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) {
+      REPRISE_UNROLLED for (uint32_t j = 0; j < kCount; ++j) sums[i][j] = read_column(from + i * kSmallColumns + j * kWidth);
+    }
+  }
+  REPRISE_INLINE void write(float* to) const {
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) {
+      REPRISE_UNROLLED for (uint32_t j = 0; j < kCount; ++j) write_column(to + i * kSmallColumns + j * kWidth, sums[i][j]);
+    }
+  }
+  REPRISE_INLINE void add(const float (&a)[kLines], const float* b) {
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kCount; ++j) {
+      const Column column = read_column(b + j * kWidth);
+      REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) sums[i][j] = fuse(a[i], column, sums[i][j]);
+    }
+  }
+  REPRISE_INLINE void add_channels(const float* const (&a)[kLines], const float* b) {
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kCount; ++j) {
+      const Column column = read_column(b + j * kWidth);
+      REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) sums[i][j] = fuse(read_column(a[i] + j * kWidth), column, sums[i][j]);
+    }
+  }
+};
+
+#if defined(REPRISE_HELIUM)
+// Two depths of three lines in 20 instructions, one depth in 12: a register holds a line's float, and more than one comes at a time, which no compiler
+// of the day finds.
+#define REPRISE_HELIUM_SUMS(t)                                                                                                     \
+  "+w"((t).sums[0][0]), "+w"((t).sums[0][1]), "+w"((t).sums[1][0]), "+w"((t).sums[1][1]), "+w"((t).sums[2][0]), "+w"((t).sums[2][1])
+#define REPRISE_HELIUM_DEPTH(x, y, z)                                                                           \
+  "vfma.f32 %q0, %q6, " x "\n vfma.f32 %q1, %q7, " x "\n vfma.f32 %q2, %q6, " y "\n vfma.f32 %q3, %q7, " y "\n" \
+  "vfma.f32 %q4, %q6, " z "\n vfma.f32 %q5, %q7, " z "\n"
+REPRISE_INLINE void add_lines(Tile<3>& tile, const float* (&a)[3], const float*& b) {
+  Column low, high;
+  __asm volatile("ldrd r0, r1, [%[a0]], #8\n ldrd r2, r3, [%[a1]], #8\n ldrd r4, r5, [%[a2]], #8\n"
+                 "vldrw.32 %q6, [%[b]], #16\n vldrw.32 %q7, [%[b]], #16\n" REPRISE_HELIUM_DEPTH("r0", "r2", "r4")
+                 "vldrw.32 %q6, [%[b]], #16\n vldrw.32 %q7, [%[b]], #16\n" REPRISE_HELIUM_DEPTH("r1", "r3", "r5")
+                 : REPRISE_HELIUM_SUMS(tile), "=&w"(low), "=&w"(high), [a0] "+r"(a[0]), [a1] "+r"(a[1]), [a2] "+r"(a[2]), [b] "+r"(b)
+                 :
+                 : "r0", "r1", "r2", "r3", "r4", "r5", "memory");
+}
+REPRISE_INLINE void add_depth(Tile<3>& tile, const float* a, const float* b) {
+  Column low, high;
+  __asm volatile("ldmia %[a], {r0, r1, r2}\n vldrw.32 %q6, [%[b]]\n vldrw.32 %q7, [%[b], #16]\n" REPRISE_HELIUM_DEPTH("r0", "r1", "r2")
+                 : REPRISE_HELIUM_SUMS(tile), "=&w"(low), "=&w"(high)
+                 : [a] "r"(a), [b] "r"(b)
+                 : "r0", "r1", "r2", "memory");
+}
+constexpr uint32_t kTogether = 2;
+#else
+constexpr uint32_t kTogether = 4;
+#endif
+
+// kTogether depths, so that addresses are counted up once for them all.
+template <uint32_t kLines>
+REPRISE_INLINE void add_lines(Tile<kLines>& tile, const float* (&a)[kLines], const float*& b) {
+  REPRISE_UNROLLED for (uint32_t d = 0; d < kTogether; ++d) {
+    float of_depth[kLines];
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) of_depth[i] = a[i][d];
+    tile.add(of_depth, b + d * kSmallColumns);
+  }
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] += kTogether;
+  b += kTogether * kSmallColumns;
+}
+template <uint32_t kLines>
+REPRISE_INLINE void add_depth(Tile<kLines>& tile, const float* a, const float* b) {
+  float lines[kLines];
+  REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) lines[i] = a[i];
+  tile.add(lines, b);
+}
+
+template <uint32_t kLines>
+REPRISE_INLINE void by_lines(float* sums, const SmallParts& parts, ptrdiff_t a_line) {
+  Tile<kLines> tile;
+  tile.read(sums);
+  for (uint32_t part = 0; part < parts.count; ++part) {
+    const float *a[kLines], *b = parts.parts[part].b;
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] = parts.parts[part].a + static_cast<ptrdiff_t>(i) * a_line;
+    for (uint32_t left = parts.depths / kTogether; left > 0; --left) add_lines(tile, a, b);
+    for (uint32_t left = parts.depths % kTogether; left > 0; --left, b += kSmallColumns) {
+      float of_depth[kLines];
+      REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) of_depth[i] = *a[i]++;
+      tile.add(of_depth, b);
+    }
+  }
+  tile.write(sums);
+}
+
+template <uint32_t kLines>
+REPRISE_INLINE void by_depths(float* sums, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth) {
+  Tile<kLines> tile;
+  tile.read(sums);
+  for (uint32_t part = 0; part < parts.count; ++part) {
+    const float *a = parts.parts[part].a, *b = parts.parts[part].b;
+    for (uint32_t left = parts.depths / 2; left > 0; --left) {
+      add_depth(tile, a, b);
+      a += a_depth, b += b_depth;
+      add_depth(tile, a, b);
+      a += a_depth, b += b_depth;
+    }
+    if (parts.depths % 2 != 0) add_depth(tile, a, b);
+  }
+  tile.write(sums);
+}
+
+template <uint32_t kLines>
+REPRISE_INLINE void by_channels(float* sums, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth) {
+  Tile<kLines> tile;
+  tile.read(sums);
+  for (uint32_t part = 0; part < parts.count; ++part) {
+    const float *a[kLines], *b = parts.parts[part].b;
+    REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] = parts.parts[part].a + static_cast<ptrdiff_t>(i) * a_line;
+    for (uint32_t left = parts.depths; left > 0; --left, b += b_depth) {
+      tile.add_channels(a, b);
+      REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] += a_depth;
+    }
+  }
+  tile.write(sums);
+}
+
+}  // namespace
+
+// On x86-64 each is built once more, for processors that fuse; the others call fmaf(), which rounds alike.
+#define REPRISE_OF_LINES(body, arguments)   \
+  switch (lines) {                          \
+    case 1: return body<1> arguments;       \
+    case 2: return body<2> arguments;       \
+    default: return body<3> arguments;      \
+  }
+#if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
+#define REPRISE_SMALL_TILE(name, parameters, arguments, body, of_lines)                                                   \
+  __attribute__((target("avx2,fma"))) static void name##_fused parameters { REPRISE_OF_LINES(body, of_lines) }            \
+  void name parameters {                                                                                                  \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return name##_fused arguments;                   \
+    REPRISE_OF_LINES(body, of_lines)                                                                                      \
+  }
+#else
+#define REPRISE_SMALL_TILE(name, parameters, arguments, body, of_lines) \
+  void name parameters { REPRISE_OF_LINES(body, of_lines) }
+#endif
+
+REPRISE_SMALL_TILE(add_by_lines, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line), (sums, lines, parts, a_line), by_lines,
+                   (sums, parts, a_line))
+REPRISE_SMALL_TILE(add_by_depths, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth),
+                   (sums, lines, parts, a_depth, b_depth), by_depths, (sums, parts, a_depth, b_depth))
+REPRISE_SMALL_TILE(add_by_channels,
+                   (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth),
+                   (sums, lines, parts, a_line, a_depth, b_depth), by_channels, (sums, parts, a_line, a_depth, b_depth))
+
+}  // namespace reprise
