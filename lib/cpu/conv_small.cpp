@@ -85,9 +85,9 @@ void add_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint
   }
 }
 
-// Tells of each row of outputs that is complete in some columns: told(image, a, columns).
+// Tells of each row of outputs that is complete in some columns: told(image, a, columns). In a frame of its own, as the other is: a stack holds one.
 template <typename Stored, typename Told>
-void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+[[gnu::noinline]] void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
   float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panels = room + c.scratch.rows;
   const uint32_t depth = c.taps() * c.channels, packed = small_panels(depth, c.outputs) * kSmallColumns;
   SmallRows<Stored> ready(c.map, c.norm, c.source, rows);
@@ -115,7 +115,7 @@ void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* r
 
 // The same where every channel has an output of its own.
 template <typename Stored, typename Told>
-void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+[[gnu::noinline]] void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
   float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panel = room + c.scratch.rows;
   const uint32_t C = c.source.C, line = small_columns(C);
   for (uint32_t tap = 0; tap < c.taps(); ++tap) {
