@@ -64,6 +64,8 @@ objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
 MPI_OBJECTS   := $(call objects,$(MPI_SOURCES))
+# Of a board without an operating system, what its tests run on the host, too.
+FLASH_OBJECTS := $(BUILD)/ports/cortex_m/flash_banks.o
 # Each folder of tools is compiled as one unit, so that headers are parsed once for all its sources, nlohmann's above all. The sanitizers'
 # build takes sources one by one, as each must stand.
 TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(call objects,$(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp))) $(ROOMS:%=$(BUILD)/rooms/%.o))
@@ -126,7 +128,7 @@ $(BUILD)/packages/cortex-m: PACKAGES := $(CORTEX_M_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
-$(LIB_OBJECTS) $(PORT_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+$(LIB_OBJECTS) $(PORT_OBJECTS) $(FLASH_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
@@ -393,7 +395,7 @@ CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=
 # A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
 # than there are registers for the tiles of lib/cpu/small_tile.cpp.
 CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -O2 -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
-CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp)
+CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp ports/cortex_m/flash_banks.cpp)
 $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
 	@mkdir -p $(@D)
 	@echo "  compile $< for $(BOARD)"
@@ -458,6 +460,7 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	@echo "  link $@"
 	$(Q)$(CXX) $(filter $(WATCHED_OBJECTS),$^) $(filter-out $(WATCHED_OBJECTS),$(filter %.o,$^)) -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
+$(BUILD)/tests/ports/flash_banks_test: $(FLASH_OBJECTS)
 $(addprefix $(BUILD)/tests/ports/cuda_,launch_test rehearsal_test): $(HOST_CODE)
 # First of all objects, so that functions of headers which are not inlined are those that announce their accesses.
 $(BUILD)/tests/ports/cuda_access_test: $(WATCHED_OBJECTS)
@@ -665,4 +668,4 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  RANKS=2  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CORTEX_M_OBJECTS) $(PORT_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CORTEX_M_OBJECTS) $(PORT_OBJECTS) $(FLASH_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
