@@ -61,7 +61,7 @@ constexpr uint64_t attention_stack_bytes(const Tensor& y, const AttentionAttribu
   const uint64_t D = y.last_dimension() / attention.heads, tile = blocks_of(size).attention_tile;
   const uint64_t tiles = head_tiles * attention_head_floats(D, blocks_of(size).attention_tile) + score_tiles * tile * tile;
   const uint64_t softmax_bytes = size == CpuSize::kSmall ? 704 : 576;  // a small core's frame has no room to spare
-  return softmax_bytes + stack_room_bytes(4 * tiles) + stack_room_bytes(D * sizeof(const float*));
+  return softmax_bytes + stack_room_bytes(4 * tiles) + stack_room_bytes(D * kMostPointerBytes);
 }
 
 template <CpuSize kSize>

@@ -80,6 +80,8 @@ constexpr uint32_t most_runs(uint32_t depths) { return depths / 16 + 2; }
 // Rows of C that a tile for f32 has at most: so many lines of A stand beside its panel. choose_cpu_machine() takes no tile with more. Lines of B
 // stand alone, and take less than panel and tile.
 constexpr uint32_t kMostTileRows = 16;
+constexpr uint64_t kMostRowRunBytes = (kMaxRowTile + 2) * kMostPointerBytes;
+static_assert(sizeof(RowRun) <= kMostRowRunBytes && sizeof(void*) <= kMostPointerBytes);
 // Frames of the loop nest, beyond those of any kernel.
 constexpr uint64_t kProductFrameBytes = 1152;
 
@@ -95,7 +97,7 @@ constexpr uint64_t product_stack_bytes(uint64_t N, uint64_t K, const ProductStac
   const uint64_t panel = uint64_t{depth} * b.tile + b.slack, tile = uint64_t{b.tile} * b.tile;
   const uint64_t lines = with.lines ? smaller(b.tile, kMostTileRows) * widened_stride(depth) : 0;
   const uint64_t strip = with.output == DType::kBf16 ? b.tile * smaller(gemm_narrow_columns(K, b), N + b.tile - 1) : 0;
-  const uint64_t runs = larger(most_runs(depth) * sizeof(RowRun), depth * sizeof(const float*));  // or where the depths of a weight's gradient lie
+  const uint64_t runs = larger(most_runs(depth) * kMostRowRunBytes, depth * kMostPointerBytes);  // or where the depths of a weight's gradient lie
   return kProductFrameBytes + stack_room_bytes(4 * (panel + tile)) + stack_room_bytes(larger(4 * lines, runs)) + stack_room_bytes(4 * strip);
 }
 

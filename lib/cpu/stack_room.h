@@ -11,6 +11,8 @@
 namespace reprise {
 
 constexpr uint64_t kStackRoomAlignment = 64;
+// A pointer takes so many at most. Rules count with them and not with the compiler's own: a plan's stack is the same on every processor.
+constexpr uint64_t kMostPointerBytes = 8;
 // What one room takes at most.
 constexpr uint64_t stack_room_bytes(uint64_t bytes) { return bytes + 2 * kStackRoomAlignment; }
 
