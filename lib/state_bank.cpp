@@ -1,4 +1,4 @@
-// See state_bank.h. Nothing here is larger than a piece: a board calls it on the stack of its main program.
+// See state_bank.h. What is on the stack is small: a board calls it on that of its main program.
 #include "lib/state_bank.h"
 
 #include <bit>
@@ -14,8 +14,12 @@ static_assert(std::endian::native == std::endian::little, "a bank is memory as i
 
 namespace {
 
-constexpr uint64_t kPiece = 128;
+constexpr uint64_t kPiece = 64;
 constexpr uint32_t kCheckedBytes = offsetof(BankSeal, checksum);
+
+// The checksum of four bits at a time: sixteen words are all that it takes of a board's flash.
+constexpr uint32_t kOfNibble[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+                                    0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
 
 // Scalars and norms are each step's own; tables are the plan's, and what is streamed is a file's.
 constexpr bool is_banked(StateKind kind) {
@@ -47,9 +51,6 @@ uint64_t updates_of(const Plan& plan) {
 }  // namespace
 
 uint32_t crc32(uint32_t before, const void* bytes, uint64_t count) {
-  // Of four bits at a time: sixteen words are all that it takes of a board's flash.
-  constexpr uint32_t kOfNibble[16] = {0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
-                                      0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
   const unsigned char* const byte = static_cast<const unsigned char*>(bytes);
   uint32_t rest = ~before;
   for (uint64_t i = 0; i < count; ++i) {
@@ -77,13 +78,10 @@ uint64_t payload_bytes(const Plan& plan) {
   return bytes;
 }
 
-Status write_payload(const Trainer& trainer, const BankSink& sink, uint64_t sequence, BankSeal& seal) {
+Status write_payload(const Trainer& trainer, const BankSink& sink, uint32_t& checksum) {
   const Plan& plan = *trainer.plan;
-  seal = {.magic = kBankMagic, .format = kBankFormat, .sequence = sequence, .step = trainer.step, .identity = state_identity(plan), .seed = plan.seed,
-          .payload_bytes = 0, .plan_format = plan.format, .tensors = banked_tensors(plan), .kernel_set = {}, .payload_checksum = 0, .checksum = 0};
-  const char* const kernel_set = trainer.backend->kernel_set;
-  REPRISE_ASSERT(std::strlen(kernel_set) < sizeof seal.kernel_set, "a seal has room for the kernel set's name");
-  for (uint32_t i = 0; kernel_set[i] != 0; ++i) seal.kernel_set[i] = kernel_set[i];
+  checksum = 0;
+  uint64_t place = 0;
   for (uint32_t i = 0; i < plan.state.count; ++i) {
     if (!is_banked(plan.state[i].kind)) continue;
     const uint64_t used = plan.state[i].tensor.used_bytes();
@@ -91,13 +89,31 @@ Status write_payload(const Trainer& trainer, const BankSink& sink, uint64_t sequ
       unsigned char piece[kPiece] = {};
       const uint64_t count = smaller_of(kPiece, used - at), units = whole_units(count);
       REPRISE_RETURN_IF_ERROR(trainer.read_state(i, at, piece, count));
-      seal.payload_checksum = crc32(seal.payload_checksum, piece, units);
-      REPRISE_RETURN_IF_ERROR(sink.write(sink.state, seal.payload_bytes, piece, units));
-      seal.payload_bytes += units;
+      checksum = crc32(checksum, piece, units);
+      REPRISE_RETURN_IF_ERROR(sink.write(sink.state, place, piece, units));
+      place += units;
     }
   }
-  seal.checksum = crc32(0, &seal, kCheckedBytes);
   return ok_status();
+}
+
+void make_seal(const Trainer& trainer, uint64_t sequence, uint32_t payload_checksum, BankSeal& seal) {
+  const Plan& plan = *trainer.plan;
+  std::memset(&seal, 0, sizeof seal);  // in its place: a board's stack has no room for a second one
+  seal.magic = kBankMagic;
+  seal.format = kBankFormat;
+  seal.sequence = sequence;
+  seal.step = trainer.step;
+  seal.identity = state_identity(plan);
+  seal.seed = plan.seed;
+  seal.payload_bytes = payload_bytes(plan);
+  seal.plan_format = plan.format;
+  seal.tensors = banked_tensors(plan);
+  const uint64_t letters = std::strlen(trainer.backend->kernel_set);
+  REPRISE_ASSERT(letters < sizeof seal.kernel_set, "a seal has room for the kernel set's name");
+  std::memcpy(seal.kernel_set, trainer.backend->kernel_set, letters);
+  seal.payload_checksum = payload_checksum;
+  seal.checksum = crc32(0, &seal, kCheckedBytes);
 }
 
 const BankSeal* whole_bank(const unsigned char* bytes, uint64_t room) {

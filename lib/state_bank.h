@@ -39,13 +39,14 @@ uint64_t state_identity(const Plan& plan);
 // Of the plan's payload: a bank takes so many and a seal's.
 uint64_t payload_bytes(const Plan& plan);
 
-// Where a payload goes: `bytes` of them, whole units, `at` from its start. Pieces come in their order and hold 128 bytes at most.
+// Where a payload goes: `bytes` of them, whole units, `at` from its start. Pieces come in their order and are small.
 struct BankSink {
   void* state = nullptr;
   Status (*write)(void* state, uint64_t at, const void* piece, uint64_t bytes) = nullptr;
 };
-// Between steps. The seal is filled in, for the caller to write behind the last piece. Takes 512 bytes of stack at most beside the sink's.
-Status write_payload(const Trainer& trainer, const BankSink& sink, uint64_t sequence, BankSeal& seal);
+// Between steps. The payload's checksum is what its seal must hold, which the caller writes last.
+Status write_payload(const Trainer& trainer, const BankSink& sink, uint32_t& checksum);
+void make_seal(const Trainer& trainer, uint64_t sequence, uint32_t payload_checksum, BankSeal& seal);
 
 // The seal of these `room` bytes, 8-byte aligned, where they begin with a whole bank; null: they do not, or some byte of it is not what was written.
 const BankSeal* whole_bank(const unsigned char* bytes, uint64_t room);

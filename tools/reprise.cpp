@@ -44,7 +44,7 @@ int run(int argc, char** argv) {
   app.set_help_all_flag("--help-all", "help of all subcommands");
   const Port& port = linux_port();
   const Command commands[] = {add_plan(app, port),  add_profile(app, port), add_fit(app, port), add_compare(app, port), add_audit(app, port),
-                              add_chain(app),       add_name(app),          add_schedule(app),  add_export(app), add_pack(app),          add_doctor(app, port, look_at_card), add_tune(app, port),
+                              add_chain(app),       add_name(app),          add_schedule(app),  add_export(app), add_bank(app, port), add_pack(app),          add_doctor(app, port, look_at_card), add_tune(app, port),
                               add_recipe(app),      add_parameters(app),    add_train(app, port), add_chat(app),        add_tokenize(app),
                               add_detokenize(app), add_rows(app, port), add_kernels(app),  add_import(app, port)};
   if (argc > 1 && argv[1][0] != '-' && !app.has_subcommand(argv[1])) {

@@ -40,23 +40,31 @@ struct OpenBank {
   }
 };
 
+// The last that is written of a bank; then all of it is looked at. Not inlined, so that a seal and a piece of the payload are never on the stack at once.
+[[gnu::noinline]] Status seal_bank(const Trainer& trainer, const OpenBank& bank, uint64_t sequence, uint32_t payload_checksum) {
+  BankSeal seal;
+  make_seal(trainer, sequence, payload_checksum, seal);
+  REPRISE_RETURN_IF_ERROR(bank.program(0, &seal, sizeof seal));
+  const BankSeal* const written = whole_bank(bank.flash.base + bank.at, bank_bytes(bank.flash));
+  if (written != nullptr && written->checksum == seal.checksum) return ok_status();
+  return {Code::kInputOutput, "the flash does not hold what was written: it is worn out, or its driver wrong", bank.at};
+}
+
 }  // namespace
 
 Status save_to_flash(const Trainer& trainer, const Flash& flash) {
   REPRISE_RETURN_IF_ERROR(check_flash(*trainer.plan, flash));
   const Banks banks = find_banks(flash);
   const OpenBank bank = {flash, (1 - banks.newest) * bank_bytes(flash)};
-  const uint64_t sequence = banks.seal == nullptr ? 1 : banks.seal->sequence + 1, bytes = sizeof(BankSeal) + payload_bytes(*trainer.plan);
+  const uint64_t sequence = banks.seal == nullptr ? 1 : banks.seal->sequence + 1;
+  const uint64_t bytes = sizeof(BankSeal) + payload_bytes(*trainer.plan);
   for (uint32_t at = 0; at < bytes; at += flash.sector_bytes) REPRISE_RETURN_IF_ERROR(flash.erase(flash.state, bank.at + at));
   const auto write = [](void* state, uint64_t at, const void* piece, uint64_t count) {
     return static_cast<const OpenBank*>(state)->program(sizeof(BankSeal) + at, piece, count);
   };
-  BankSeal seal;
-  REPRISE_RETURN_IF_ERROR(write_payload(trainer, {const_cast<OpenBank*>(&bank), write}, sequence, seal));
-  REPRISE_RETURN_IF_ERROR(bank.program(0, &seal, sizeof seal));
-  const BankSeal* const written = whole_bank(flash.base + bank.at, bank_bytes(flash));
-  if (written != nullptr && written->checksum == seal.checksum) return ok_status();
-  return {Code::kInputOutput, "the flash does not hold what was written: it is worn out, or its driver wrong", bank.at};
+  uint32_t checksum = 0;
+  REPRISE_RETURN_IF_ERROR(write_payload(trainer, {const_cast<OpenBank*>(&bank), write}, checksum));
+  return seal_bank(trainer, bank, sequence, checksum);
 }
 
 Status load_from_flash(Trainer& trainer, const Flash& flash, bool& found) {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # A net trains on a Cortex-M under QEMU, in the arena that was planned, with the bits of the host; a stack that is too small, an arena that does not fit
 # and a heap are seen by the guard or the linker, in one line.
+# Snapshots in flash, and what a board refuses, are in cortex_m/flash.sh.
 # Here because no other test runs without an operating system.
 # BUILD names the output folder, CXX the host's compiler.
 set -eu
@@ -41,7 +42,7 @@ grep -qE '^arena planned ([0-9]+) measured \1$' "$scratch/words" || fail "anothe
 # link TEXT: a program for the Cortex-M7.
 link() {
   echo "$1" >"$scratch/own.cpp"
-  arm-none-eabi-g++ -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 -O0 -fno-exceptions -fno-unwind-tables -x c++ "$scratch/own.cpp" -x none "$build"/cortex-m/mps2-an500/ports/cortex_m/*.o \
+  arm-none-eabi-g++ -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 -O0 -fno-exceptions -fno-unwind-tables -x c++ "$scratch/own.cpp" -x none "$build/cortex-m/mps2-an500/ports/cortex_m/start.o" "$build/cortex-m/mps2-an500/ports/cortex_m/semihosting.o" \
     -T ports/cortex_m/mps2-an500.ld -nostartfiles --specs=nosys.specs -o "$scratch/own" 2>"$scratch/errors"
 }
 link 'int deeper(int n) { volatile int frame[64] = {n}; return deeper(n + 1) + frame[0]; } int main() { return deeper(0); }' || fail "a program does not link: $(cat "$scratch/errors")"
@@ -51,3 +52,4 @@ link 'int deeper(int n) { volatile int frame[64] = {n}; return deeper(n + 1) + f
 grep -q 'asks for a heap' "$scratch/errors" || fail "a heap: $(cat "$scratch/errors")"
 awk '/^step 2/ { printf "Cortex-M7: %d instructions in a step of ResNet-8\n", $NF * 40 }' "$scratch/m7"
 grep '^stack' "$scratch/m7"
+. tests/ports/cortex_m/flash.sh

@@ -31,6 +31,7 @@ Command add_name(OptionParser& app);
 Command add_recipe(OptionParser& app);
 Command add_parameters(OptionParser& app);
 Command add_export(OptionParser& app);
+Command add_bank(OptionParser& app, const Port& port);
 Command add_import(OptionParser& app, const Port& port);
 Command add_schedule(OptionParser& app);
 Command add_pack(OptionParser& app);

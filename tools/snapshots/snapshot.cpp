@@ -39,6 +39,10 @@ json data_json(const DataFingerprint& data) {
   return {{"samples", data.samples}, {"files", data.files}, {"bytes", data.bytes}, {"xxh3", data.checksum}};
 }
 
+DataFingerprint read_data(const json& value) {
+  return {.samples = value.at("samples"), .files = value.at("files"), .bytes = value.at("bytes"), .checksum = value.at("xxh3")};
+}
+
 json losses_json(const LossHistory& losses) {
   return {{"step", losses.step}, {"best_loss", losses.best_loss ? json(*losses.best_loss) : json()}, {"best_step", losses.best_step}, {"without_gain", losses.without_gain}};
 }
@@ -249,14 +253,16 @@ SnapshotFacts read_facts(const std::string& folder) {
   const json training = read_training_file(folder + "/" + kTraining);
   SnapshotFacts facts;
   facts.step = training["step"].get<uint64_t>();
+  facts.kernel_set = training["kernel_set"].get<std::string>();
   try {
+    if (training.contains("data")) facts.data = read_data(training["data"]);
     facts.class_names = training.value("class_names", facts.class_names);
     if (training.contains("score")) facts.score = training["score"].get<double>();
     if (training.contains("base")) facts.base = read_base(training["base"]);
     facts.texts = training.value("texts", facts.texts);
     if (training.contains("early_stopping")) facts.losses = read_losses(training["early_stopping"]);
   } catch (const json::exception&) {
-    throw UserError(folder + "/" + kTraining + ": class_names, score, base, texts, early_stopping: must be a list of texts, a number, path, bytes and xxh3 of files, checksums, and steps and losses");
+    throw UserError(folder + "/" + kTraining + ": data, class_names, score, base, texts, early_stopping: must be counts and an xxh3, a list of texts, a number, path, bytes and xxh3 of files, checksums, and steps and losses");
   }
   return facts;
 }

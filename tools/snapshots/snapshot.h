@@ -30,13 +30,14 @@ struct LossHistory {
 
 // What a snapshot says of the training beside its state.
 struct SnapshotFacts {
-  uint64_t step = 0;                     // as read_facts found it; a snapshot is saved with its trainer's
+  uint64_t step = 0;                     // as read_facts found it, as the kernel set is; a snapshot is saved with its trainer's
   DataFingerprint data;                  // that it was trained on
   std::vector<std::string> class_names;  // none where classes have no names
   std::optional<double> score;           // of the evaluation that chose it as the best: higher is better
   std::optional<BaseWeights> base;       // of a training of adapters
   std::map<std::string, std::string> texts;  // of the model's files: what ModelFiles::text_sums() says
   std::optional<LossHistory> losses = {};    // of a training that may stop early
+  std::string kernel_set = {};
 };
 
 // Throws UserError; the folder then is as it was. `keep_old_as`: see SnapshotDirectory::commit.

@@ -1,0 +1,87 @@
+# A part of cortex_m_test.sh, which has `build`, `scratch` and fail(): the power of a board is cut 1,000 times while it saves to flash; a training goes
+# from the host to the board and back by `reprise bank`; and what a board must refuse, it refuses.
+# Here because these have programs of their own, of a net so small that a run takes a few milliseconds.
+tiny=tests/ports/cortex_m/tiny.json
+"$build/reprise" plan $tiny -o "$scratch/tiny" >/dev/null 2>&1
+proof='-std=c++20 -O2 -I. -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000'
+# board_program NAME [SOURCE...]: for the Cortex-M7.
+board_program() {
+  name=$1; shift
+  arm-none-eabi-g++ -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 $proof -I"$scratch/tiny" -ffp-contract=off -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+    -ffunction-sections -fdata-sections "tests/ports/cortex_m/$name.cpp" "$@" "$build"/cortex-m/mps2-an500/ports/cortex_m/*.o "$build/cortex-m/mps2-an500/libreprise.a" \
+    -T ports/cortex_m/mps2-an500.ld -nostartfiles -Wl,--gc-sections -o "$scratch/$name"
+}
+# run_program NAME: its files are those of the scratch folder.
+run_program() {
+  (cd "$scratch" && timeout 300 qemu-system-arm -M mps2-an500 -display none -serial null -monitor none -chardev stdio,id=words \
+    -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$1" </dev/null) >"$scratch/words"
+}
+
+board_program flash_cuts
+run_program flash_cuts || fail "the power is cut: $(cat "$scratch/words")"
+grep -qE '^cuts 1000 of a run of [0-9]+ instructions; in the flash.s work [1-9][0-9]*; found nothing [1-9][0-9]*, the older [1-9][0-9]*, the newer [1-9][0-9]*$' "$scratch/words" \
+  || fail "1,000 cuts: $(cat "$scratch/words")"
+cat "$scratch/words"
+
+# Steps 1 and 2 on the host, 3 and 4 on the board, 5 and 6 on the host again, beside six on the host.
+board_program flash_run tests/ports/cortex_m/semihosting_files.cpp
+"${CXX:-g++}" $proof -I"$scratch/tiny" tests/ports/cortex_m/flash_run.cpp tests/ports/cortex_m/host_board.cpp ports/cortex_m/flash_banks.cpp "$build/libreprise.a" -o "$scratch/flash_host" -lpthread
+on_host() { (cd "$scratch" && ./flash_host); }
+rm -f "$scratch/flash"
+for part in 1 2 3; do on_host >/dev/null; done
+mv "$scratch/flash" "$scratch/whole"
+# bank ...: in the scratch folder, with the recipe.
+bank() { "$build/reprise" bank $tiny "$@" >"$scratch/said" 2>"$scratch/errors" || fail "reprise bank $*: $(cat "$scratch/errors")"; }
+# through_snapshot STEP: of flash a snapshot, and of the snapshot flash with one bank.
+through_snapshot() {
+  bank --image "$scratch/flash" -o "$scratch/snapshot"
+  grep -q ": step $1, a bank of [0-9]* bytes, trained by kernels cpu" "$scratch/said" || fail "a bank of step $1: $(cat "$scratch/said")"
+  rm "$scratch/flash"
+  bank --snapshot "$scratch/snapshot" -o "$scratch/flash"
+}
+on_host >/dev/null
+through_snapshot 2
+run_program flash_run || fail "the board does not go on: $(cat "$scratch/words")"
+grep -q '^begins behind step 2, ends behind step 4;' "$scratch/words" || fail "the board goes on: $(cat "$scratch/words")"
+cat "$scratch/words"
+stack=$(sed -n 's/.*stack of a save \([0-9]*\), of a load \([0-9]*\)$/\1 \2/p' "$scratch/words")
+[ -n "$stack" ] && [ "${stack% *}" -le 512 ] && [ "${stack#* }" -le 512 ] || fail "more stack than flash_banks.h says: $stack"
+through_snapshot 4
+on_host >"$scratch/words"
+grep -q '^begins behind step 4, ends behind step 6;' "$scratch/words" || fail "the host goes on: $(cat "$scratch/words")"
+bank --image "$scratch/flash" -o "$scratch/snapshot"
+bank --image "$scratch/whole" -o "$scratch/wanted"
+for file in model.safetensors optimizer.safetensors; do
+  cmp "$scratch/snapshot/$file" "$scratch/wanted/$file" || fail "$file of host, board and host is not that of the host alone"
+done
+
+# What is no whole bank, or another net's, is refused in one line, and nothing is written.
+bank --snapshot "$scratch/snapshot" -o "$scratch/bank"
+head -c 700 "$scratch/bank" >"$scratch/half"
+sed 's/"channels": 2/"channels": 3/' $tiny >"$scratch/wider.json"
+# refuses WORDS ARGUMENT...
+refuses() {
+  wanted=$1; shift
+  ! "$build/reprise" bank "$@" -o "$scratch/none" >"$scratch/said" 2>"$scratch/errors" || fail "taken: reprise bank $*"
+  [ "$(grep -c . "$scratch/errors")" = 1 ] && grep -q "$wanted" "$scratch/errors" || fail "reprise bank $*: $(cat "$scratch/errors")"
+  [ ! -e "$scratch/none" ] || fail "reprise bank $* has left something"
+}
+refuses 'half: holds no whole bank' $tiny --image "$scratch/half"
+refuses "bank: the bank holds another plan's State" "$scratch/wider.json" --image "$scratch/bank"
+refuses 'the snapshot is of another model' "$scratch/wider.json" --snapshot "$scratch/snapshot"
+refuses 'training.json: ' $tiny --snapshot "$scratch/tiny"
+
+board_program bad_inputs
+run_program bad_inputs || fail "bad inputs: $(cat "$scratch/words")"
+cat >"$scratch/refusals" <<'WORDS'
+arena not aligned: the arena must be aligned to 256 bytes
+arena too small: the arena must hold the plan's arena_bytes
+plan of a card: the plan was made for another backend
+plan of another format: the plan's format version is not this library's; plan again
+all as it should be: taken
+a step: taken
+a pixel that is no number: the loss is not finite
+a label that is no class: a label must be in [0, classes), or -100 for none
+a step: taken
+WORDS
+diff "$scratch/refusals" "$scratch/words" || fail 'a board refuses in other words'

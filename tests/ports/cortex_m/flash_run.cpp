@@ -1,0 +1,75 @@
+// Two steps of a training that lives in flash: from the file `flash`, of one bank or both, to the same file. It runs on a board and, beside
+// host_board.cpp, on the host. On a board it also says how much stack a save and a load take.
+// Here because a training may begin on one machine and go on on the other, and must not notice.
+#include "plan.h"
+
+#include "lib/cpu/cpu_plan_backend.h"
+#include "lib/trainer.h"
+#include "ports/cortex_m/board.h"
+#include "ports/cortex_m/counted_batch.h"
+#include "tests/ports/cortex_m/files.h"
+#include "tests/ports/cortex_m/ram_flash.h"
+#include "tests/ports/cortex_m/say.h"
+
+namespace {
+
+using namespace reprise;
+using generated::kPlan;
+
+constexpr KernelCalls kCalls = kernels_called(kPlan);
+constexpr uint64_t kSteps = 2;
+REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
+RamFlash nor;
+
+int fail(const Status& status) {
+  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
+  return 1;
+}
+
+// Bytes of stack that the call has touched, as a pattern below it shows. On the host it is called and not measured.
+template <typename Call>
+[[gnu::noinline]] uint32_t stack_of(const Call& call) {
+#if defined(__arm__)
+  constexpr uint32_t kWords = 1024, kPattern = 0xa5c35a3c;
+  volatile uint32_t* top;
+  __asm volatile("mov %0, sp" : "=r"(top));
+  for (uint32_t i = 1; i <= kWords; ++i) *(top - i) = kPattern;
+  call();
+  uint32_t deepest = kWords;
+  while (deepest > 0 && *(top - deepest) == kPattern) --deepest;
+  return 4 * deepest;
+#else
+  call();
+  return 0;
+#endif
+}
+
+}  // namespace
+
+int main() {
+  nor.clear();
+  (void)read_host_file("flash", nor.words, RamFlash::kBytes);
+  CpuMachine machine;
+  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline); !status.ok()) return fail(status);
+  const Backend backend = cpu_backend_of<kCalls>(machine);
+  const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
+  Trainer trainer;
+  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);
+  const Flash flash = nor.flash();
+  bool found = false;
+  Status status;
+  const uint32_t load_stack = stack_of([&] { status = load_from_flash(trainer, flash, found); });
+  if (!status.ok()) return fail(status);
+  board_say("begins behind step "), say(trainer.step);
+  uint32_t save_stack = 0;
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    StepReport report;
+    if (status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
+    save_stack = stack_of([&] { status = save_to_flash(trainer, flash); });
+    if (!status.ok()) return fail(status);
+  }
+  board_say(", ends behind step "), say(trainer.step);
+  board_say("; stack of a save "), say(save_stack), board_say(", of a load "), say(load_stack), board_say("\n");
+  write_host_file("flash", nor.words, RamFlash::kBytes);
+  return 0;
+}
