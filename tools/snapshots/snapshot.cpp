@@ -40,7 +40,7 @@ json data_json(const DataFingerprint& data) {
 }
 
 DataFingerprint read_data(const json& value) {
-  return {.samples = value.at("samples"), .files = value.at("files"), .bytes = value.at("bytes"), .checksum = value.at("xxh3")};
+  return {.samples = value.value("samples", uint64_t{0}), .files = value.value("files", uint64_t{0}), .bytes = value.value("bytes", uint64_t{0}), .checksum = value.value("xxh3", "")};
 }
 
 json losses_json(const LossHistory& losses) {
@@ -255,14 +255,14 @@ SnapshotFacts read_facts(const std::string& folder) {
   facts.step = training["step"].get<uint64_t>();
   facts.kernel_set = training["kernel_set"].get<std::string>();
   try {
-    if (training.contains("data")) facts.data = read_data(training["data"]);
+    if (training.contains("data") && training["data"].is_object()) facts.data = read_data(training["data"]);
     facts.class_names = training.value("class_names", facts.class_names);
     if (training.contains("score")) facts.score = training["score"].get<double>();
     if (training.contains("base")) facts.base = read_base(training["base"]);
     facts.texts = training.value("texts", facts.texts);
     if (training.contains("early_stopping")) facts.losses = read_losses(training["early_stopping"]);
   } catch (const json::exception&) {
-    throw UserError(folder + "/" + kTraining + ": data, class_names, score, base, texts, early_stopping: must be counts and an xxh3, a list of texts, a number, path, bytes and xxh3 of files, checksums, and steps and losses");
+    throw UserError(folder + "/" + kTraining + ": class_names, score, base, texts, early_stopping: must be a list of texts, a number, path, bytes and xxh3 of files, checksums, and steps and losses");
   }
   return facts;
 }
