@@ -4,11 +4,11 @@
 tiny=tests/ports/cortex_m/tiny.json
 "$build/reprise" plan $tiny -o "$scratch/tiny" >/dev/null 2>&1
 proof='-std=c++20 -O2 -I. -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000'
-# board_program NAME [SOURCE...]: for the Cortex-M7.
+# board_program NAME SOURCE...: for the Cortex-M7. A folder of headers among the sources, as -Ifolder, is looked into first.
 board_program() {
   name=$1; shift
-  arm-none-eabi-g++ -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 $proof -I"$scratch/tiny" -ffp-contract=off -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-    -ffunction-sections -fdata-sections "tests/ports/cortex_m/$name.cpp" "$@" "$build"/cortex-m/mps2-an500/ports/cortex_m/*.o "$build/cortex-m/mps2-an500/libreprise.a" \
+  arm-none-eabi-g++ "$@" -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 $proof -I"$scratch/tiny" -ffp-contract=off -fno-exceptions -fno-rtti -fno-threadsafe-statics \
+    -ffunction-sections -fdata-sections "$build"/cortex-m/mps2-an500/ports/cortex_m/*.o "$build/cortex-m/mps2-an500/libreprise.a" \
     -T ports/cortex_m/mps2-an500.ld -nostartfiles -Wl,--gc-sections -o "$scratch/$name"
 }
 # run_program NAME: its files are those of the scratch folder.
@@ -17,14 +17,14 @@ run_program() {
     -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$1" </dev/null) >"$scratch/words"
 }
 
-board_program flash_cuts
+board_program flash_cuts tests/ports/cortex_m/flash_cuts.cpp
 run_program flash_cuts || fail "the power is cut: $(cat "$scratch/words")"
 grep -qE '^cuts 1000 of a run of [0-9]+ instructions; in the flash.s work [1-9][0-9]*; found nothing [1-9][0-9]*, the older [1-9][0-9]*, the newer [1-9][0-9]*$' "$scratch/words" \
   || fail "1,000 cuts: $(cat "$scratch/words")"
 cat "$scratch/words"
 
 # Steps 1 and 2 on the host, 3 and 4 on the board, 5 and 6 on the host again, beside six on the host.
-board_program flash_run tests/ports/cortex_m/semihosting_files.cpp
+board_program flash_run tests/ports/cortex_m/flash_run.cpp tests/ports/cortex_m/semihosting_files.cpp
 "${CXX:-g++}" $proof -I"$scratch/tiny" tests/ports/cortex_m/flash_run.cpp tests/ports/cortex_m/host_board.cpp ports/cortex_m/flash_banks.cpp "$build/libreprise.a" -o "$scratch/flash_host" -lpthread
 on_host() { (cd "$scratch" && ./flash_host); }
 rm -f "$scratch/flash"
@@ -71,7 +71,7 @@ refuses "bank: the bank holds another plan's State" "$scratch/wider.json" --imag
 refuses 'the snapshot is of another model' "$scratch/wider.json" --snapshot "$scratch/snapshot"
 refuses 'training.json: ' $tiny --snapshot "$scratch/tiny"
 
-board_program bad_inputs
+board_program bad_inputs tests/ports/cortex_m/bad_inputs.cpp
 run_program bad_inputs || fail "bad inputs: $(cat "$scratch/words")"
 cat >"$scratch/refusals" <<'WORDS'
 arena not aligned: the arena must be aligned to 256 bytes
@@ -85,3 +85,17 @@ a label that is no class: a label must be in [0, classes), or -100 for none
 a step: taken
 WORDS
 diff "$scratch/refusals" "$scratch/words" || fail 'a board refuses in other words'
+
+# The program of run-board, whose samples are no numbers, or whose plan is a card's: one line.
+mkdir -p "$scratch/broken/ports/cortex_m"
+sed 's/0x1p-24f;/__builtin_nanf("");/' ports/cortex_m/counted_batch.h >"$scratch/broken/ports/cortex_m/counted_batch.h"
+sed 's/"tiny-board"/"tiny-card", "backend": "cuda"/' $tiny >"$scratch/card.json"
+"$build/reprise" plan "$scratch/card.json" -o "$scratch/card" >/dev/null 2>&1
+# ends_with WORDS FOLDER: train.cpp with headers of that folder.
+ends_with() {
+  board_program train -I"$2" ports/cortex_m/train.cpp
+  ! run_program train || fail "$2: the program of run-board trains: $(cat "$scratch/words")"
+  [ "$(cat "$scratch/words")" = "$1" ] || fail "$2: the program of run-board: $(cat "$scratch/words")"
+}
+ends_with 'the loss is not finite (1)' "$scratch/broken"
+ends_with 'the plan was made for another backend (0)' "$scratch/card"

@@ -15,6 +15,8 @@ extern "C" {
 extern uint32_t board_data_begin[], board_data_end[], board_bss_begin[], board_bss_end[], board_stack_begin[], board_stack_end[];
 void board_reset();
 void power_goes();
+// The interrupt's own stack, for it scrambles the program's.
+__attribute__((section(".arena"), aligned(8), used)) unsigned char power_stack[1024];
 }
 
 namespace {
@@ -42,13 +44,10 @@ struct Kept {
   uint32_t vectors[32] __attribute__((aligned(128)));
 };
 __attribute__((section(".arena"))) Kept kept;
-}  // namespace
-// The interrupt's own stack, for it scrambles the program's.
-extern "C" { __attribute__((section(".arena"), aligned(8), used)) unsigned char power_stack[1024]; }
-namespace {
 
 volatile uint32_t& control(uint32_t address) { return *reinterpret_cast<volatile uint32_t*>(address); }
-constexpr uint32_t kVectors = 0xe000ed08, kReset = 0xe000ed0c, kTimer = 0xe000e010, kReload = 0xe000e014, kLeft = 0xe000e018, kLazyFloats = 0xe000ef34, kMostTicks = 0xffffff;
+constexpr uint32_t kVectors = 0xe000ed08, kReset = 0xe000ed0c, kLazyFloats = 0xe000ef34;
+constexpr uint32_t kTimer = 0xe000e010, kReload = 0xe000e014, kLeft = 0xe000e018, kMostTicks = 0xffffff;
 
 void start_timer(uint32_t ticks) {
   control(kTimer) = 0;
@@ -144,7 +143,8 @@ extern "C" {
   if (kept.nor.work != RamFlash::kNone) ++kept.torn;
   kept.nor.tear(random >> 13);
   kept.nor.work = RamFlash::kNone;
-  uint32_t* const memory[][2] = {{board_data_begin, board_data_end}, {board_bss_begin, board_bss_end}, {board_stack_begin, board_stack_end}, {arena, arena + kPlan.arena_bytes / 4}};
+  uint32_t* const memory[][2] = {
+      {board_data_begin, board_data_end}, {board_bss_begin, board_bss_end}, {board_stack_begin, board_stack_end}, {arena, arena + kPlan.arena_bytes / 4}};
   for (const auto& [begin, end] : memory) {
     for (volatile uint32_t* word = begin; word < end; ++word) *word = random = random * 1664525u + 1013904223u;
   }
@@ -181,7 +181,7 @@ int main() {
     take_vectors();
     run_into_cut();
   }
-  board_say("cuts "), say(kept.cut), board_say(" of a run of "), say(uint64_t{kept.ticks} * kTicksOf), board_say(" instructions; in the flash's work "), say(kept.torn);
-  board_say("; found nothing "), say(kept.none), board_say(", the older "), say(kept.older), board_say(", the newer "), say(kept.newer), board_say("\n");
+  board_say("cuts "), say(kept.cut), board_say(" of a run of "), say(uint64_t{kept.ticks} * kTicksOf), board_say(" instructions");
+  board_say("; in the flash's work "), say(kept.torn), board_say("; found nothing "), say(kept.none), board_say(", the older "), say(kept.older), board_say(", the newer "), say(kept.newer), board_say("\n");
   return 0;
 }
