@@ -3,12 +3,10 @@
 // Here because a board that goes on after any of them would train to nothing, and nobody would see it.
 #include <string.h>
 
-#include "plan.h"
-
-#include "lib/cpu/cpu_plan_backend.h"
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
+#include "tests/ports/cortex_m/plan_core.h"
 #include "tests/ports/cortex_m/say.h"
 
 namespace {
@@ -16,7 +14,6 @@ namespace {
 using namespace reprise;
 using generated::kPlan;
 
-constexpr KernelCalls kCalls = kernels_called(kPlan);
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes + kAlignment];
 unsigned char before[kPlan.state_bytes];
 
@@ -64,8 +61,8 @@ void refuse_batch(const char* what, Code wanted, Trainer& trainer, Status (*fill
 
 int main() {
   CpuMachine machine;
-  if (!choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline).ok()) return 1;
-  const Backend backend = cpu_backend_of<kCalls>(machine);
+  if (!choose_plan_machine(machine).ok()) return 1;
+  const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;
   const auto bind_in = [&](const Plan& plan, unsigned char* at, uint64_t bytes) {

@@ -1,5 +1,5 @@
 // A file of the machine on which the board's debugger or emulator runs: flash comes from there and goes there.
-// Here because a run moves between host and board as a file. Two sources have these functions: semihosting_files.cpp, and host_board.cpp for the host.
+// Here because a run moves between host and board as a file.
 #pragma once
 
 #include <stdint.h>

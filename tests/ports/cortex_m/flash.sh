@@ -1,5 +1,5 @@
-# A part of cortex_m_test.sh, which has `build`, `scratch` and fail(): the power of a board is cut 1,000 times while it saves to flash; a training goes
-# from the host to the board and back by `reprise bank`; and what a board must refuse, it refuses.
+# A part of cortex_m_test.sh, which has `build`, `scratch` and fail(): the power of a board is cut 1,000 times while it trains and saves to flash; a
+# training goes from `reprise train` to the board and back by `reprise bank`; and what a board must refuse, it refuses.
 # Here because these have programs of their own, of a net so small that a run takes a few milliseconds.
 tiny=tests/ports/cortex_m/tiny.json
 "$build/reprise" plan $tiny -o "$scratch/tiny" >/dev/null 2>&1
@@ -23,42 +23,43 @@ grep -qE '^cuts 1000 of a run of [0-9]+ instructions; in the flash.s work [1-9][
   || fail "1,000 cuts: $(cat "$scratch/words")"
 cat "$scratch/words"
 
-# Steps 1 and 2 on the host, 3 and 4 on the board, 5 and 6 on the host again, beside six on the host.
+# Steps 1 and 2 by `reprise train`, 3 and 4 on the board, 5 and 6 by `reprise train` again, beside six of its own; all on the same two samples.
 board_program flash_run tests/ports/cortex_m/flash_run.cpp tests/ports/cortex_m/semihosting_files.cpp
-"${CXX:-g++}" $proof -I"$scratch/tiny" tests/ports/cortex_m/flash_run.cpp tests/ports/cortex_m/host_board.cpp ports/cortex_m/flash_banks.cpp "$build/libreprise.a" -o "$scratch/flash_host" -lpthread
-on_host() { (cd "$scratch" && ./flash_host); }
-rm -f "$scratch/flash"
-for part in 1 2 3; do on_host >/dev/null; done
-mv "$scratch/flash" "$scratch/whole"
-# bank ...: in the scratch folder, with the recipe.
-bank() { "$build/reprise" bank $tiny "$@" >"$scratch/said" 2>"$scratch/errors" || fail "reprise bank $*: $(cat "$scratch/errors")"; }
-# through_snapshot STEP: of flash a snapshot, and of the snapshot flash with one bank.
-through_snapshot() {
-  bank --image "$scratch/flash" -o "$scratch/snapshot"
-  grep -q ": step $1, a bank of [0-9]* bytes, trained by kernels cpu" "$scratch/said" || fail "a bank of step $1: $(cat "$scratch/said")"
-  rm "$scratch/flash"
-  bank --snapshot "$scratch/snapshot" -o "$scratch/flash"
-}
-on_host >/dev/null
-through_snapshot 2
+python3 tests/ports/cortex_m/counted_samples.py "$scratch/samples.safetensors"
+sed 's#{"kind": "synthetic"}#{"kind": "tensors", "path": "samples.safetensors", "shuffle": false}#; s/"steps": 4/"steps": 6/' $tiny >"$scratch/tiny.json"
+sed '/"core"/d' "$scratch/tiny.json" >"$scratch/large.json"
+# does ARGUMENT...: the command, in the scratch folder's words; it must end well.
+does() { "$build/reprise" "$@" >"$scratch/said" 2>"$scratch/errors" || fail "reprise $*: $(cat "$scratch/errors")"; }
+for core in tiny large; do does plan "$scratch/$core.json" --binary -o "$scratch/$core"; done
+# trains PLAN STEPS SNAPSHOT [OPTION...]
+trains() { plan=$1 steps=$2 to=$3; shift 3; does train "$scratch/$plan/plan.bin" --steps "$steps" --save "$scratch/$to" "$@"; }
+trains tiny 6 whole
+trains tiny 2 two
+does bank "$scratch/tiny.json" --snapshot "$scratch/two" -o "$scratch/flash"
+grep -qE ': step 2, a bank of [0-9]+ bytes, trained by kernels cpu-small/' "$scratch/said" || fail "a bank of step 2: $(cat "$scratch/said")"
 run_program flash_run || fail "the board does not go on: $(cat "$scratch/words")"
 grep -q '^begins behind step 2, ends behind step 4;' "$scratch/words" || fail "the board goes on: $(cat "$scratch/words")"
 cat "$scratch/words"
 stack=$(sed -n 's/.*stack of a save \([0-9]*\), of a load \([0-9]*\)$/\1 \2/p' "$scratch/words")
 [ -n "$stack" ] && [ "${stack% *}" -le 512 ] && [ "${stack#* }" -le 512 ] || fail "more stack than flash_banks.h says: $stack"
-through_snapshot 4
-on_host >"$scratch/words"
-grep -q '^begins behind step 4, ends behind step 6;' "$scratch/words" || fail "the host goes on: $(cat "$scratch/words")"
-bank --image "$scratch/flash" -o "$scratch/snapshot"
-bank --image "$scratch/whole" -o "$scratch/wanted"
+does bank "$scratch/tiny.json" --image "$scratch/flash" -o "$scratch/four"
+trains tiny 6 six --resume "$scratch/four"
 for file in model.safetensors optimizer.safetensors; do
-  cmp "$scratch/snapshot/$file" "$scratch/wanted/$file" || fail "$file of host, board and host is not that of the host alone"
+  cmp "$scratch/six/$file" "$scratch/whole/$file" || fail "$file of host, board and host is not that of the host alone"
 done
 
+# Kernels of another core: a snapshot of them is a bank, which the board refuses.
+trains large 2 large-two
+does bank "$scratch/large.json" --snapshot "$scratch/large-two" -o "$scratch/large-flash"
+cp "$scratch/large-flash" "$scratch/flash"
+! run_program flash_run || fail "the board goes on from other kernels: $(cat "$scratch/words")"
+[ "$(cat "$scratch/words")" = "the bank's State was trained by other kernels, whose bits are others: take the kernel set that it names (0)" ] || fail "other kernels: $(cat "$scratch/words")"
+cmp "$scratch/flash" "$scratch/large-flash" || fail 'a board that refuses a bank has changed it'
+
 # What is no whole bank, or another net's, is refused in one line, and nothing is written.
-bank --snapshot "$scratch/snapshot" -o "$scratch/bank"
+does bank "$scratch/tiny.json" --snapshot "$scratch/six" -o "$scratch/bank"
 head -c 700 "$scratch/bank" >"$scratch/half"
-sed 's/"channels": 2/"channels": 3/' $tiny >"$scratch/wider.json"
+sed 's/"channels": 2/"channels": 3/' "$scratch/tiny.json" >"$scratch/wider.json"
 # refuses WORDS ARGUMENT...
 refuses() {
   wanted=$1; shift
@@ -66,10 +67,10 @@ refuses() {
   [ "$(grep -c . "$scratch/errors")" = 1 ] && grep -q "$wanted" "$scratch/errors" || fail "reprise bank $*: $(cat "$scratch/errors")"
   [ ! -e "$scratch/none" ] || fail "reprise bank $* has left something"
 }
-refuses 'half: holds no whole bank' $tiny --image "$scratch/half"
+refuses 'half: holds no whole bank' "$scratch/tiny.json" --image "$scratch/half"
 refuses "bank: the bank holds another plan's State" "$scratch/wider.json" --image "$scratch/bank"
-refuses 'the snapshot is of another model' "$scratch/wider.json" --snapshot "$scratch/snapshot"
-refuses 'training.json: ' $tiny --snapshot "$scratch/tiny"
+refuses 'the snapshot is of another model' "$scratch/wider.json" --snapshot "$scratch/six"
+refuses 'training.json: ' "$scratch/tiny.json" --snapshot "$scratch/tiny"
 
 board_program bad_inputs tests/ports/cortex_m/bad_inputs.cpp
 run_program bad_inputs || fail "bad inputs: $(cat "$scratch/words")"
@@ -89,8 +90,9 @@ diff "$scratch/refusals" "$scratch/words" || fail 'a board refuses in other word
 # The program of run-board, whose samples are no numbers, or whose plan is a card's: one line.
 mkdir -p "$scratch/broken/ports/cortex_m"
 sed 's/0x1p-24f;/__builtin_nanf("");/' ports/cortex_m/counted_batch.h >"$scratch/broken/ports/cortex_m/counted_batch.h"
-sed 's/"tiny-board"/"tiny-card", "backend": "cuda"/' $tiny >"$scratch/card.json"
-"$build/reprise" plan "$scratch/card.json" -o "$scratch/card" >/dev/null 2>&1
+sed 's/"tiny-board"/"tiny-card", "backend": "cuda"/; /"core"/d' $tiny >"$scratch/card.json"
+does plan "$scratch/card.json" -o "$scratch/card"
+does plan "$scratch/large.json" -o "$scratch/broken"
 # ends_with WORDS FOLDER: train.cpp with headers of that folder.
 ends_with() {
   board_program train -I"$2" ports/cortex_m/train.cpp

@@ -2,12 +2,10 @@
 // All memory but the flash is scrambled then, what the flash was doing is torn, and the processor is reset. The program that starts again must find the
 // last State that was saved, or the one that was being saved, and must end with the bits of a run that nobody cut.
 // Here because only a processor can be stopped at any instruction. One run of QEMU makes all cuts.
-#include "plan.h"
-
-#include "lib/cpu/cpu_plan_backend.h"
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
+#include "tests/ports/cortex_m/plan_core.h"
 #include "tests/ports/cortex_m/ram_flash.h"
 #include "tests/ports/cortex_m/say.h"
 
@@ -24,7 +22,6 @@ namespace {
 using namespace reprise;
 using generated::kPlan;
 
-constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 4;
 constexpr uint32_t kCuts = 1000, kStarted = 0x74726964;
 constexpr uint32_t kTicksOf = 40;  // instructions in a tick of the timer
@@ -67,8 +64,8 @@ void require(const Status& status) {
 // From wherever the flash says to the last step.
 void train() {
   CpuMachine machine;
-  require(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline));
-  const Backend backend = cpu_backend_of<kCalls>(machine);
+  require(choose_plan_machine(machine));
+  const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;
   require(bind_proved(kPlan, backend, {.arena = {{reinterpret_cast<unsigned char*>(arena)}, sizeof arena}, .workers = &alone}, trainer));

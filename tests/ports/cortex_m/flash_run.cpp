@@ -1,13 +1,11 @@
-// Two steps of a training that lives in flash: from the file `flash`, of one bank or both, to the same file. It runs on a board and, beside
-// host_board.cpp, on the host. On a board it also says how much stack a save and a load take.
+// Two steps of a training that lives in flash: from the host's file `flash`, of one bank or both, to the same file. It also says how much stack a
+// save and a load take.
 // Here because a training may begin on one machine and go on on the other, and must not notice.
-#include "plan.h"
-
-#include "lib/cpu/cpu_plan_backend.h"
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
 #include "tests/ports/cortex_m/files.h"
+#include "tests/ports/cortex_m/plan_core.h"
 #include "tests/ports/cortex_m/ram_flash.h"
 #include "tests/ports/cortex_m/say.h"
 
@@ -16,7 +14,6 @@ namespace {
 using namespace reprise;
 using generated::kPlan;
 
-constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 2;
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
 RamFlash nor;
@@ -26,10 +23,9 @@ int fail(const Status& status) {
   return 1;
 }
 
-// Bytes of stack that the call has touched, as a pattern below it shows. On the host it is called and not measured.
+// Bytes of stack that the call has touched, as a pattern below it shows.
 template <typename Call>
 [[gnu::noinline]] uint32_t stack_of(const Call& call) {
-#if defined(__arm__)
   constexpr uint32_t kWords = 1024, kPattern = 0xa5c35a3c;
   volatile uint32_t* top;
   __asm volatile("mov %0, sp" : "=r"(top));
@@ -38,10 +34,6 @@ template <typename Call>
   uint32_t deepest = kWords;
   while (deepest > 0 && *(top - deepest) == kPattern) --deepest;
   return 4 * deepest;
-#else
-  call();
-  return 0;
-#endif
 }
 
 }  // namespace
@@ -50,8 +42,8 @@ int main() {
   nor.clear();
   (void)read_host_file("flash", nor.words, RamFlash::kBytes);
   CpuMachine machine;
-  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline); !status.ok()) return fail(status);
-  const Backend backend = cpu_backend_of<kCalls>(machine);
+  if (const Status status = choose_plan_machine(machine); !status.ok()) return fail(status);
+  const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;
   if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);
