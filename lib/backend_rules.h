@@ -29,6 +29,7 @@ struct BackendRules {
   uint64_t headroom_bytes = 0, staging_bytes = 0;  // of a host that shares its memory with the device (HostShare)
   KernelRules kernels[kKernelCount] = {};
   uint64_t frame_stack_bytes = kFrameStackBytes;
+  bool proves = true;  // false: a name alone, of a program whose plan the compiler has proved, so that no rule is linked; bind refuses it
 
   template <typename K>
   constexpr KernelRules& of() {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lib/program_run.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 
@@ -11,10 +12,11 @@ namespace {
 
 // The highest place of so many bytes where the canary is gone, as a distance rounded up to kAlignment; 0 where it is whole.
 Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, uint64_t& written) {
-  uint32_t piece[1024];
+  const uint64_t on_stack = trainer.plan->worker_stack_bytes / 4 / sizeof kCanary, piece_words = on_stack > 1024 ? 1024 : on_stack < 64 ? 64 : on_stack;
+  REPRISE_STACK_ROOM(uint32_t, piece, piece_words);
   written = bytes / sizeof kCanary * sizeof kCanary;
   while (written > 0) {
-    const uint64_t size = smaller_of(sizeof piece, written);
+    const uint64_t size = smaller_of(piece_words * sizeof kCanary, written);
     REPRISE_RETURN_IF_ERROR(trainer.read(piece, from + (written - size), size));
     uint64_t words = size / sizeof kCanary;
     while (words > 0 && piece[words - 1] == kCanary) --words;

@@ -13,21 +13,20 @@ constexpr Status kNoKernel = {Code::kUnsupported, "the backend lacks a kernel th
 // bind has checked the port; a carrier needs no kernel.
 Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool probe) {
   if (probe) return ok_status();
-  const CarrierFunctions& carrier = carrier_functions(*trainer.plan, kernel_info(call.op, call.pass).carrier);
+  const CarrierFunctions& carrier = carrier_functions(*trainer.plan, contract::kIndex.carrier[kernel_index(call.op, call.pass)]);
   return call.pass == Pass::kStart ? carrier.start(trainer, call, refs) : carrier.wait(trainer, call, refs);
 }
 
 // At every kernel's door: what check.h has proved and backend.h promises kernels holds here and now, of memory as it is.
 void assert_arguments(const Trainer& trainer, const RowCall& call, uint32_t kernel) {
-  const KernelInfo& info = kOps[kernel];
   for (uint32_t i = 0; i < contract::kIndex.arity[kernel]; ++i) {
     if (!call.has(i)) continue;
     REPRISE_ASSERT(reinterpret_cast<uintptr_t>(call.pointers[i]) % kAlignment == 0, "a kernel's arguments are aligned to 256 bytes");
     REPRISE_ASSERT(call[i].elements() > 0, "a kernel's arguments have elements");
   }
-  const uint32_t last = contract::kIndex.arity[kernel] - 1;
-  if (info.arguments[last].role != Role::kScratch) return;
-  REPRISE_ASSERT(call.bytes(last) >= trainer.backend->rules->kernels[kernel].scratch_bytes(call), "a kernel's scratch has the bytes of its rule");
+  const uint32_t scratch = contract::kIndex.scratch[kernel];
+  if (scratch == kMaxArguments) return;
+  REPRISE_ASSERT(call.bytes(scratch) >= trainer.backend->rules->kernels[kernel].scratch_bytes(call), "a kernel's scratch has the bytes of its rule");
 }
 
 }  // namespace
@@ -50,7 +49,7 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
   static_cast<ShapedCall&>(call) = {row.op, row.pass, tensors, present, &trainer.plan->attributes, row.attribute};
   call.pointers = pointers;
   call.accumulate = row.accumulate;
-  if (kOps[index].asynchronous()) return carry(trainer, call, refs, probe);
+  if (contract::kIndex.carrier[index] != Carrier::kNone) return carry(trainer, call, refs, probe);
   const Kernel kernel = trainer.backend->kernels[index][row_storage(*trainer.plan, program, index, refs)];
   if (kernel == nullptr) return kNoKernel;
   if (!probe) assert_arguments(trainer, call, index);

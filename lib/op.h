@@ -123,11 +123,13 @@ constexpr uint32_t last_op() {
 constexpr uint32_t kOpCount = last_op() + 1;
 constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kDecode) + 1;
 
-// kOps turned into what a walk over many rows looks up.
+// kOps turned into what a walk over many rows looks up, and a program that walks them without kOps' words.
 struct KernelIndex {
   uint8_t kernel[kOpCount][kPassCount] = {};
   uint8_t arity[kKernelCount] = {};
   uint8_t activation[kKernelCount] = {};
+  uint8_t scratch[kKernelCount] = {};  // the argument; kMaxArguments for a kernel without any
+  Carrier carrier[kKernelCount] = {};
 };
 constexpr KernelIndex index_kernels() {
   KernelIndex index;
@@ -138,6 +140,9 @@ constexpr KernelIndex index_kernels() {
     index.kernel[static_cast<uint32_t>(kOps[i].op)][static_cast<uint32_t>(kOps[i].pass)] = i;
     index.arity[i] = static_cast<uint8_t>(kOps[i].arity());
     index.activation[i] = static_cast<uint8_t>(first_activation(kOps[i]));
+    const uint8_t last = static_cast<uint8_t>(index.arity[i] - 1);
+    index.scratch[i] = kOps[i].arguments[last].role == Role::kScratch ? last : kMaxArguments;
+    index.carrier[i] = kOps[i].carrier;
   }
   return index;
 }

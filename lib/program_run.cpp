@@ -13,7 +13,7 @@ namespace {
 // Moments that one rank has are updated there.
 bool runs_here(const Trainer& trainer, const Program& program, const Row& row) {
   if (row.pass != Pass::kUpdate || trainer.peers.count == 1) return true;
-  const uint32_t keeper = keeper_of(*trainer.plan, program, row, kernel_info(row.op, row.pass).arity());
+  const uint32_t keeper = keeper_of(*trainer.plan, program, row, contract::kIndex.arity[kernel_index(row.op, row.pass)]);
   return keeper == kEveryRank || keeper == trainer.peers.rank;
 }
 

@@ -11,6 +11,7 @@
 #include "lib/program_run.h"
 #include "lib/rng.h"
 #include "lib/same_state.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 
@@ -62,23 +63,32 @@ void initial_values(const Plan& plan, uint32_t index, uint64_t first, uint64_t c
 
 namespace {
 
-// Through a piece on the stack, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
+// Rounds to where the numbers lie, which are read before they are written over.
+void round_in_place(float* numbers, uint64_t count) {
+  unsigned char* to = reinterpret_cast<unsigned char*>(numbers);
+  for (uint64_t i = 0; i < count; ++i) {
+    const Bf16 rounded = numbers[i];
+    std::memcpy(to + i * sizeof rounded, &rounded, sizeof rounded);
+  }
+}
+
+// Through a piece on the stack, of which rows have as much, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
 Status draw_parameter(const Trainer& trainer, uint32_t index) {
-  constexpr uint64_t kPiece = 8192, kShare = 512;  // floats at once, and of one task
-  float piece[kPiece];
-  Bf16 rounded[kPiece];
+  constexpr uint64_t kMost = 8192, kShare = 512;  // floats at once, and of one task
+  const uint64_t on_stack = trainer.plan->worker_stack_bytes / 4 / sizeof(float) / 2 * 2;
+  const uint64_t piece_floats = on_stack > kMost ? kMost : on_stack < 64 ? 64 : on_stack;
+  REPRISE_STACK_ROOM(float, piece, piece_floats);
   const StateTensor& state = trainer.plan->state[index];
   const uint64_t elements = state.tensor.elements();
-  for (uint64_t first = 0; first < elements; first += kPiece) {
-    const uint64_t count = smaller_of(kPiece, elements - first);
+  for (uint64_t first = 0; first < elements; first += piece_floats) {
+    const uint64_t count = smaller_of(piece_floats, elements - first);
     parallel_for(*trainer.context.workers, static_cast<uint32_t>((count + kShare - 1) / kShare), [&](uint32_t share) {
       const uint64_t begin = share * kShare;
       initial_values(*trainer.plan, index, first + begin, smaller_of(kShare, count - begin), piece + begin);
     });
     const DType dtype = state.tensor.dtype;
-    for (uint64_t i = 0; i < count && dtype == DType::kBf16; ++i) rounded[i] = piece[i];
-    const void* from = dtype == DType::kBf16 ? static_cast<const void*>(rounded) : piece;
-    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), from, stored_bytes(dtype, count)));
+    if (dtype == DType::kBf16) round_in_place(piece, count);
+    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), piece, stored_bytes(dtype, count)));
   }
   return ok_status();
 }

@@ -4,7 +4,7 @@
 #include "lib/backend_rules.h"
 #include "lib/cpu/cpu_size.h"
 #include "lib/cpu/partition.h"
-#include "lib/cpu/stack_room.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 

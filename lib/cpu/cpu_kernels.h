@@ -119,7 +119,13 @@ Status cpu_linear_backward_weight(const KernelContext& context, const LinearBack
 template <typename Stored>
 Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
 
-// The same on a small core (conv_small.cpp, linear_small.cpp).
+// The same on a small core (conv_small.cpp, linear_small.cpp, loss_head_small.cpp).
+template <typename Stored>
+Status cpu_small_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args);
+template <typename Stored>
+Status cpu_small_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args);
 template <typename Stored>
 Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -214,6 +220,9 @@ constexpr void add_cpu_products(Table& table) {
     table.template set<LinearForward, Stored, cpu_small_linear_forward<Stored>>();
     table.template set<LinearBackwardData, Stored, cpu_small_linear_backward_data<Stored>>();
     table.template set<LinearBackwardWeight, Stored, cpu_small_linear_backward_weight<Stored>>();
+    table.template set<LossHeadBackward, Stored, cpu_small_loss_head_backward<Stored>>();
+    table.template set<LossHeadForward, Stored, cpu_small_loss_head_forward<Stored>>();
+    table.template set<LossHeadEvaluate, Stored, cpu_small_loss_head_evaluate<Stored>>();
   } else {
     table.template set<ConvForward, Stored, cpu_conv_forward<Stored>>();
     table.template set<ConvBackwardData, Stored, cpu_conv_backward_data<Stored>>();
@@ -224,6 +233,9 @@ constexpr void add_cpu_products(Table& table) {
     table.template set<LinearForward, Stored, cpu_linear_forward<Stored>>();
     table.template set<LinearBackwardData, Stored, cpu_linear_backward_data<Stored>>();
     table.template set<LinearBackwardWeight, Stored, cpu_linear_backward_weight<Stored>>();
+    table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
+    table.template set<LossHeadForward, Stored, cpu_loss_head_forward<Stored>>();
+    table.template set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
   }
 }
 template <typename Stored, typename Table>
@@ -295,9 +307,6 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<DoraBackward, Stored, cpu_dora_backward<Stored>>();
   table.template set<DropoutForward, Stored, cpu_dropout<Stored>>();
   table.template set<DropoutBackward, Stored, cpu_dropout<Stored>>();
-  table.template set<LossHeadBackward, Stored, cpu_loss_head_backward<Stored>>();
-  table.template set<LossHeadForward, Stored, cpu_loss_head_forward<Stored>>();
-  table.template set<LossHeadEvaluate, Stored, cpu_loss_head_evaluate<Stored>>();
   table.template set<TargetLossBackward, Stored, cpu_target_loss_backward<Stored>>();
   table.template set<TargetLossEvaluate, Stored, cpu_target_loss_evaluate<Stored>>();
   table.template set<ClassLossBackward, Stored, cpu_class_loss_backward<Stored>>();

@@ -24,13 +24,19 @@ struct CalledKernels {
     if constexpr (kCalls.called[kKernelIndex<K>][kStorageIndex<Stored>]) backend.set<K, Stored, kFunction>();
   }
 };
+// A table's name. Its rules have done their work when the compiler has proved the plan.
+constexpr BackendRules name_alone(const BackendRules& rules) {
+  return {.name = rules.name, .header = rules.header, .constant = rules.constant, .frame_stack_bytes = rules.frame_stack_bytes, .proves = false};
+}
+template <CpuSize kSize>
+inline constexpr BackendRules kCpuName = name_alone(cpu_rules_of(kSize));
 }  // namespace contract
 
-// The table points into `machine`, which must outlive it and be of that size.
+// For bind_proved: the table has no rules to prove a plan by. It points into `machine`, which must outlive it and be of that size.
 template <KernelCalls kCalls, CpuSize kSize = CpuSize::kLarge>
 Backend cpu_backend_of(const CpuMachine& machine) {
   REPRISE_ASSERT(machine.size == kSize, "a backend has the rules of its machine's size");
-  Backend backend = {.rules = &cpu_rules_of(kSize), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  Backend backend = {.rules = &contract::kCpuName<kSize>, .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
   contract::CalledKernels<kCalls> table{backend};
   add_cpu_kernels<kSize>(table);
   return backend;

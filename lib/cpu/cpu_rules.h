@@ -10,10 +10,12 @@
 #include "lib/cpu/linear_rules.h"
 #include "lib/cpu/linear_small_rules.h"
 #include "lib/cpu/loss_head_rules.h"
+#include "lib/cpu/loss_head_small_rules.h"
 #include "lib/cpu/loss_rules.h"
 #include "lib/cpu/matrix_update_rules.h"
 #include "lib/cpu/pair_loss_rules.h"
 #include "lib/cpu/product_rules.h"
+#include "lib/same_state.h"
 
 namespace reprise {
 
@@ -25,6 +27,15 @@ template <uint64_t kBytes>
 constexpr uint64_t fixed_bytes(const ShapedCall&) {
   return kBytes;
 }
+// Parameters and moments that are not all f32 are updated in blocks.
+constexpr uint64_t blocks_of_state(const ShapedCall& c) {
+  const uint32_t gradients = c.op == Op::kAdamW ? uint32_t{AdamWUpdate::kGradients} : uint32_t{SgdUpdate::kGradients};
+  static_assert(uint32_t{SgdUpdate::kGradients} == LionUpdate::kGradients);
+  for (uint32_t i = 0; i < gradients; ++i) {
+    if (c.has(i) && c[i].dtype != DType::kF32) return 3584;
+  }
+  return 0;
+}
 constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<GradNormReduce>().stack_bytes = fixed_bytes<8704>;
   rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<6656>;
@@ -35,7 +46,7 @@ constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<TargetLossBackward>().stack_bytes = rules.of<TargetLossEvaluate>().stack_bytes = fixed_bytes<2048>;
   rules.of<MultiplyBackwardWeight>().stack_bytes = rules.of<BroadcastAddBackward>().stack_bytes = fixed_bytes<1024>;
   rules.of<DoraNorms>().stack_bytes = fixed_bytes<1536>;
-  rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = fixed_bytes<3584>;
+  rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = blocks_of_state;
 }
 
 // By the names of vector_level.h. Products of activations that are stored as bf16 have levels of their own.
@@ -62,11 +73,13 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
   add_broadcast_rules(rules);
-  if (kSize == CpuSize::kSmall) add_small_conv_rules(rules), add_small_linear_rules(rules);
-  else add_conv_rules(rules), add_linear_rules(rules);
+  if (kSize == CpuSize::kSmall) {
+    add_small_conv_rules(rules), add_small_linear_rules(rules), add_small_loss_head_rules(rules);
+  } else {
+    add_conv_rules(rules), add_linear_rules(rules), add_loss_head_rules(rules);
+  }
   add_dora_rules(rules);
   add_layer_norm_rules(rules);
-  add_loss_head_rules<kSize>(rules);
   add_loss_rules(rules);
   add_matrix_update_rules<kSize>(rules);
   add_pair_loss_rules<kSize>(rules);
@@ -77,6 +90,8 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
 inline constexpr BackendRules kCpuRules = make_cpu_rules<CpuSize::kLarge>("cpu", "kCpuRules");
 inline constexpr BackendRules kCpuSmallRules = make_cpu_rules<CpuSize::kSmall>("cpu-small", "kCpuSmallRules");
 
+// Of the core that a plan is for.
+constexpr CpuSize core_of(const Plan& plan) { return same_text(plan.backend, kCpuSmallRules.name) ? CpuSize::kSmall : CpuSize::kLarge; }
 constexpr const BackendRules& cpu_rules_of(CpuSize size) { return size == CpuSize::kSmall ? kCpuSmallRules : kCpuRules; }
 
 }  // namespace reprise

@@ -1,126 +1,29 @@
 // Linear layers on a small core: forward and the gradients of data and weight, by the tiles of small_tile.h. The bias's gradient is linear.cpp's.
 // A low-rank adapter is more depths of the same sums, as in linear.cpp.
-#include <cstring>
-#include <type_traits>
-
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/linear_small_rules.h"
-#include "lib/cpu/small_panel.h"
+#include "lib/cpu/small_products.h"
 
 namespace reprise {
 namespace {
 
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "a small core's linear kernel must have the scratch bytes of its rule", 0};
 
-// Rows of an operand, and the weights that they meet, by output and depth.
-template <typename Stored>
-struct Factor {
-  const Stored* rows;  // [M, depths]; null for none
-  uint32_t depths;
-  SmallWeights weights;
-  float scale;
-};
-
-// `lines` rows from `row` on, as f32: where they lie, or in the room.
-template <typename Stored>
-const float* rows_as_f32(const Factor<Stored>& factor, uint64_t row, uint32_t lines, float* room) {
-  const Stored* from = factor.rows + row * factor.depths;
-  if constexpr (std::is_same_v<Stored, float>) return from;
-  for (size_t i = 0; i < size_t{lines} * factor.depths; ++i) room[i] = from[i];
-  return room;
-}
-
-// out[M, outputs] (+)= the sum of both factors' products.
-template <typename Stored>
-void multiply(const Factor<Stored> (&factors)[2], uint64_t M, uint32_t outputs, const SmallOutput<Stored>& output, float* scratch) {
-  const uint32_t depth = factors[0].depths + factors[1].depths, packed = small_panels(depth, outputs) * kSmallColumns;
-  float *const room = scratch, *const panels = scratch + (kStoredAs<Stored> == DType::kF32 ? 0 : small_columns(uint64_t{kSmallLines} * depth));
-  for (uint32_t first = 0; first < outputs; first += packed) {
-    const uint32_t count = static_cast<uint32_t>(smaller(packed, outputs - first));
-    float* panel = panels;
-    for (uint32_t j = 0; j < count; j += kSmallColumns) {
-      for (const Factor<Stored>& factor : factors) {
-        SmallWeights w = factor.weights;
-        w.first = static_cast<ptrdiff_t>(first + j) * w.of_output;
-        if (factor.depths > 0) pack_small_panel(panel, w, count - j, factor.depths, factor.scale);
-        panel += factor.depths * kSmallColumns;
-      }
-    }
-    for (uint64_t row = 0; row < M; row += kSmallLines) {
-      const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, M - row));
-      const float* a[2] = {rows_as_f32(factors[0], row, lines, room), nullptr};
-      if (factors[1].depths > 0) a[1] = rows_as_f32(factors[1], row, lines, room + kSmallLines * factors[0].depths);
-      const float* b = panels;
-      for (uint32_t j = 0; j < count; j += kSmallColumns) {
-        float sums[kSmallLines * kSmallColumns] = {};
-        for (int i = 0; i < 2; ++i) {
-          const uint32_t depths = factors[i].depths;
-          const SmallPart part = {a[i], b};
-          if (depths > 0) add_by_lines(sums, lines, {&part, 1, depths}, static_cast<ptrdiff_t>(depths));
-          b += depths * kSmallColumns;
-        }
-        SmallOutput<Stored> to = output;
-        to.data += row * static_cast<uint64_t>(output.line) + first + j;
-        if (to.bias != nullptr) to.bias += first + j;
-        to.put(sums, lines, static_cast<uint32_t>(smaller(kSmallColumns, count - j)));
-      }
-    }
-  }
-}
-
-// Columns [first, first + count) of rows [row, row + rows) of from[., line], `width` to a row, zeros behind them.
-template <typename Stored>
-void copy_columns(float* to, uint32_t width, const Stored* from, uint32_t line, uint64_t row, uint32_t rows, uint32_t first, uint32_t count) {
-  for (uint32_t i = 0; i < rows; ++i, to += width) {
-    for (uint32_t j = 0; j < width; ++j) to[j] = j < count ? static_cast<float>(from[(row + i) * line + first + j]) : 0.0f;
-  }
-}
-
-// dw[lines, columns] (+)= a^T b of a[M, lines] and b[M, columns]: eight columns of all lines at a time.
-template <typename Stored>
-void add_gradient(float* dw, bool accumulate, const Stored* a, uint32_t lines, const Stored* b, uint32_t columns, uint64_t M, float* scratch) {
-  float *const sums = scratch, *const of_b = sums + divide_up(lines, kSmallLines) * kSmallLines * kSmallColumns,
-        *const of_a = of_b + kSmallRowsOfGradient * kSmallColumns;
-  for (uint32_t j = 0; j < columns; j += kSmallColumns) {
-    const uint32_t width = static_cast<uint32_t>(smaller(kSmallColumns, columns - j));
-    std::memset(sums, 0, static_cast<size_t>(of_b - sums) * sizeof *sums);
-    for (uint64_t row = 0; row < M; row += kSmallRowsOfGradient) {
-      const uint32_t rows = static_cast<uint32_t>(smaller(kSmallRowsOfGradient, M - row));
-      copy_columns(of_b, kSmallColumns, b, columns, row, rows, j, width);
-      for (uint32_t i = 0; i < lines; i += kSmallLines) {
-        const uint32_t count = static_cast<uint32_t>(smaller(kSmallLines, lines - i));
-        SmallPart part = {of_a, of_b};
-        ptrdiff_t step = kSmallLines;
-        if constexpr (std::is_same_v<Stored, float>) part.a = a + row * lines + i, step = static_cast<ptrdiff_t>(lines);
-        else copy_columns(of_a, kSmallLines, a, lines, row, rows, i, count);
-        add_by_depths(sums + i * kSmallColumns, count, {&part, 1, rows}, step, kSmallColumns);
-      }
-    }
-    SmallOutput<float>{dw + j, static_cast<ptrdiff_t>(columns), nullptr, accumulate}.put(sums, lines, width);
-  }
-}
-
-// Weights [outputs, depths], or their transpose.
-SmallWeights weights_of(const Weight& w, uint32_t outputs, uint32_t depths, bool transposed) {
-  return transposed ? SmallWeights{w, 0, 1, static_cast<ptrdiff_t>(outputs)} : SmallWeights{w, 0, static_cast<ptrdiff_t>(depths), 1};
-}
-
 }  // namespace
 
 template <typename Stored>
 Status cpu_small_linear_forward(const KernelContext&, const LinearForwardArgsOf<Stored>& args) {
   if (args.scratch_bytes < align_up(4 * small_linear_floats(uint64_t{args.C} + args.R, args.K, kStoredAs<Stored>))) return kScratchTooSmall;
-  const Factor<Stored> factors[2] = {{args.x, args.C, weights_of(args.w, args.K, args.C, args.input_major), args.scale},
-                                     {args.h, args.R, weights_of(args.u, args.K, args.R, false), 1.0f}};
-  multiply(factors, args.M, args.K, {args.y, static_cast<ptrdiff_t>(args.K), args.b, false}, static_cast<float*>(args.scratch));
+  const small::Factor<Stored> factors[2] = {{args.x, args.C, small::weights_of(args.w, args.K, args.C, args.input_major), args.scale},
+                                     {args.h, args.R, small::weights_of(args.u, args.K, args.R, false), 1.0f}};
+  small::multiply<Stored, Stored>(factors, args.M, args.K, {args.y, static_cast<ptrdiff_t>(args.K), args.b, false}, static_cast<float*>(args.scratch));
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_small_linear_backward_data(const KernelContext&, const LinearBackwardDataArgsOf<Stored>& args) {
   if (args.scratch_bytes < align_up(4 * small_linear_floats(args.K, args.C, kStoredAs<Stored>))) return kScratchTooSmall;
-  const Factor<Stored> factors[2] = {{args.dy, args.K, weights_of(args.w, args.C, args.K, !args.input_major), args.scale}, {nullptr, 0, {}, 1.0f}};
-  multiply(factors, args.M, args.C, {args.dx, static_cast<ptrdiff_t>(args.C), nullptr, args.accumulate_dx}, static_cast<float*>(args.scratch));
+  const small::Factor<Stored> factors[2] = {{args.dy, args.K, small::weights_of(args.w, args.C, args.K, !args.input_major), args.scale}, {nullptr, 0, {}, 1.0f}};
+  small::multiply<Stored, Stored>(factors, args.M, args.C, {args.dx, static_cast<ptrdiff_t>(args.C), nullptr, args.accumulate_dx}, static_cast<float*>(args.scratch));
   return ok_status();
 }
 
@@ -128,8 +31,8 @@ template <typename Stored>
 Status cpu_small_linear_backward_weight(const KernelContext&, const LinearBackwardWeightArgsOf<Stored>& args) {
   if (args.scratch_bytes < align_up(4 * small_linear_gradient_floats(args.input_major ? args.C : args.K))) return kScratchTooSmall;
   float* scratch = static_cast<float*>(args.scratch);
-  if (args.input_major) add_gradient(args.dw, args.accumulate_dw, args.x, args.C, args.dy, args.K, args.M, scratch);
-  else add_gradient(args.dw, args.accumulate_dw, args.dy, args.K, args.x, args.C, args.M, scratch);
+  if (args.input_major) small::add_gradient(args.dw, args.accumulate_dw, args.x, args.C, args.dy, args.K, args.M, scratch);
+  else small::add_gradient(args.dw, args.accumulate_dw, args.dy, args.K, args.x, args.C, args.M, scratch);
   return ok_status();
 }
 

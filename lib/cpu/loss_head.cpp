@@ -493,8 +493,8 @@ void clear_gradients(const LossHead<Stored>& head, const LossHeadBackwardArgsOf<
 }
 
 template <typename Stored>
-LossHeadScratch layout_of(const KernelContext& context, const LossHeadInputOf<Stored>& in, bool backward) {
-  return loss_head_scratch(in.M, in.C, in.V, backward, kStoredAs<Stored>, cpu_machine(context).size);
+LossHeadScratch layout_of(const LossHeadInputOf<Stored>& in, bool backward) {
+  return loss_head_scratch(in.M, in.C, in.V, backward, kStoredAs<Stored>);
 }
 
 constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch must have the bytes of its scratch rule", 0};
@@ -503,7 +503,7 @@ constexpr Status kScratchTooSmall = {Code::kBadPlan, "the loss head's scratch mu
 
 template <typename Stored>
 Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args) {
-  const LossHeadScratch layout = layout_of(context, args.in, true);
+  const LossHeadScratch layout = layout_of(args.in, true);
   const LossHead<Stored> head{args.in, args.row_weights, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);
@@ -529,7 +529,7 @@ Status cpu_loss_head_backward(const KernelContext& context, const LossHeadBackwa
 
 template <typename Stored>
 Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForwardArgsOf<Stored>& args) {
-  const LossHeadScratch layout = layout_of(context, args.in, false);
+  const LossHeadScratch layout = layout_of(args.in, false);
   const LossHead<Stored> head{args.in, nullptr, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const bool has_labels = count_labels(context, head) > 0;
@@ -549,7 +549,7 @@ Status cpu_loss_head_forward(const KernelContext& context, const LossHeadForward
 
 template <typename Stored>
 Status cpu_loss_head_evaluate(const KernelContext& context, const LossHeadEvaluateArgsOf<Stored>& args) {
-  const LossHeadScratch layout = layout_of(context, args.in, false);
+  const LossHeadScratch layout = layout_of(args.in, false);
   const LossHead<Stored> head{args.in, nullptr, find_pair_tiles(context, args.in, layout.rows)};
   if (head.scratch_bytes < layout.bytes) return kScratchTooSmall;
   const uint64_t labelled = count_labels(context, head);

@@ -29,7 +29,7 @@ constexpr bool loss_head_turns_dx(uint64_t rows, uint64_t C) { return rows < C; 
 struct LossHeadScratch {
   uint64_t rows, stride, largest_at, classes_at, sums_at, losses_at, rows_at, dx_at, gemm_at, bytes;
 };
-constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored, CpuSize size = CpuSize::kLarge) {
+constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, bool backward, DType stored) {
   LossHeadScratch s{};
   s.rows = loss_head_chunk_rows(M, V);
   s.stride = divide_up(s.rows, kLossHeadLine) * kLossHeadLine;
@@ -42,38 +42,37 @@ constexpr LossHeadScratch loss_head_scratch(uint64_t M, uint64_t C, uint64_t V, 
   s.dx_at = s.rows_at + align_up(4 * s.rows);
   const bool turns = loss_head_turns_dx(s.rows, C);
   s.gemm_at = s.dx_at + (!backward ? 0 : turns ? align_up(C * line) : stored == DType::kBf16 ? align_up(4 * s.rows * C) : 0);
-  const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C, size);
-  const uint64_t data = !backward ? 0 : turns ? gemm_scratch_bytes_up_to(s.rows, V, size) : gemm_scratch_bytes(C, V, DType::kF32, size);
-  const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows, size) : 0;
+  const uint64_t forward = gemm_scratch_bytes_up_to(s.rows, C);
+  const uint64_t data = !backward ? 0 : turns ? gemm_scratch_bytes_up_to(s.rows, V) : gemm_scratch_bytes(C, V, DType::kF32);
+  const uint64_t weight = backward ? gemm_split_scratch_bytes(V, C, s.rows) : 0;
   s.bytes = s.gemm_at + larger(forward, larger(data, weight));
   return s;
 }
 
 // Of its products the most: logits, and the gradients of w and x, which are as deep as channels, rows and classes. All are f32.
-constexpr uint64_t loss_head_stack_bytes(const Tensor& x, const Tensor& w, bool backward, CpuSize size) {
+constexpr uint64_t loss_head_stack_bytes(const Tensor& x, const Tensor& w, bool backward) {
   const uint64_t C = x.last_dimension(), V = w.shape[0], rows = loss_head_chunk_rows(x.leading_elements(), V);
   const uint64_t depth = backward ? larger(C, larger(V, rows)) : C;
   constexpr uint64_t kOwnFrameBytes = 512;
-  return kOwnFrameBytes + product_stack_bytes(larger(rows, C), depth, {.lines = x.dtype != DType::kF32 || w.dtype != DType::kF32}, size);
+  return kOwnFrameBytes + product_stack_bytes(larger(rows, C), depth, {.lines = x.dtype != DType::kF32 || w.dtype != DType::kF32});
 }
 
-template <CpuSize kSize>
 constexpr void add_loss_head_rules(BackendRules& rules) {
   rules.of<LossHeadBackward>().scratch_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
-    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype, kSize).bytes;
+    return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], true, c[A::kX].dtype).bytes;
   };
   const auto read_only = [&rules]<typename A>(const A*) {
     rules.of<A>().scratch_bytes = [](const ShapedCall& c) {
-      return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype, kSize).bytes;
+      return loss_head_scratch(c[A::kX].leading_elements(), c[A::kX].last_dimension(), c[A::kW].shape[0], false, c[A::kX].dtype).bytes;
     };
-    rules.of<A>().stack_bytes = [](const ShapedCall& c) { return loss_head_stack_bytes(c[A::kX], c[A::kW], false, kSize); };
+    rules.of<A>().stack_bytes = [](const ShapedCall& c) { return loss_head_stack_bytes(c[A::kX], c[A::kW], false); };
   };
   read_only(static_cast<const LossHeadForward*>(nullptr));
   read_only(static_cast<const LossHeadEvaluate*>(nullptr));
   rules.of<LossHeadBackward>().stack_bytes = [](const ShapedCall& c) {
     using A = LossHeadBackward;
-    return loss_head_stack_bytes(c[A::kX], c[A::kW], true, kSize);
+    return loss_head_stack_bytes(c[A::kX], c[A::kW], true);
   };
   rules.of<LossHeadBackward>().weights = rules.of<LossHeadForward>().weights = rules.of<LossHeadEvaluate>().weights = kEveryWeight;
 }

@@ -116,10 +116,13 @@ struct Numbers {
 
 REPRISE_INLINE float* moved(const StateNumbers& numbers, uint64_t by) { return numbers.data == nullptr ? nullptr : numbers.f32() + by; }
 
-// body(plain, count) over elements [begin, end), of which `begin` is a block's first.
+// body(plain, count) over elements [begin, end), of which `begin` is a block's first: where they lie, or block by block.
 template <typename Body>
-REPRISE_INLINE void update_piece(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
-  if (n.are_f32()) return body(Plain{moved(n.parameters, begin), moved(n.first, begin), moved(n.second, begin), n.gradients + begin}, end - begin);
+REPRISE_INLINE void update_plain_body(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
+  body(Plain{moved(n.parameters, begin), moved(n.first, begin), moved(n.second, begin), n.gradients + begin}, end - begin);
+}
+template <typename Body>
+REPRISE_INLINE void update_blocks_body(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
   float p[kStateBlock], first[kStateBlock], second[kStateBlock];
   const Plain plain = {p, n.first.data == nullptr ? nullptr : first, n.second.data == nullptr ? nullptr : second, nullptr};
   for (uint64_t block = begin / kStateBlock; block * kStateBlock < end; ++block) {
@@ -134,13 +137,17 @@ REPRISE_INLINE void update_piece(const Numbers& n, uint64_t begin, uint64_t end,
   }
 }
 
-REPRISE_LEVELS_OF(template <typename Body>, update, update_piece, (const Numbers& n, uint64_t begin, uint64_t end, const Body& body),
+REPRISE_LEVELS_OF(template <typename Body>, update_plain, update_plain_body, (const Numbers& n, uint64_t begin, uint64_t end, const Body& body),
+                  (n, begin, end, body))
+REPRISE_LEVELS_OF(template <typename Body>, update_blocks, update_blocks_body, (const Numbers& n, uint64_t begin, uint64_t end, const Body& body),
                   (n, begin, end, body))
 
 template <typename Body>
 Status update_all(const KernelContext& context, const Numbers& n, uint64_t elements, const Body& body) {
   const VectorLevel level = cpu_machine(context).level;
-  for_each_piece(*context.workers, {elements, kBlockElements}, [&](uint64_t begin, uint64_t end) { update(level, n, begin, end, body); });
+  for_each_piece(*context.workers, {elements, kBlockElements}, [&](uint64_t begin, uint64_t end) {
+    (n.are_f32() ? update_plain<Body> : update_blocks<Body>)(level, n, begin, end, body);
+  });
   return ok_status();
 }
 

@@ -1,7 +1,5 @@
 // The program of `make run-board`: trains the plan that the compiler has proved, in an arena that the linker has placed, and says what it has measured.
 // Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill_counted().
-#include <string_view>
-
 #include "plan.h"
 
 #include "lib/cpu/cpu_plan_backend.h"
@@ -14,7 +12,7 @@ namespace {
 using namespace reprise;
 using generated::kPlan;
 
-constexpr CpuSize kSize = std::string_view(kPlan.backend) == kCpuSmallRules.name ? CpuSize::kSmall : CpuSize::kLarge;
+constexpr CpuSize kSize = core_of(kPlan);
 constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 3;
 constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used

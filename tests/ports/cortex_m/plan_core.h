@@ -5,11 +5,10 @@
 #include "plan.h"
 
 #include "lib/cpu/cpu_plan_backend.h"
-#include "lib/same_state.h"
 
 namespace reprise {
 
-constexpr CpuSize kPlanCore = same_text(generated::kPlan.backend, kCpuSmallRules.name) ? CpuSize::kSmall : CpuSize::kLarge;
+constexpr CpuSize kPlanCore = core_of(generated::kPlan);
 
 inline Status choose_plan_machine(CpuMachine& machine) {
   return choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, kPlanCore);
