@@ -394,12 +394,13 @@ CORTEX_M_CPU_mps3-an547 := -mcpu=cortex-m55
 CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=hard
 # A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
 # than there are registers for the tiles of lib/cpu/small_tile.cpp.
-CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -O2 -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
+CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -Os -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
 CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp ports/cortex_m/flash_banks.cpp)
 $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
 	@mkdir -p $(@D)
 	@echo "  compile $< for $(BOARD)"
 	$(Q)$(CORTEX_M_CXX) $(CORTEX_M_FLAGS) -c $< -o $@
+$(CORTEX_M)/lib/cpu/small_tile.o: CORTEX_M_FLAGS += -O2
 $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
 # Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.

@@ -49,19 +49,26 @@ Status run_kernel(const KernelContext& context, const RowCall& call) {
 // Which entries of a backend's table a plan calls. A value that a template takes, so that a program can have a table of these alone.
 struct KernelCalls {
   bool called[kKernelCount][kStorages] = {};
+  bool stores_f32 = true;  // all that an update reads and writes
 };
 // Of the kernel's row, whose first reference is `refs`: the entry for how its activations are stored.
 constexpr uint32_t row_storage(const Plan& plan, const Program& program, uint32_t kernel, const Ref* refs) {
   const uint32_t activation = contract::kIndex.activation[kernel];
   return activation == kMaxArguments ? 0 : storage_index(tensor_of(plan, program, refs[activation]).dtype);
 }
+// Parameters and moments may be stored so.
+constexpr bool has_other_storage(DType dtype) { return dtype == DType::kBf16 || has_dynamic_codes(dtype); }
 constexpr KernelCalls kernels_called(const Plan& plan) {
   KernelCalls calls;
   for (const Program& program : plan.programs) {
     for (const Row& row : program.rows) {
       const uint32_t kernel = kernel_index(row.op, row.pass);
       if (kOps[kernel].asynchronous()) continue;  // no backend's
-      calls.called[kernel][row_storage(plan, program, kernel, program.arguments.data + row.first_argument)] = true;
+      const Ref* refs = program.arguments.data + row.first_argument;
+      calls.called[kernel][row_storage(plan, program, kernel, refs)] = true;
+      for (uint32_t i = 0; row.pass == Pass::kUpdate && i < contract::kIndex.arity[kernel]; ++i) {
+        if (refs[i] != kNoRef && has_other_storage(tensor_of(plan, program, refs[i]).dtype)) calls.stores_f32 = false;
+      }
     }
   }
   return calls;

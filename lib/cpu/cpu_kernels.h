@@ -200,8 +200,12 @@ Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEva
 
 Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
+// With kBlocks, of parameters and moments that are not all f32, too.
+template <bool kBlocks>
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
+template <bool kBlocks>
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
+template <bool kBlocks>
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
 Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& args);
 Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args);
@@ -315,7 +319,7 @@ constexpr void add_cpu_activation_kernels(Table& table) {
   table.template set<PairLossEvaluate, Stored, cpu_pair_loss_evaluate<Stored>>();
 }
 
-template <CpuSize kSize, typename Table>
+template <CpuSize kSize, bool kBlocks = true, typename Table>
 constexpr void add_cpu_kernels(Table& table) {
   add_cpu_products<kSize, float>(table);
   add_cpu_products<kSize, Bf16>(table);
@@ -324,9 +328,9 @@ constexpr void add_cpu_kernels(Table& table) {
   table.template set<BatchNormRunning, float, cpu_batch_norm_running>();
   table.template set<GradNormReduce, float, cpu_grad_norm_reduce>();
   table.template set<GradNormFinish, float, cpu_grad_norm_finish>();
-  table.template set<SgdUpdate, float, cpu_sgd_update>();
-  table.template set<AdamWUpdate, float, cpu_adamw_update>();
-  table.template set<LionUpdate, float, cpu_lion_update>();
+  table.template set<SgdUpdate, float, cpu_sgd_update<kBlocks>>();
+  table.template set<AdamWUpdate, float, cpu_adamw_update<kBlocks>>();
+  table.template set<LionUpdate, float, cpu_lion_update<kBlocks>>();
   table.template set<AdafactorUpdate, float, cpu_adafactor_update>();
   table.template set<ApolloUpdate, float, cpu_apollo_update>();
   table.template set<MuonUpdate, float, cpu_muon_update>();

@@ -19,6 +19,12 @@ void append(CpuMachine& machine, uint32_t& at, const char* text) {
   machine.kernel_set[at] = 0;
 }
 
+void name_kernel_set(CpuMachine& machine, const char* tile) {
+  uint32_t at = 0;
+  const char* parts[] = {machine.size == CpuSize::kSmall ? "cpu-small" : "cpu", "/", tile, "/", vector_level_name(machine.level)};
+  for (const char* part : parts) append(machine, at, part);
+}
+
 constexpr uint32_t kLeastColumns = 64;
 
 // The first that is here is taken, so the last is any.
@@ -74,10 +80,13 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   machine.pairs = pair_tile(level);
   machine.small_pairs = level == VectorLevel::kAvx512Amx ? pair_tile(VectorLevel::kAvx512Bf16) : nullptr;
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};
-  uint32_t at = 0;
-  const char* parts[] = {size == CpuSize::kSmall ? "cpu-small" : "cpu", "/", machine.tile.name, "/", vector_level_name(level)};
-  for (const char* part : parts) append(machine, at, part);
+  name_kernel_set(machine, machine.tile.name);
   return ok_status();
+}
+
+void choose_small_core(CpuMachine& machine) {
+  machine = {.size = CpuSize::kSmall, .blocking = {kSmallBlocks.columns, ~0u, ~0u, kSmallBlocks.columns}};
+  name_kernel_set(machine, REPRISE_BASELINE_TILE);
 }
 
 }  // namespace reprise

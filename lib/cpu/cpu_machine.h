@@ -50,6 +50,9 @@ CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const 
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
                                         VectorLevel level = fastest_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
 
+// A small core without a tile, for a plan that multiplies by none (cpu_plan_backend.h): tiles, and the choice among them, are then not linked.
+void choose_small_core(CpuMachine& machine);
+
 inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
 
 }  // namespace reprise

@@ -37,7 +37,6 @@ constexpr uint64_t blocks_of_state(const ShapedCall& c) {
   return 0;
 }
 constexpr void state_fixed_arrays(BackendRules& rules) {
-  rules.of<GradNormReduce>().stack_bytes = fixed_bytes<8704>;
   rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<6656>;
   rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
   rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;

@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "lib/assert.h"
 #include "lib/bf16.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/gemm_scratch.h"
@@ -206,7 +207,9 @@ struct TileGeometry {
         blocking(cpu_machine(context).blocking),
         blocks(blocks_of(cpu_machine(context).size)),
         rows(tile.rows()),
-        columns(tile.columns()) {}
+        columns(tile.columns()) {
+    REPRISE_ASSERT(tile.run != nullptr, "a product needs the machine's tile, which choose_plan_machine() leaves out for plans without one");
+  }
 
   PanelRange range(uint32_t width, uint32_t count, uint64_t first, uint64_t k0, uint32_t kc) const {
     return {level, width, count, first, k0, kc, 0, blocking.floats_ahead, blocking.rows_ahead};

@@ -116,7 +116,7 @@ void run_baseline_of(uint64_t k, const DepthOperand& a, const DepthOperand& b, f
 void run_baseline_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
   REPRISE_ROW_TILE_BODY(BaselineVector, 6, 2)
 }
-constexpr GemmTile kBaselineTile = {"portable-6x8", 6, 8, false, run_baseline, run_baseline_rows, run_depths<6, run_baseline_of<6>, run_baseline_of<4>, run_baseline_of<2>>, 2};
+constexpr GemmTile kBaselineTile = {REPRISE_BASELINE_TILE, 6, 8, false, run_baseline, run_baseline_rows, run_depths<6, run_baseline_of<6>, run_baseline_of<4>, run_baseline_of<2>>, 2};
 
 #if defined(__x86_64__)
 struct Avx2Vector {

@@ -17,6 +17,8 @@ constexpr uint32_t kKc = 384;
 // A tile may read (never use) this many floats past the end of a panel.
 constexpr uint32_t kPanelSlack = 128;
 
+#define REPRISE_BASELINE_TILE "portable-6x8"  // its name, for a kernel set that is named without its tile
+
 // Part of the rows of A as they lie in memory, for a tile that needs no packed panel of them.
 constexpr uint32_t kMaxRowTile = 12;
 struct RowRun {

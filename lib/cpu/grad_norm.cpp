@@ -12,8 +12,8 @@ namespace reprise {
 namespace {
 
 constexpr uint64_t kNormBlock = 32768;
-constexpr uint32_t kWave =
-    256;  // blocks of any tensors that are reduced together; their partial sums stand on the stack
+// Blocks of any tensors that are reduced together. They stand on the stack, and no sum depends on how many they are.
+constexpr uint32_t kWave = 256, kSmallWave = 8;
 
 struct NormBlock {
   const float* x;
@@ -35,10 +35,9 @@ void reduce_wave(const KernelContext& context, double* norms, NormBlock* wave, u
   for (uint32_t i = 0; i < count; ++i) norms[wave[i].tensor] += wave[i].sum;
 }
 
-}  // namespace
-
-Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args) {
-  NormBlock wave[kWave];
+template <uint32_t kBlocks>
+[[gnu::noinline]] void reduce(const KernelContext& context, const GradNormReduceArgs& args) {
+  NormBlock wave[kBlocks];
   uint32_t waiting = 0;
   for (uint32_t t = 0; t < args.count; ++t) {
     const Tensor& tensor = args.tensors[t];
@@ -47,13 +46,19 @@ Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceAr
     args.norms[t] = 0;
     for (uint32_t i = 0; i < blocks.count(); ++i) {
       wave[waiting++] = {x + blocks.begin(i), blocks.end(i) - blocks.begin(i), t, 0};
-      if (waiting == kWave) {
+      if (waiting == kBlocks) {
         reduce_wave(context, args.norms, wave, waiting);
         waiting = 0;
       }
     }
   }
   reduce_wave(context, args.norms, wave, waiting);
+}
+
+}  // namespace
+
+Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args) {
+  (cpu_machine(context).size == CpuSize::kSmall ? reduce<kSmallWave> : reduce<kWave>)(context, args);
   return ok_status();
 }
 

@@ -142,33 +142,47 @@ REPRISE_LEVELS_OF(template <typename Body>, update_plain, update_plain_body, (co
 REPRISE_LEVELS_OF(template <typename Body>, update_blocks, update_blocks_body, (const Numbers& n, uint64_t begin, uint64_t end, const Body& body),
                   (n, begin, end, body))
 
-template <typename Body>
+// Without kBlocks, of a program whose State is f32, nothing that reads other storage is linked.
+template <bool kBlocks, typename Body>
 Status update_all(const KernelContext& context, const Numbers& n, uint64_t elements, const Body& body) {
   const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, {elements, kBlockElements}, [&](uint64_t begin, uint64_t end) {
-    (n.are_f32() ? update_plain<Body> : update_blocks<Body>)(level, n, begin, end, body);
+    if constexpr (kBlocks) {
+      if (!n.are_f32()) return update_blocks<Body>(level, n, begin, end, body);
+    }
+    update_plain<Body>(level, n, begin, end, body);
   });
   return ok_status();
 }
 
 }  // namespace
 
+template <bool kBlocks>
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args) {
   if (args.scalars->skip != 0) return ok_status();
   const Numbers n = {args.parameters, args.momenta, {}, args.gradients, rounding_of(*args.scalars, args.stream)};
-  return update_all(context, n, args.n, SgdBody{args});
+  return update_all<kBlocks>(context, n, args.n, SgdBody{args});
 }
 
+template <bool kBlocks>
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args) {
   if (args.scalars->skip != 0) return ok_status();
   const Numbers n = {args.parameters, args.momenta, {}, args.gradients, rounding_of(*args.scalars, args.stream)};
-  return update_all(context, n, args.n, LionBody{args});
+  return update_all<kBlocks>(context, n, args.n, LionBody{args});
 }
 
+template <bool kBlocks>
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args) {
   if (args.scalars->skip != 0) return ok_status();
   const Numbers n = {args.parameters, args.first_moments, args.second_moments, args.gradients, rounding_of(*args.scalars, args.stream)};
-  return update_all(context, n, args.n, AdamWBody{args, adamw_factors(args)});
+  return update_all<kBlocks>(context, n, args.n, AdamWBody{args, adamw_factors(args)});
 }
+
+template Status cpu_sgd_update<true>(const KernelContext&, const SgdArgs&);
+template Status cpu_sgd_update<false>(const KernelContext&, const SgdArgs&);
+template Status cpu_lion_update<true>(const KernelContext&, const LionArgs&);
+template Status cpu_lion_update<false>(const KernelContext&, const LionArgs&);
+template Status cpu_adamw_update<true>(const KernelContext&, const AdamWArgs&);
+template Status cpu_adamw_update<false>(const KernelContext&, const AdamWArgs&);
 
 }  // namespace reprise

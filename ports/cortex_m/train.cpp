@@ -49,9 +49,10 @@ int fail(const Status& status) {
 
 int main() {
   CpuMachine machine;
-  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, kSize); !status.ok()) return fail(status);
+  if (const Status status = choose_plan_machine<kCalls, kSize>(machine); !status.ok()) return fail(status);
   const Backend backend = cpu_backend_of<kCalls, kSize>(machine);
-  const Workers alone = {.stack_bytes = board_stack_bytes() - board_stack_used() - kOwnStackBytes};
+  const uint64_t own_stack = board_stack_used();
+  const Workers alone = {.stack_bytes = board_stack_bytes() - own_stack - kOwnStackBytes};
   Trainer trainer;
   if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);
   for (uint64_t step = 1; step <= kSteps; ++step) {
@@ -64,6 +65,7 @@ int main() {
   uint64_t measured = 0;
   if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return fail(status);
   board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "), say(kPlan.state_bytes + kPlan.carried_bytes + measured);
-  board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes()), board_say("\n");
+  board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes());
+  board_say(", below the program's own "), say(own_stack), board_say(" planned "), say(kPlan.worker_stack_bytes), board_say(" measured "), say(board_stack_used() - own_stack), board_say("\n");
   return 0;
 }

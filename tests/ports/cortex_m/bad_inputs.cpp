@@ -61,7 +61,7 @@ void refuse_batch(const char* what, Code wanted, Trainer& trainer, Status (*fill
 
 int main() {
   CpuMachine machine;
-  if (!choose_plan_machine(machine).ok()) return 1;
+  if (!choose_machine_of_plan(machine).ok()) return 1;
   const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;

@@ -64,7 +64,7 @@ void require(const Status& status) {
 // From wherever the flash says to the last step.
 void train() {
   CpuMachine machine;
-  require(choose_plan_machine(machine));
+  require(choose_machine_of_plan(machine));
   const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;

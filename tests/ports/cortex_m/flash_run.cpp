@@ -42,7 +42,7 @@ int main() {
   nor.clear();
   (void)read_host_file("flash", nor.words, RamFlash::kBytes);
   CpuMachine machine;
-  if (const Status status = choose_plan_machine(machine); !status.ok()) return fail(status);
+  if (const Status status = choose_machine_of_plan(machine); !status.ok()) return fail(status);
   const Backend backend = plan_backend(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;

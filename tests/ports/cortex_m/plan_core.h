@@ -10,8 +10,8 @@ namespace reprise {
 
 constexpr CpuSize kPlanCore = core_of(generated::kPlan);
 
-inline Status choose_plan_machine(CpuMachine& machine) {
-  return choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, kPlanCore);
+inline Status choose_machine_of_plan(CpuMachine& machine) {
+  return choose_plan_machine<kernels_called(generated::kPlan), kPlanCore>(machine);
 }
 inline Backend plan_backend(const CpuMachine& machine) { return cpu_backend_of<kernels_called(generated::kPlan), kPlanCore>(machine); }
 
