@@ -34,6 +34,8 @@ class Arranger {
   }
 
  private:
+  using Buffer = ArrangedCalls::Buffer;
+
   bool is_local(ValueId v) const {
     const ValueKind kind = graph_.values[v].kind;
     return (kind == ValueKind::kActivation || kind == ValueKind::kGradient) && placed_.count(v) == 0;
@@ -91,7 +93,18 @@ class Arranger {
     if (bytes != 0) result_.buffers.push_back({{}, bytes, i, i + 1, 0, kNoValue});
   }
 
-  // Buffers born after the host's last read, largest first, as many as can share its room one after another.
+  // Whether the host's last reader writes the buffer's first value in the host's place.
+  bool continues(ValueId host, const Buffer& buffer) const {
+    const auto last = last_use_.find(host);
+    if (last == last_use_.end() || last->second != buffer.first_call || buffer.values.empty()) return false;
+    const Call& call = result_.calls[last->second];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
+    return kernel.in_place_output >= 0 && call.arguments[static_cast<size_t>(kernel.in_place_output)] == buffer.values.front() &&
+           call.arguments[static_cast<size_t>(kernel.in_place_input)] == host && std::count(call.arguments.begin(), call.arguments.end(), host) == 1 &&
+           same_dimensions(graph_.tensor(host), graph_.tensor(buffer.values.front()));
+  }
+
+  // Buffers born after the host's last read, or written in its place by that, largest first, as many as can share its room one after another.
   void fill_host(ValueId host) {
     const auto last = last_use_.find(host);
     const uint32_t free_from = last == last_use_.end() ? 0 : last->second + 1;
@@ -101,12 +114,15 @@ class Arranger {
     std::vector<const Buffer*> guests;
     for (const size_t b : order) {
       Buffer& buffer = result_.buffers[b];
-      if (buffer.bytes == 0 || buffer.host != kNoValue || buffer.first_call < free_from || buffer.bytes > graph_.tensor(host).bytes) continue;
+      if (buffer.bytes == 0 || buffer.host != kNoValue || buffer.bytes > graph_.tensor(host).bytes) continue;
+      const bool in_place = continues(host, buffer);
+      if (!in_place && buffer.first_call < free_from) continue;
       const bool free = std::none_of(guests.begin(), guests.end(), [&buffer](const Buffer* guest) {
         return guest->first_call < buffer.end_call && buffer.first_call < guest->end_call;
       });
       if (!free) continue;
       buffer.host = host;
+      if (in_place) buffer.values.insert(buffer.values.begin(), host);
       guests.push_back(&buffer);
     }
   }
@@ -129,7 +145,6 @@ class Arranger {
     result_.scratch_bytes = align_up(packing.packed_bytes);
   }
 
-  using Buffer = ArrangedCalls::Buffer;
   const Graph& graph_;
   const std::set<ValueId> placed_;
   const BackendRules& rules_;

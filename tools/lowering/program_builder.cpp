@@ -158,6 +158,7 @@ uint32_t ProgramBuilder::new_buffer_slot(const ArrangedCalls::Buffer& buffer, Va
     if (first_alike(buffer, v) == first_alike(buffer, buffer.values.back())) return placed;
     return new_slot(in_.graph.tensor(v), in_.graph.values[v].name, program_.slots[placed].tensor.offset, program_.slots[placed].use);
   }
+  if (v != kNoValue && buffer.host != kNoValue && first_alike(buffer, v) == buffer.host) return current_.at(buffer.host);
   const uint64_t offset =
       buffer.host == kNoValue ? header_.bytes + scratch_offset_ + buffer.offset : program_.slots[current_.at(buffer.host)].tensor.offset;
   if (v != kNoValue) {
