@@ -534,7 +534,9 @@ void BackwardBuilder::differentiate(const Node& n, ValueId dy) {
     case Op::kGelu: return write(x, call<GeluBackward>({{GeluBackward::kDx, kNoValue}, {GeluBackward::kX, x}, {GeluBackward::kDy, dy}}, n.attribute), GeluBackward::kDx, false);
     case Op::kUnary: {
       using A = UnaryBackward;
-      return write(x, call<A>({{A::kDx, kNoValue}, {A::kX, x}, {A::kDy, dy}}, n.attribute), A::kDx, false);
+      // A relu6 leaves its own output as it is, and has the same slope there: what later nodes read need not be kept twice.
+      const bool from_output = graph_.attributes.of<UnaryAttribute>()[n.attribute].function == static_cast<uint32_t>(UnaryFunction::kRelu6);
+      return write(x, call<A>({{A::kDx, kNoValue}, {A::kX, from_output ? n.outputs[0] : x}, {A::kDy, dy}}, n.attribute), A::kDx, false);
     }
     case Op::kAdd:
       pass_on(n.inputs[0], dy);
