@@ -5,7 +5,6 @@
 #include <optional>
 #include <set>
 
-#include "tools/graph/link.h"
 #include "tools/graph/rules.h"
 
 namespace reprise {
@@ -105,7 +104,7 @@ void append_inside(const Graph& graph, const Crossings& crossings, const Piece& 
 
 }  // namespace
 
-std::vector<ValueId> find_cuts(const Graph& graph) {
+std::vector<ValueId> find_cuts(const Graph& graph, size_t most_values) {
   std::vector<Piece> pieces;
   append_pieces(graph, Crossings(graph), 0, graph.nodes.size(), 0, {}, pieces);
   size_t blocks = static_cast<size_t>(std::count_if(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.is_block(); }));
@@ -120,7 +119,7 @@ std::vector<ValueId> find_cuts(const Graph& graph) {
     size_t more = next.output == kNoValue ? 0 : 1;  // what `next` brings, with what is computed in place behind it
     for (size_t q = p + 2; q < pieces.size() && pieces[q].in_place; ++q) ++more;
     const bool begins_head = has_block && blocks == 0;
-    if (!next.is_block() && (next.in_place || !(begins_head || values + more > kMostCandidates))) continue;
+    if (!next.is_block() && (next.in_place || !(begins_head || values + more > most_values))) continue;
     cuts.push_back(pieces[p].output);
     values = 0;
     has_block = false;

@@ -9,7 +9,6 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
-#include "tools/graph/cuts.h"
 #include "tools/models/model_examples.h"
 #include "tools/tokenizer/tokenizer_file.h"
 #include "tools/weights/model_files.h"
@@ -204,7 +203,6 @@ void check_model(const Model& model, const RecipeRules& rules, MicroBatch batch)
 
 void build_model(const Model& model, Graph& graph, MicroBatch batch) {
   std::visit([&](const auto& family) { family.build(graph, batch); }, model);
-  graph.boundaries = find_cuts(graph);
 }
 
 std::array<int, 3> read_image_size(const JsonFields& fields) {

@@ -29,6 +29,6 @@ nlohmann::json model_config(const Model& model);  // config.json beside saved we
 
 ModelDescription describe_model(const Model& model);
 void check_model(const Model& model, const RecipeRules& rules, MicroBatch batch);
-void build_model(const Model& model, Graph& graph, MicroBatch batch);  // and its cuts
+void build_model(const Model& model, Graph& graph, MicroBatch batch);  // without its cuts
 
 }  // namespace reprise

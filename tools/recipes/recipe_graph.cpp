@@ -7,6 +7,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/text.h"
+#include "tools/graph/cuts.h"
 #include "tools/weights/weight_source.h"
 
 namespace reprise {
@@ -151,6 +152,7 @@ Graph build_model(const Recipe& recipe, const RecipeRules& rules, MicroBatch bat
   if (recipe.lora) graph.adapters = [&lora = *recipe.lora](const std::string& layer) { return adapter_of(lora, layer); };
   if (batch.pairs > 0) graph.judge_pairs(*recipe.loss, static_cast<uint32_t>(batch.pairs));
   build_model(recipe.model, graph, batch);
+  graph.boundaries = find_cuts(graph, recipe.core == Recipe::CoreSize::kSmall ? kMostValuesOnSmallCore : kMostCandidates);
   graph.adapters = nullptr;
   if (recipe.lora) {
     freeze_all_but_adapters(graph, *recipe.lora);
