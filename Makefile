@@ -604,7 +604,9 @@ bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $
 	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
 bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable of 1 Gbit/s between them: what steps send and wait for, into tests/bench/RANKS_RESULTS.md; ROUNDS=3, root
 	BUILD=$(BUILD) python3 tests/bench/ranks_bench.py --rounds $(ROUNDS)
-.PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks chen chen-curves
+bench-boards: $(BUILD)/reprise  ## what nets take of a microcontroller's memory, from their plans, into tests/bench/SMALL_BOARDS.md
+	python3 tests/bench/small_boards.py $(BUILD)
+.PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards chen chen-curves
 
 cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
