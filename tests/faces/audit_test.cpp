@@ -370,6 +370,7 @@ TEST_F(Audit, PerfettoReadsTheTrace) {
 TEST_F(Audit, BoardsBoundTheStep) {
   int boards = 0;
   for (const auto& entry : std::filesystem::directory_iterator("tools/boards")) {
+    if (json::parse(file_text(entry.path().string())).contains("flash_bytes")) continue;  // a chip: the next test's
     const json answer = json_answer({"fit", recipe(), "--board", entry.path().string(), "--json"});
     EXPECT_EQ(answer["fits"], true);
     EXPECT_GT(answer["board"]["least_seconds"], 0);
@@ -380,7 +381,7 @@ TEST_F(Audit, BoardsBoundTheStep) {
     EXPECT_EQ(json_answer({"fit", recipe(), "--board", entry.path().stem(), "--json"}), answer) << "by name";
   }
   EXPECT_GE(boards, 5);
-  expect_refusal({"fit", recipe(), "--board", "orin"}, 1, {"--board orin", "agx-orin-64gb, laptop-16gb, orin-nano-8gb"});
+  expect_refusal({"fit", recipe(), "--board", "orin"}, 1, {"--board orin", "agx-orin-64gb, laptop-16gb, mps2-an386, mps2-an500, orin-nano-8gb"});
   // By hand: a row's time is that of its flops or of its bytes.
   const json board = {{"name", "b"}, {"usable_bytes", 1 << 20}, {"processors", {{"cpu", {{"reserve_bytes", 0}, {"f32_flops", 1e9}, {"bf16_flops", 1e9}, {"bytes_per_second", 1e9}}}}}};
   const std::string file = folder_.file("board.json");
@@ -401,6 +402,52 @@ TEST_F(Audit, BoardsBoundTheStep) {
   cuda["backend"] = "cuda";
   write_text(file, board.dump());
   expect_refusal({"fit", recipe(cuda, "cuda.json"), "--board", file}, 1, {"board.json", "processors", "cuda"});
+}
+
+// Of a microcontroller stack and data count beside the arena, and code, plan and weights in flash.
+TEST_F(Audit, ChipsHoldStackAndDataAndFlash) {
+  const std::string net = "tools/recipes/small/ds-cnn.json", file = folder_.file("chip.json");
+  int chips = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("tools/boards")) {
+    const json chip = json::parse(file_text(entry.path().string()));
+    if (!chip.contains("flash_bytes")) continue;
+    EXPECT_TRUE(has_keys(chip["sources"], {"usable_bytes", "flash_bytes", "reserve_bytes", "code_bytes", "flops", "bytes_per_second"})) << entry.path();
+    ++chips;
+  }
+  EXPECT_GE(chips, 4);
+  expect_refusal({"fit", net, "--board", "stm32f746"}, 3, {"does not fit", "STM32F746 has 315.0 KiB for an arena"});
+  const json shared = json_answer({"fit", net, "--board", "stm32h743", "--json"})["board"];
+  EXPECT_EQ(shared["room_bytes"], 512 << 10) << "stack and data lie elsewhere";
+  EXPECT_EQ(shared["ram_bytes"], 128 << 10);
+  json released = json::parse(file_text(net), nullptr, true, true);
+  released["optimizer"] = {{"name", "sgd"}, {"lr", 0.01}};
+  released["gradient_release"] = true;
+  const std::string small = recipe(released, "released.json");
+  const json answer = json_answer({"fit", small, "--board", "stm32f746", "--json"}), &board = answer["board"];
+  const auto bytes = [&board](const char* key) { return board[key].get<uint64_t>(); };
+  EXPECT_EQ(bytes("room_bytes"), bytes("usable_bytes") - bytes("stack_bytes") - bytes("data_bytes"));
+  EXPECT_LE(answer["planned_bytes"].get<uint64_t>(), bytes("room_bytes"));
+  // To the byte, in a memory of just that size.
+  json chip = json::parse(file_text("tools/boards/stm32f746.json"));
+  const uint64_t least = answer["smallest_budget"].get<uint64_t>() + bytes("stack_bytes") + bytes("data_bytes");
+  const auto fits = [&](const char* key, uint64_t value) {
+    json changed = chip;
+    changed[key] = value;
+    write_text(file, changed.dump());
+    return reprise_command({"fit", small, "--board", file}).status;
+  };
+  EXPECT_EQ(fits("usable_bytes", least), 0);
+  EXPECT_EQ(fits("usable_bytes", least - 1), 3);
+  const uint64_t flash = bytes("code_bytes") + bytes("plan_bytes") + bytes("weights_bytes");
+  EXPECT_EQ(fits("flash_bytes", flash), 0);
+  EXPECT_EQ(fits("flash_bytes", flash / 2), 3);
+  expect_refusal({"fit", small, "--board", file}, 3, {"released.json", "code of", "a plan of", "weights of", "of flash that STM32F746 has"});
+  EXPECT_EQ(fits("ram_bytes", bytes("stack_bytes") + bytes("data_bytes")), 0);
+  EXPECT_EQ(fits("ram_bytes", bytes("stack_bytes") + bytes("data_bytes") - 1), 3);
+  expect_refusal({"fit", small, "--board", file}, 3, {"released.json", "a stack of 12.0 KiB", "data of 5.00 KiB", "of RAM that STM32F746 has"});
+  chip["processors"]["cpu"].erase("code_bytes");
+  write_text(file, chip.dump());
+  expect_refusal({"fit", small, "--board", file}, 1, {"chip.json", "code_bytes"});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "tools/planning/storage_choices.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/writing/plan_file.h"
 #include "tools/writing/summary.h"
 
 namespace reprise {
@@ -154,15 +155,24 @@ struct Fitted {
 
 Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   const RecipeOptions& options = fit.recipe;
-  const std::optional<Board> board = board_of(fit, model.recipe);
+  std::optional<Board> board = board_of(fit, model.recipe);
   if (!model.recipe.budget_bytes && !model.recipe.feature_map_budget_bytes) {
     throw UserError(options.recipe + ": budget: fit needs one; give --budget B, or \"budget\" in the recipe");
   }
   const ScheduleRequest request = request_of(model);
   PlannedModel planned = plan_model(model, request);
+  if (board && board->chip && !board->chip->ram_bytes && planned.fits) {  // which stack lies beside the arena is known with the plan
+    board->host.system_bytes += planned.plan.worker_stack_bytes;
+    if (model.recipe.budget_bytes && planned.plan.arena_bytes > board->host.room_bytes()) {
+      model.recipe.budget_bytes = board->host.room_bytes();
+      planned = plan_model(model, request);
+    }
+  }
+  const uint64_t plan_bytes = board && board->chip && planned.fits ? plan_file({{planned.plan, "", "", ""}}).size() : 0;
+  const std::string beyond = board && board->chip && planned.fits ? beyond_chip(*board, planned.plan, plan_bytes) : "";
   const bool too_large = board && planned.fits && planned.plan.arena_bytes > board->host.room_bytes();  // by a budget of feature maps
   if (planned.fits) planned.smallest_budget_bytes = smallest_budget(model, request);
-  if (too_large) planned.fits = false;
+  if (too_large || !beyond.empty()) planned.fits = false;
   Fitted fitted;
   nlohmann::json& answer = fitted.answer = {{"fits", planned.fits}};
   answer["predicted_seconds"] = planned.fits && planned.predicted_seconds ? nlohmann::json(*planned.predicted_seconds) : nlohmann::json(nullptr);
@@ -181,12 +191,14 @@ Fitted fit_one(const FitOptions& fit, SolvedModel model) {
   if (const WidenedWeights widened = widened_weights(model.recipe, model.network); widened.tensors > 0) {
     answer["widened"] = {{"file_bytes", widened.file_bytes}, {"memory_bytes", widened.memory_bytes}, {"bf16_bytes", widened.bf16_bytes}};
   }
-  if (board) answer["board"] = board_json(*board, model, planned);
+  if (board) answer["board"] = board_json(*board, model, planned, plan_bytes);
   if (too_large) {
     fitted.refusal = options.recipe + ": the plan takes " + bytes_text(planned.plan.arena_bytes) + ", more than the " + bytes_text(board->host.room_bytes()) +
                      " that " + board->name + " has for it";
+  } else if (!beyond.empty()) {
+    fitted.refusal = options.recipe + ": " + beyond;
   } else if (!planned.fits) {
-    fitted.refusal = does_not_fit_message(model, planned, request);
+    fitted.refusal = does_not_fit_message(model, planned, request) + (board && board->chip ? "; " + board->name + " has " + bytes_text(board->host.room_bytes()) + " for an arena" : "");
   } else {
     fitted.text = summary_of(model, planned) + "\n  smallest budget " + bytes_text(planned.smallest_budget_bytes) + "\n" +
                   (smaller.empty() ? "" : "  smaller ones    " + smaller_budgets_text(smaller) + "\n") +

@@ -28,7 +28,7 @@ Board read_board(const std::string& path, const BackendRules& backend) {
   const std::string text = read_file(path);
   const json file = parse_json(text, path, JsonComments::kAllowed);
   const JsonFields fields(file, {path, &text}, "");
-  fields.allow_only({"name", "usable_bytes", "processors", "sources"});
+  fields.allow_only({"name", "usable_bytes", "flash_bytes", "ram_bytes", "processors", "sources"});
   Board board;
   fields.at("name");
   fields.read("name", board.name);
@@ -38,10 +38,32 @@ Board read_board(const std::string& path, const BackendRules& backend) {
   const std::string processor(backend.name, std::strcspn(backend.name, "-+"));  // whatever the size of card, and its math
   if (!processors.has(processor)) fields.refuse("processors", "has no \"" + processor + "\", which is the recipe's backend");
   const JsonFields own = processors.object(processor);
-  own.allow_only({"reserve_bytes", "f32_flops", "bf16_flops", "bytes_per_second"});
+  own.allow_only({"reserve_bytes", "code_bytes", "f32_flops", "bf16_flops", "bytes_per_second"});
   board.processor = {bytes(own, "reserve_bytes"), rate(own, "f32_flops"), rate(own, "bf16_flops"), rate(own, "bytes_per_second")};
-  board.host = backend.host_share(usable_bytes, board.processor.reserve_bytes);
+  if (fields.has("flash_bytes")) board.chip = {bytes(fields, "flash_bytes"), bytes(own, "code_bytes"), {}};
+  if (board.chip && fields.has("ram_bytes")) board.chip->ram_bytes = bytes(fields, "ram_bytes");
+  board.host = backend.host_share(usable_bytes, board.chip && board.chip->ram_bytes ? 0 : board.processor.reserve_bytes);
   return board;
+}
+
+uint64_t weights_bytes(const OwnedPlan& plan) {
+  uint64_t all = 0;
+  for (const StateTensor& each : plan.state) all += each.kind == StateKind::kParameter || each.kind == StateKind::kBuffer ? each.tensor.bytes : 0;
+  return all;
+}
+
+std::string beyond_chip(const Board& board, const OwnedPlan& plan, uint64_t plan_bytes) {
+  const Chip& chip = *board.chip;
+  const uint64_t data = board.processor.reserve_bytes, weights = weights_bytes(plan);
+  if (chip.ram_bytes && plan.worker_stack_bytes + data > *chip.ram_bytes) {
+    return "a stack of " + bytes_text(plan.worker_stack_bytes) + " and data of " + bytes_text(data) + " are more than the " + bytes_text(*chip.ram_bytes) +
+           " of RAM that " + board.name + " has for them";
+  }
+  if (chip.code_bytes + plan_bytes + weights > chip.flash_bytes) {
+    return "code of " + bytes_text(chip.code_bytes) + ", a plan of " + bytes_text(plan_bytes) + " and weights of " + bytes_text(weights) + " are more than the " +
+           bytes_text(chip.flash_bytes) + " of flash that " + board.name + " has";
+  }
+  return "";
 }
 
 namespace {
@@ -78,9 +100,16 @@ json host_share_json(const HostShare& share) {
           {"bytes", share.bytes()}, {"room_bytes", share.room_bytes()}};
 }
 
-json board_json(const Board& board, const SolvedModel& model, const PlannedModel& planned) {
+json board_json(const Board& board, const SolvedModel& model, const PlannedModel& planned, uint64_t plan_bytes) {
   json answer = {{"name", board.name}, {"usable_bytes", board.host.usable_bytes}, {"reserve_bytes", board.processor.reserve_bytes},
                  {"room_bytes", board.host.room_bytes()}, {"host_share", host_share_json(board.host)}, {"least_seconds", nullptr}, {"bound", nullptr}, {"bound_share", nullptr}};
+  if (board.chip) {
+    const bool made = planned.plan.arena_bytes > 0;
+    const auto of_plan = [made](uint64_t count) { return made ? json(count) : json(); };
+    answer.update({{"flash_bytes", board.chip->flash_bytes}, {"code_bytes", board.chip->code_bytes}, {"plan_bytes", of_plan(plan_bytes)},
+                   {"weights_bytes", of_plan(weights_bytes(planned.plan))}, {"ram_bytes", board.chip->ram_bytes ? json(*board.chip->ram_bytes) : json()},
+                   {"data_bytes", board.processor.reserve_bytes}, {"stack_bytes", of_plan(planned.plan.worker_stack_bytes)}});
+  }
   if (!planned.fits) return answer;
   const Roofline roofline = step_roofline(planned.plan, board.processor, model.recipe);
   const double share = roofline.bandwidth_seconds / roofline.seconds;
@@ -90,8 +119,22 @@ json board_json(const Board& board, const SolvedModel& model, const PlannedModel
   return answer;
 }
 
+namespace {
+
+// What lies where on a chip.
+std::string chip_text(const Board& board, const json& answer) {
+  const auto part = [&answer](const char* key) { return bytes_text(answer[key].get<uint64_t>()); };
+  const std::string beside = "a stack of " + part("stack_bytes") + " and data of " + part("data_bytes");
+  const std::string arena = "an arena may take " + bytes_text(board.host.room_bytes());
+  return "  on the board    " + board.name + ": " + arena + ", " + (board.chip->ram_bytes ? beside + " lie in " + part("ram_bytes") : "beside it lie " + beside) +
+         "\n  in its flash    code of " + part("code_bytes") + ", a plan of " + part("plan_bytes") + " and weights of " + part("weights_bytes") + ", of " +
+         part("flash_bytes") + "\n";
+}
+
+}  // namespace
+
 std::string board_text(const Board& board, const json& answer) {
-  const std::string text = "  on the board    " + board.name + ": " + host_share_text(board.host).text + ", an arena may take " +
+  const std::string text = board.chip ? chip_text(board, answer) : "  on the board    " + board.name + ": " + host_share_text(board.host).text + ", an arena may take " +
                            bytes_text(board.host.room_bytes()) + "\n";
   if (answer["least_seconds"].is_null()) return text;
   char line[160];
