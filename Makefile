@@ -385,12 +385,14 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 
 # ---- a board without an operating system: planned and compiled here, run under QEMU -------------------------------------------
 
-# BOARD has a linker script in ports/cortex_m. No multiply-add is fused, so that bits are those of a processor without such an instruction.
+# BOARD has a linker script in ports/cortex_m, of which QEMU has those of Arm's MPS2. No multiply-add is fused, so that bits are those of a processor without such an instruction.
 BOARD ?= mps2-an500
 CORTEX_M      := $(BUILD)/cortex-m/$(BOARD)
 CORTEX_M_CPU_mps2-an386 := -mcpu=cortex-m4 -mfpu=fpv4-sp-d16
 CORTEX_M_CPU_mps2-an500 := -mcpu=cortex-m7 -mfpu=fpv5-d16
 CORTEX_M_CPU_mps3-an547 := -mcpu=cortex-m55
+CORTEX_M_CPU_stm32f746  := -mcpu=cortex-m7 -mfpu=fpv5-sp-d16
+CORTEX_M_CPU_stm32h743  := -mcpu=cortex-m7 -mfpu=fpv5-d16
 CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=hard
 # A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
 # than there are registers for the tiles of lib/cpu/small_tile.cpp.
@@ -405,7 +407,7 @@ $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
 # Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.
 run-board: $(BUILD)/reprise $(CORTEX_M)/libreprise.a  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4) and train under QEMU
-	@test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
+	@test -n "$(filter mps2-%,$(BOARD))" && test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
 	@$(find_folder); folder=$(CORTEX_M)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
 	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" ports/cortex_m/train.cpp $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
 	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/train.elf" \
