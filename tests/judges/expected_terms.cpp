@@ -289,8 +289,10 @@ class Derivation {
       case Op::kRelu:
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:
-      case Op::kUnary:
-        return contribute(x, application(n, Pass::kBackward, {value(x), dy}), 0);
+      case Op::kUnary: {
+        const bool keeps_output = n.op == Op::kUnary && graph_.attributes.of<UnaryAttribute>()[n.attribute].function == static_cast<uint32_t>(UnaryFunction::kRelu6);
+        return contribute(x, application(n, Pass::kBackward, {value(keeps_output ? n.outputs[0] : x), dy}), 0);  // relu6(relu6(x)) is relu6(x)
+      }
       case Op::kSwiglu:
       case Op::kGeglu:
         return contribute_each(n.inputs, application(n, Pass::kBackward, {value(x), value(n.inputs[1]), dy}));
