@@ -128,6 +128,25 @@ TEST(Cuts, ALongLineIsCutIntoLinksThatCanBeSolved) {
   EXPECT_EQ(truncated_links(bodies.links), 0u);
 }
 
+// Of a small core's plans: a convolution, its norm and its function. What blocks there are is cut as ever.
+TEST(Cuts, OnASmallCoreALineIsCutAtEachStep) {
+  Net net;
+  for (int i = 0; i < 4; ++i) net.step("s" + std::to_string(i));
+  net.end();
+  EXPECT_EQ(names_of(net.graph, find_cuts(net.graph, kMostValuesOnSmallCore)), (Names{"s0", "s1", "s2", "s3"}));
+  const auto small = std::filesystem::path(__FILE__).parent_path() / "../../tools/recipes/small";
+  const auto cuts_of_file = [&small](const char* file) {
+    const Graph graph = build_model(read_recipe((small / file).string()));
+    return names_of(graph, graph.boundaries);
+  };
+  Names steps = {"relu1"};
+  for (int block = 1; block <= 4; ++block) {
+    for (const char* function : {".relu1", ".relu2"}) steps.push_back("block" + std::to_string(block) + function);
+  }
+  EXPECT_EQ(cuts_of_file("ds-cnn.json"), steps);
+  EXPECT_EQ(cuts_of_file("resnet8.json"), (Names{"relu", "layer1.0", "layer2.0", "layer3.0"}));
+}
+
 TEST(Cuts, AShortLineIsOneLink) {
   Net net;
   net.step("s");
