@@ -9,6 +9,7 @@
 #include "tools/formats/json_fields.h"
 #include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
+#include "tools/graph/graph.h"
 #include "tools/models/model_examples.h"
 #include "tools/tokenizer/tokenizer_file.h"
 #include "tools/weights/model_files.h"
