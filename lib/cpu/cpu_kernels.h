@@ -201,11 +201,11 @@ Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEva
 Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
 // With kBlocks, of parameters and moments that are not all f32, too.
-template <bool kBlocks>
+template <bool kBlocks = true>
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
-template <bool kBlocks>
+template <bool kBlocks = true>
 Status cpu_adamw_update(const KernelContext& context, const AdamWArgs& args);
-template <bool kBlocks>
+template <bool kBlocks = true>
 Status cpu_lion_update(const KernelContext& context, const LionArgs& args);
 Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& args);
 Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args);
