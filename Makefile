@@ -385,30 +385,35 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 
 # ---- a board without an operating system: planned and compiled here, run under QEMU -------------------------------------------
 
-# BOARD has a linker script in ports/cortex_m, of which QEMU has those of Arm's MPS2. No multiply-add is fused, so that bits are those of a processor without such an instruction.
+# BOARD has a linker script in ports/cortex_m and a core, for which the library is compiled; QEMU has Arm's own boards. An STM32F746's Cortex-M7 has no
+# floats of 64 bits, and runs what is compiled for a Cortex-M4. Nothing is fused but where the source says so: bits are those of processors that cannot.
 BOARD ?= mps2-an500
-CORTEX_M      := $(BUILD)/cortex-m/$(BOARD)
-CORTEX_M_CPU_mps2-an386 := -mcpu=cortex-m4 -mfpu=fpv4-sp-d16
-CORTEX_M_CPU_mps2-an500 := -mcpu=cortex-m7 -mfpu=fpv5-d16
-CORTEX_M_CPU_mps3-an547 := -mcpu=cortex-m55
-CORTEX_M_CPU_stm32f746  := -mcpu=cortex-m7 -mfpu=fpv5-sp-d16
-CORTEX_M_CPU_stm32h743  := -mcpu=cortex-m7 -mfpu=fpv5-d16
-CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(BOARD)) -mthumb -mfloat-abi=hard
+CORTEX_M_CORE_mps2-an386 := m4
+CORTEX_M_CORE_mps2-an500 := m7
+CORTEX_M_CORE_mps3-an547 := m55
+CORTEX_M_CORE_stm32f746  := m4
+CORTEX_M_CORE_stm32h743  := m7
+CORTEX_M_CPU_m4  := -mcpu=cortex-m4 -mfpu=fpv4-sp-d16
+CORTEX_M_CPU_m7  := -mcpu=cortex-m7 -mfpu=fpv5-d16
+CORTEX_M_CPU_m55 := -mcpu=cortex-m55
+CORTEX_M_CORE := $(CORTEX_M_CORE_$(BOARD))
+CORTEX_M      := $(BUILD)/cortex-m/$(CORTEX_M_CORE)
+CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(CORTEX_M_CORE)) -mthumb -mfloat-abi=hard
 # A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
-# than there are registers for the tiles of lib/cpu/small_tile.cpp.
+# than there are registers for the tiles of lib/cpu/small_tile.cpp, whose loops alone are worth more code.
 CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -Os -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
 CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp ports/cortex_m/flash_banks.cpp)
 $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
 	@mkdir -p $(@D)
-	@echo "  compile $< for $(BOARD)"
+	@echo "  compile $< for a Cortex-M$(CORTEX_M_CORE:m%=%)"
 	$(Q)$(CORTEX_M_CXX) $(CORTEX_M_FLAGS) -c $< -o $@
 $(CORTEX_M)/lib/cpu/small_tile.o: CORTEX_M_FLAGS += -O2
 $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
 # Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.
-run-board: $(BUILD)/reprise $(CORTEX_M)/libreprise.a  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4) and train under QEMU
-	@test -n "$(filter mps2-%,$(BOARD))" && test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
-	@$(find_folder); folder=$(CORTEX_M)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
+run-board: $(BUILD)/reprise $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4; mps3-an547: an M55) and train under QEMU
+	@test -n "$(filter mps%,$(BOARD))" && test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
+	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
 	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" ports/cortex_m/train.cpp $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
 	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/train.elf" \
 	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/train.elf"

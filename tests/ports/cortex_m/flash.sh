@@ -8,7 +8,7 @@ proof='-std=c++20 -O2 -I. -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limi
 board_program() {
   name=$1; shift
   arm-none-eabi-g++ "$@" -mcpu=cortex-m7 -mthumb -mfloat-abi=hard -mfpu=fpv5-d16 $proof -I"$scratch/tiny" -ffp-contract=off -fno-exceptions -fno-rtti -fno-threadsafe-statics \
-    -ffunction-sections -fdata-sections "$build"/cortex-m/mps2-an500/ports/cortex_m/*.o "$build/cortex-m/mps2-an500/libreprise.a" \
+    -ffunction-sections -fdata-sections "$build"/cortex-m/m7/ports/cortex_m/*.o "$build/cortex-m/m7/libreprise.a" \
     -T ports/cortex_m/mps2-an500.ld -nostartfiles -Wl,--gc-sections -o "$scratch/$name"
 }
 # run_program NAME: its files are those of the scratch folder.
