@@ -240,29 +240,32 @@ class Gradient {
     const uint32_t tiles_down = single_ ? 1 : static_cast<uint32_t>(divide_up(count, kSmallLines));
     for (uint32_t tile = 0; tile < tiles_down; ++tile) {
       for (uint32_t r = 0; r < rows_.taps; ++r) {
-        for (uint32_t u = 0; u < scratch_.runs; ++u) {
-          for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
-            SmallPart parts[kSmallRowsTogether];
-            for (uint32_t g = 0; g < together; ++g) {
-              const int32_t row = top + static_cast<int32_t>(g) * rows_.stride + static_cast<int32_t>(r) * rows_.step;
-              const uint32_t tap = single_ ? u * kSmallLines : u;
-              const int32_t column = columns_.offset + static_cast<int32_t>(tap) * columns_.step;
-              const float* x = ready_.at(row) + static_cast<ptrdiff_t>(column) * static_cast<ptrdiff_t>(s_.C) + j + (single_ ? 0 : group_ * s_.group_inputs());
-              const float* of_dy = dy + static_cast<ptrdiff_t>(g) * static_cast<ptrdiff_t>(s_.Q) * dy_pixel + (single_ ? j : tile * kSmallLines);
-              parts[g] = single_ ? SmallPart{x, of_dy} : SmallPart{of_dy, x};
-            }
-            const ptrdiff_t x_pixel = columns_.stride * static_cast<ptrdiff_t>(s_.C);
-            if (single_) {
-              const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, columns_.taps - u * kSmallLines));
-              add_by_channels(sums, lines, {parts, together, s_.Q}, columns_.step * static_cast<ptrdiff_t>(s_.C), x_pixel, dy_pixel);
-            } else {
-              const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, count - tile * kSmallLines));
-              add_by_depths(sums, lines, {parts, together, s_.Q}, dy_pixel, x_pixel);
-            }
-          }
+        SmallPart rows[kSmallRowsTogether];  // of dy, and of x
+        for (uint32_t g = 0; g < together; ++g) {
+          const int32_t row = top + static_cast<int32_t>(g) * rows_.stride + static_cast<int32_t>(r) * rows_.step;
+          rows[g] = {dy + static_cast<ptrdiff_t>(g) * static_cast<ptrdiff_t>(s_.Q) * dy_pixel + (single_ ? 0 : tile * kSmallLines),
+                     ready_.at(row) + (single_ ? 0 : group_ * s_.group_inputs())};
         }
+        for (uint32_t u = 0; u < scratch_.runs; ++u) sums = add_run(rows, together, u, count - tile * kSmallLines, dy_pixel, sums);
       }
     }
+  }
+  // The tiles of run `u` of a row of taps, of at most `outputs`; where the next run's begin.
+  float* add_run(const SmallPart* rows, uint32_t together, uint32_t u, uint32_t outputs, ptrdiff_t dy_pixel, float* sums) const {
+    const ptrdiff_t C = static_cast<ptrdiff_t>(s_.C), x_pixel = columns_.stride * C;
+    const uint32_t tap = single_ ? u * kSmallLines : u;
+    const ptrdiff_t column = (columns_.offset + static_cast<int32_t>(tap) * columns_.step) * C;
+    const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, single_ ? columns_.taps - tap : outputs));
+    for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
+      SmallPart parts[kSmallRowsTogether];
+      for (uint32_t g = 0; g < together; ++g) {
+        const float *x = rows[g].b + column + j, *of_dy = rows[g].a + (single_ ? j : 0);
+        parts[g] = single_ ? SmallPart{x, of_dy} : SmallPart{of_dy, x};
+      }
+      if (single_) add_by_channels(sums, lines, {parts, together, s_.Q}, columns_.step * C, x_pixel, dy_pixel);
+      else add_by_depths(sums, lines, {parts, together, s_.Q}, dy_pixel, x_pixel);
+    }
+    return sums;
   }
   void put_weight(size_t at, float sum) const { args_.dw[at] = args_.accumulate_dw ? args_.dw[at] + sum : sum; }
   void put(uint32_t first, uint32_t count) const {

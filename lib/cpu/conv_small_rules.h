@@ -9,7 +9,8 @@
 
 namespace reprise {
 
-constexpr uint64_t kSmallPanelFloats = 2048, kSmallSumFloats = 3072;  // about so many; at least those of one tile
+constexpr uint64_t kSmallPanelFloats = 2048, kSmallSumFloats = 8192;  // about so many at most; at least those of one tile
+constexpr uint64_t kSmallProductsOfRead = 64;  // multiply-adds of a weight's gradient for which a number of x is made ready once
 constexpr uint32_t kSmallPlacesTogether = 32, kSmallRowsTogether = 8;  // of outputs, before sums leave their registers
 
 constexpr uint32_t small_columns(uint64_t columns) { return static_cast<uint32_t>((columns + kSmallColumns - 1) / kSmallColumns * kSmallColumns); }
@@ -109,7 +110,8 @@ constexpr SmallGradientScratch small_gradient_scratch(const ConvShape& s, bool a
     g.strip = stored_f32 && s.C % kSmallColumns == 0 ? 0 : uint64_t{g.together} * s.Q * small_columns(s.C);
   } else {
     const uint64_t of_lines = rows.taps * g.tiles() * kSmallLines * kSmallColumns;
-    const uint64_t lines = smaller(divide_up(s.group_outputs(), kSmallLines), larger(1, kSmallSumFloats / of_lines));
+    const uint64_t wanted = divide_up(kSmallProductsOfRead, kSmallLines * larger(1, uint64_t{rows.taps} * columns.taps));
+    const uint64_t lines = smaller(divide_up(s.group_outputs(), kSmallLines), smaller(wanted, larger(1, kSmallSumFloats / of_lines)));
     g.slice = static_cast<uint32_t>(smaller(s.group_outputs(), lines * kSmallLines));
     g.sums = lines * of_lines;
     g.strip = stored_f32 ? 0 : uint64_t{g.together} * s.Q * g.slice;

@@ -28,12 +28,40 @@ const float* rows_as_f32(const Factor<Stored>& factor, uint64_t row, uint32_t li
   return room;
 }
 
+// One row times weights where they lie, which to pack would take longer; the first `whole` outputs are written, as many as there are in whole columns.
+template <typename Out>
+uint32_t multiply_row(const Factor<float> (&factors)[2], uint32_t outputs, const SmallOutput<Out>& output) {
+  for (const Factor<float>& factor : factors) {
+    if (factor.depths > 0 && (factor.weights.w.type != DType::kF32 || factor.scale != 1.0f)) return 0;
+  }
+  const uint32_t whole = outputs / kSmallColumns * kSmallColumns;
+  for (uint32_t j = 0; j < whole; j += kSmallColumns) {
+    float sums[kSmallColumns] = {};
+    for (const Factor<float>& factor : factors) {
+      const float* w = factor.weights.w.f32() + static_cast<ptrdiff_t>(j) * factor.weights.of_output;
+      const SmallPart part = {factor.rows, w};
+      if (factor.depths == 0) continue;
+      if (factor.weights.of_depth == 1) add_by_columns(sums, factor.rows, w, factor.weights.of_output, factor.depths);
+      else add_by_depths(sums, 1, {&part, 1, factor.depths}, 1, factor.weights.of_depth);
+    }
+    SmallOutput<Out> to = output;
+    to.data += j;
+    if (to.bias != nullptr) to.bias += j;
+    to.put(sums, 1, kSmallColumns);
+  }
+  return whole;
+}
+
 // out[M, outputs] (+)= the sum of both factors' products.
 template <typename Stored, typename Out>
 void multiply(const Factor<Stored> (&factors)[2], uint64_t M, uint32_t outputs, const SmallOutput<Out>& output, float* scratch) {
   const uint32_t depth = factors[0].depths + factors[1].depths, packed = small_panels(depth, outputs) * kSmallColumns;
   float *const room = scratch, *const panels = scratch + (kStoredAs<Stored> == DType::kF32 ? 0 : small_columns(uint64_t{kSmallLines} * depth));
-  for (uint32_t first = 0; first < outputs; first += packed) {
+  uint32_t written = 0;
+  if constexpr (std::is_same_v<Stored, float>) {
+    if (M == 1) written = multiply_row(factors, outputs, output);
+  }
+  for (uint32_t first = written; first < outputs; first += packed) {
     const uint32_t count = static_cast<uint32_t>(smaller(packed, outputs - first));
     float* panel = panels;
     for (uint32_t j = 0; j < count; j += kSmallColumns) {
@@ -77,6 +105,17 @@ void copy_columns(float* to, uint32_t width, const Stored* from, uint32_t line, 
 // dw[lines, columns] (+)= a^T b of a[M, lines] and b[M, columns]: eight columns of all lines at a time.
 template <typename A, typename B>
 void add_gradient(float* dw, bool accumulate, const A* a, uint32_t lines, const B* b, uint32_t columns, uint64_t M, float* scratch) {
+  if (M == 1) {  // an outer product, of which nothing is summed
+    for (uint32_t i = 0; i < lines; ++i) {
+      const float factor = a[i];
+      float* to = dw + size_t{i} * columns;
+      for (uint32_t j = 0; j < columns; ++j) {
+        const float product = factor * static_cast<float>(b[j]);
+        to[j] = accumulate ? to[j] + product : product;
+      }
+    }
+    return;
+  }
   float *const sums = scratch, *const of_b = sums + divide_up(lines, kSmallLines) * kSmallLines * kSmallColumns,
         *const of_a = of_b + kSmallRowsOfGradient * kSmallColumns;
   for (uint32_t j = 0; j < columns; j += kSmallColumns) {

@@ -152,6 +152,35 @@ REPRISE_INLINE void by_channels(float* sums, const SmallParts& parts, ptrdiff_t 
   tile.write(sums);
 }
 
+#if defined(REPRISE_HELIUM)
+REPRISE_INLINE void by_columns(float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths) {
+  const uint32x4_t low = vmulq_n_u32(vidupq_n_u32(0, 1), static_cast<uint32_t>(b_column)), high = vaddq_n_u32(low, 4 * static_cast<uint32_t>(b_column));
+  Tile<1> tile;
+  tile.read(sums);
+  for (; depths > 0; --depths, ++a, ++b) {
+    tile.sums[0][0] = fuse(*a, vldrwq_gather_shifted_offset_f32(b, low), tile.sums[0][0]);
+    tile.sums[0][1] = fuse(*a, vldrwq_gather_shifted_offset_f32(b, high), tile.sums[0][1]);
+  }
+  tile.write(sums);
+}
+#else
+REPRISE_INLINE void by_columns(float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths) {
+  const float* column[kSmallColumns];
+  float sum[kSmallColumns];
+  REPRISE_UNROLLED for (uint32_t j = 0; j < kSmallColumns; ++j) column[j] = b + static_cast<ptrdiff_t>(j) * b_column, sum[j] = sums[j];
+  const auto add = [&](uint32_t together) __attribute__((always_inline)) {
+    REPRISE_UNROLLED for (uint32_t d = 0; d < together; ++d) {
+      REPRISE_UNROLLED for (uint32_t j = 0; j < kSmallColumns; ++j) sum[j] = __builtin_fmaf(a[d], column[j][d], sum[j]);
+    }
+    a += together;
+    REPRISE_UNROLLED for (uint32_t j = 0; j < kSmallColumns; ++j) column[j] += together;
+  };
+  for (uint32_t left = depths / kTogether; left > 0; --left) add(kTogether);
+  for (uint32_t left = depths % kTogether; left > 0; --left) add(1);
+  REPRISE_UNROLLED for (uint32_t j = 0; j < kSmallColumns; ++j) sums[j] = sum[j];
+}
+#endif
+
 }  // namespace
 
 // On x86-64 each is built once more, for processors that fuse; the others call fmaf(), which rounds alike.
@@ -162,23 +191,25 @@ REPRISE_INLINE void by_channels(float* sums, const SmallParts& parts, ptrdiff_t 
     default: return body<3> arguments;      \
   }
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
-#define REPRISE_SMALL_TILE(name, parameters, arguments, body, of_lines)                                                   \
-  __attribute__((target("avx2,fma"))) static void name##_fused parameters { REPRISE_OF_LINES(body, of_lines) }            \
-  void name parameters {                                                                                                  \
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return name##_fused arguments;                   \
-    REPRISE_OF_LINES(body, of_lines)                                                                                      \
+#define REPRISE_FUSED(name, parameters, arguments, statement)                                                    \
+  __attribute__((target("avx2,fma"))) static void name##_fused parameters { statement }                          \
+  void name parameters {                                                                                         \
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return name##_fused arguments;          \
+    statement                                                                                                    \
   }
 #else
-#define REPRISE_SMALL_TILE(name, parameters, arguments, body, of_lines) \
-  void name parameters { REPRISE_OF_LINES(body, of_lines) }
+#define REPRISE_FUSED(name, parameters, arguments, statement) \
+  void name parameters { statement }
 #endif
 
-REPRISE_SMALL_TILE(add_by_lines, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line), (sums, lines, parts, a_line), by_lines,
-                   (sums, parts, a_line))
-REPRISE_SMALL_TILE(add_by_depths, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth),
-                   (sums, lines, parts, a_depth, b_depth), by_depths, (sums, parts, a_depth, b_depth))
-REPRISE_SMALL_TILE(add_by_channels,
-                   (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth),
-                   (sums, lines, parts, a_line, a_depth, b_depth), by_channels, (sums, parts, a_line, a_depth, b_depth))
+REPRISE_FUSED(add_by_lines, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line), (sums, lines, parts, a_line),
+              REPRISE_OF_LINES(by_lines, (sums, parts, a_line)))
+REPRISE_FUSED(add_by_depths, (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth),
+              (sums, lines, parts, a_depth, b_depth), REPRISE_OF_LINES(by_depths, (sums, parts, a_depth, b_depth)))
+REPRISE_FUSED(add_by_channels,
+              (float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth),
+              (sums, lines, parts, a_line, a_depth, b_depth), REPRISE_OF_LINES(by_channels, (sums, parts, a_line, a_depth, b_depth)))
+REPRISE_FUSED(add_by_columns, (float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths), (sums, a, b, b_column, depths),
+              by_columns(sums, a, b, b_column, depths);)
 
 }  // namespace reprise

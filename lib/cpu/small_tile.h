@@ -21,12 +21,15 @@ struct SmallParts {
   uint32_t count, depths;  // of each part
 };
 
-// In all three, sums[i * kSmallColumns + j] is added to, i < lines <= kSmallLines.
+// In these three, sums[i * kSmallColumns + j] is added to, i < lines <= kSmallLines.
 // By lines: a[i * a_line + d] * b[d * kSmallColumns + j]. A packed panel is such a b.
 void add_by_lines(float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line);
 // By depths: a[d * a_depth + i] * b[d * b_depth + j].
 void add_by_depths(float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth);
 // By channels, each of which has products of its own: a[d * a_depth + i * a_line + j] * b[d * b_depth + j].
 void add_by_channels(float* sums, uint32_t lines, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth);
+
+// Of one line, and columns as a matrix of weights has them: sums[j] += a[d] * b[j * b_column + d], all kSmallColumns of them.
+void add_by_columns(float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths);
 
 }  // namespace reprise
