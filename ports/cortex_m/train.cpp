@@ -6,6 +6,7 @@
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
+#include "ports/cortex_m/say.h"
 
 namespace {
 
@@ -17,28 +18,6 @@ constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 3;
 constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
-
-void say(uint64_t number) {
-  char digits[24];
-  char* first = digits + sizeof digits - 1;
-  *first = 0;
-  do *--first = static_cast<char>('0' + number % 10);
-  while ((number /= 10) != 0);
-  board_say(first);
-}
-void say_bits(uint64_t bits) {
-  char digits[17] = {};
-  for (int i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[bits >> (60 - 4 * i) & 15];
-  board_say(digits);
-}
-// Six decimals, and the bits, of a loss.
-void say(double loss) {
-  const uint64_t millionths = loss < 1e12 ? static_cast<uint64_t>(loss * 1e6 + 0.5) : 0;
-  char decimals[8] = ".000000";
-  uint64_t rest = millionths % 1000000;
-  for (int i = 6; i > 0; --i, rest /= 10) decimals[i] = static_cast<char>('0' + rest % 10);
-  say(millionths / 1000000), board_say(decimals), board_say(" bits "), say_bits(__builtin_bit_cast(uint64_t, loss));
-}
 
 int fail(const Status& status) {
   board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
@@ -60,7 +39,7 @@ int main() {
     const uint64_t before = board_ticks();
     if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
     const uint64_t ticks = board_ticks() - before;
-    board_say("step "), say(step), board_say(" loss "), say(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
+    board_say("step "), say(step), board_say(" loss "), say_decimals(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
   }
   uint64_t measured = 0;
   if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return fail(status);

@@ -6,8 +6,8 @@
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
+#include "ports/cortex_m/say.h"
 #include "tests/ports/cortex_m/plan_core.h"
-#include "tests/ports/cortex_m/say.h"
 
 namespace {
 

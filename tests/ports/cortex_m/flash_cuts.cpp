@@ -5,9 +5,9 @@
 #include "lib/trainer.h"
 #include "ports/cortex_m/board.h"
 #include "ports/cortex_m/counted_batch.h"
+#include "ports/cortex_m/say.h"
 #include "tests/ports/cortex_m/plan_core.h"
 #include "tests/ports/cortex_m/ram_flash.h"
-#include "tests/ports/cortex_m/say.h"
 
 extern "C" {
 extern uint32_t board_data_begin[], board_data_end[], board_bss_begin[], board_bss_end[], board_stack_begin[], board_stack_end[];
