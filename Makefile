@@ -101,7 +101,7 @@ CORTEX_M_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-non
 
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all run run-board build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda install-mpi clean help force
+.PHONY: all run run-board adapt-board build board dist test plan fit audit bench compilers cuda cuda-models gpu asan size soak parity install install-cuda install-mpi clean help force
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
@@ -314,8 +314,13 @@ $(BUILD)/data/chatterbot.jsonl: tools/data/chatterbot.py
 	$(Q)mkdir -p $(@D) && rm -rf $@.new && python3 -m pip install -q --retries 1 --timeout 20 --target $@.new chatterbot-corpus==1.3.3 >$@.log 2>&1 \
 	  || { echo "make: chatterbot-corpus could not be had from PyPI; pip's words are in $@.log" >&2; exit 1; }
 	$(Q)PYTHONPATH=$@.new $< $@.new/chatterbot_corpus $@.tmp $(@:.jsonl=-eval.jsonl) && rm -r $@.new $@.log && mv $@.tmp $@
+# What a camera that hangs askew would see.
+$(BUILD)/data/fashion-rotated: tools/data/rotated_fashion.py | $(BUILD)/packages/data
+	@echo "  rotate Fashion-MNIST"
+	$(Q)$< $@
 recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
+              $(if $(call recipe_names,/fashion-rotated"),$(BUILD)/data/fashion-rotated) \
               $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
 
 # Ranks on this machine: as many as are wanted, root's, too (of a container), each on any core, because it has threads, and none in the way of others
@@ -388,6 +393,8 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 # BOARD has a linker script in ports/cortex_m and a core, for which the library is compiled; QEMU has Arm's own boards. An STM32F746's Cortex-M7 has no
 # floats of 64 bits, and runs what is compiled for a Cortex-M4. Nothing is fused but where the source says so: bits are those of processors that cannot.
 BOARD ?= mps2-an500
+# What runs there, compiled with the folder of its plan, where it finds what it takes into its flash (.incbin).
+PROGRAM ?= ports/cortex_m/train.cpp
 CORTEX_M_CORE_mps2-an386 := m4
 CORTEX_M_CORE_mps2-an500 := m7
 CORTEX_M_CORE_mps3-an547 := m55
@@ -414,9 +421,17 @@ $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 run-board: $(BUILD)/reprise $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4; mps3-an547: an M55) and train under QEMU
 	@test -n "$(filter mps%,$(BOARD))" && test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
 	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
-	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" ports/cortex_m/train.cpp $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
-	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/train.elf" \
-	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/train.elf"
+	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" -Wa,-I"$$folder" $(PROGRAM) $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
+	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/$(basename $(notdir $(PROGRAM))).elf" \
+	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/$(basename $(notdir $(PROGRAM))).elf"
+
+# A host trains on upright images, and its State goes to the board's flash beside samples that are turned by 45 degrees.
+ADAPTED := $(BUILD)/cortex-m/$(BOARD)/fashion-rotated
+adapt-board: $(BUILD)/reprise $(BUILD)/data/fashion-rotated $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## train a small net on Fashion-MNIST here, then on BOARD under QEMU with 500 rotated images in its flash: accuracy before and after
+	@mkdir -p $(ADAPTED) && cp $(BUILD)/data/fashion-rotated/* $(ADAPTED)
+	+@$(MAKE) -s run RECIPE=tools/recipes/small/fashion-upright.json ARGS="--save $(ADAPTED)/upright --quiet"
+	@$(REPRISE) bank tools/recipes/small/fashion-rotated.json --snapshot $(ADAPTED)/upright -o $(ADAPTED)/bank
+	+@$(MAKE) -s run-board RECIPE=tools/recipes/small/fashion-rotated.json PROGRAM=ports/cortex_m/adapt.cpp
 
 # ---- CUDA's kernels by NVIDIA's own compiler, where it is ----------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # A net trains on a Cortex-M under QEMU, in the arena that was planned, with the bits of the host; a stack that is too small, an arena that does not fit
 # and a heap are seen by the guard or the linker, in one line.
-# Snapshots in flash, and what a board refuses, are in cortex_m/flash.sh.
+# Snapshots in flash, and what a board refuses, are in cortex_m/flash.sh; a net that goes from host to board and learns there in cortex_m/adapt.sh.
 # Here because no other test runs without an operating system.
 # BUILD names the output folder, CXX the host's compiler.
 set -eu
@@ -57,3 +57,4 @@ grep -q 'asks for a heap' "$scratch/errors" || fail "a heap: $(cat "$scratch/err
 awk '/^step 2/ { printf "Cortex-M7: %d instructions in a step of ResNet-8\n", $NF * 40 }' "$scratch/m7"
 grep '^stack' "$scratch/m7"
 . tests/ports/cortex_m/flash.sh
+if [ -e /usr/share/datasets/fashion-mnist ]; then . tests/ports/cortex_m/adapt.sh; else echo 'skipped: no Fashion-MNIST here to adapt to (package dataset-fashion-mnist)'; fi
