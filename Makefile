@@ -628,7 +628,9 @@ bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable o
 	BUILD=$(BUILD) python3 tests/bench/ranks_bench.py --rounds $(ROUNDS)
 bench-boards: $(BUILD)/reprise  ## what nets take of a microcontroller's memory, from their plans, into tests/bench/SMALL_BOARDS.md
 	python3 tests/bench/small_boards.py $(BUILD)
-.PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards chen chen-curves
+bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instructions of each row of two nets' steps on the boards of run-board, into tests/bench/BOARD_INSTRUCTIONS.md
+	+BUILD=$(BUILD) tests/bench/board_instructions.py
+.PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards bench-board-instructions chen chen-curves
 
 cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
 	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh

@@ -41,7 +41,7 @@ for target in $(env MAKEFLAGS= make -s help | sed -n 's/^  make \([a-z-]*\) .*/\
     gpu) built=$build/tests/bench/checked ;;  # the programs that need no header of CUDA's; the rest needs a card and nvcc
     board | dist) built=tests/ports/board_test.sh ;;
     bench-boards) built=tests/bench/small_boards.py ;;  # whose page is of this build's own plans
-    run-board | adapt-board) built=tests/ports/cortex_m_test.sh ;;
+    run-board | adapt-board | bench-board-instructions) built=tests/ports/cortex_m_test.sh ;;
     install-cuda | install-mpi | parity | bench-lm | bench-nets | bench-peers | bench-ranks) ;;  # nvcc; MPI; PyTorch; root
     *) fail "does not know how $target of make help is built: say it here" ;;
   esac

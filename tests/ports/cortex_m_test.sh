@@ -58,3 +58,4 @@ awk '/^step 2/ { printf "Cortex-M7: %d instructions in a step of ResNet-8\n", $N
 grep '^stack' "$scratch/m7"
 . tests/ports/cortex_m/flash.sh
 if [ -e /usr/share/datasets/fashion-mnist ]; then . tests/ports/cortex_m/adapt.sh; else echo 'skipped: no Fashion-MNIST here to adapt to (package dataset-fashion-mnist)'; fi
+BUILD="$build" tests/bench/board_instructions.py --check || fail 'other instructions than on the page'
