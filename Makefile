@@ -628,7 +628,7 @@ bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable o
 	BUILD=$(BUILD) python3 tests/bench/ranks_bench.py --rounds $(ROUNDS)
 bench-boards: $(BUILD)/reprise  ## what nets take of a microcontroller's memory, from their plans, into tests/bench/SMALL_BOARDS.md
 	python3 tests/bench/small_boards.py $(BUILD)
-bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instructions of each row of two nets' steps on the boards of run-board, into tests/bench/BOARD_INSTRUCTIONS.md
+bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instructions of each row of three nets' steps on the boards of run-board, into tests/bench/BOARD_INSTRUCTIONS.md
 	+BUILD=$(BUILD) tests/bench/board_instructions.py
 .PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards bench-board-instructions chen chen-curves
 

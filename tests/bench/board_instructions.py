@@ -14,7 +14,8 @@ import sys
 BUILD = os.environ.get('BUILD', 'build')
 PAGE = 'tests/bench/BOARD_INSTRUCTIONS.md'
 BOARDS = {'mps2-an500': 'M7', 'mps2-an386': 'M4', 'mps3-an547': 'M55'}
-NETS = {'ResNet8': 'tools/recipes/small/resnet8.json', 'DS-CNN': 'tools/recipes/small/ds-cnn.json'}
+NETS = {'ResNet8': 'tools/recipes/small/resnet8.json', 'DS-CNN': 'tools/recipes/small/ds-cnn.json',
+        'Deep-AE': 'tools/recipes/small/deep-ae.json'}
 LEAST = 10_000  # instructions: a tick of the board's clock is 40, and smaller rows stand together
 OF_ALL_WEIGHTS = (('grad_norm', 'reduce'), ('sgd', 'update'))  # one row each, in these nets
 CHECKED = ('mps2-an500', 'DS-CNN')
