@@ -429,7 +429,7 @@ run-board: $(BUILD)/reprise $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## 
 ADAPTED := $(BUILD)/cortex-m/$(BOARD)/fashion-rotated
 adapt-board: $(BUILD)/reprise $(BUILD)/data/fashion-rotated $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## train a small net on Fashion-MNIST here, then on BOARD under QEMU with 500 rotated images in its flash: accuracy before and after
 	@mkdir -p $(ADAPTED) && cp $(BUILD)/data/fashion-rotated/* $(ADAPTED)
-	+@$(MAKE) -s run RECIPE=tools/recipes/small/fashion-upright.json ARGS="--save $(ADAPTED)/upright --quiet"
+	+@$(MAKE) -s run RECIPE=tools/recipes/small/fashion-upright.json BUDGET= ARGS="--save $(ADAPTED)/upright --quiet"
 	@$(REPRISE) bank tools/recipes/small/fashion-rotated.json --snapshot $(ADAPTED)/upright -o $(ADAPTED)/bank
 	+@$(MAKE) -s run-board RECIPE=tools/recipes/small/fashion-rotated.json PROGRAM=ports/cortex_m/adapt.cpp
 
