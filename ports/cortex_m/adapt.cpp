@@ -106,7 +106,7 @@ Status begin(const Backend& backend, const Workers& workers, Trainer& trainer) {
 Status adapt() {
   const FlashSamples learned = {train_images, train_labels}, judged = {test_images, test_labels};
   CpuMachine machine;
-  REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, CpuSize::kSmall));
+  REPRISE_RETURN_IF_ERROR((choose_plan_machine<kCalls, CpuSize::kSmall>(machine)));
   const Backend backend = cpu_backend_of<kCalls, CpuSize::kSmall>(machine);
   const Workers alone = {.stack_bytes = board_stack_bytes() - board_stack_used() - kOwnStackBytes};
   Trainer trainer;

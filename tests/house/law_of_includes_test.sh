@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 
 standard='(algorithm|array|atomic|bit|cfloat|cinttypes|climits|cmath|cstddef|cstdint|cstdlib|cstring|initializer_list|limits|type_traits|utility)'
-intrinsics='(immintrin|xmmintrin|arm_neon)\.h'
+intrinsics='(immintrin|xmmintrin|arm_neon|arm_mve)\.h'
 
 # What tools see of the backends.
 rules='tools/planning/backends.cpp	"cuda/cuda_rules.h"

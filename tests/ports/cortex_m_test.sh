@@ -37,11 +37,11 @@ on mps3-an547 || fail "the Cortex-M55 does not train: $(cat "$scratch/words" "$s
 
 ! on mps2-an500 STACK=4K || fail "a stack of 4 KiB is enough: $(cat "$scratch/words")"
 grep -q "^every worker must have the plan's worker_stack_bytes" "$scratch/words" || fail "a stack of 4 KiB: $(cat "$scratch/words" "$scratch/errors")"
-sed 's/"batch": 1/"batch": 24/; s/"resnet8"/"resnet8-large"/' $recipe >"$scratch/large.json"
+sed 's/"batch": 1/"batch": 28/; s/"resnet8"/"resnet8-large"/' $recipe >"$scratch/large.json"
 recipe=$scratch/large.json
-! on mps2-an500 || fail "24 images fit 16 MiB: $(cat "$scratch/words")"
-grep -q "will not fit in region .arena\|region .arena. overflowed" "$scratch/errors" || fail "24 images: $(cat "$scratch/errors")"
-on mps2-an500 BUDGET=15MiB STACK=192K || fail "24 images do not fit 15 MiB either: $(cat "$scratch/words" "$scratch/errors")"
+! on mps2-an500 || fail "28 images fit 16 MiB: $(cat "$scratch/words")"
+grep -q "will not fit in region .arena\|region .arena. overflowed" "$scratch/errors" || fail "28 images: $(cat "$scratch/errors")"
+on mps2-an500 BUDGET=15MiB || fail "28 images do not fit 15 MiB either: $(cat "$scratch/words" "$scratch/errors")"
 grep -qE '^arena planned ([0-9]+) measured \1$' "$scratch/words" || fail "another arena than planned: $(cat "$scratch/words")"
 # link TEXT: a program for the Cortex-M7.
 link() {
