@@ -113,36 +113,34 @@ template <typename Stored, typename Told>
   }
 }
 
-// The same where every channel has an output of its own.
+// The same where every channel has an output of its own: eight of them at a time.
 template <typename Stored, typename Told>
 [[gnu::noinline]] void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
-  float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panel = room + c.scratch.rows;
-  const uint32_t C = c.source.C, line = small_columns(C);
-  for (uint32_t tap = 0; tap < c.taps(); ++tap) {
-    const ptrdiff_t at = c.weights.of.first + static_cast<ptrdiff_t>(tap / c.columns.taps) * c.weights.row +
-                         static_cast<ptrdiff_t>(tap % c.columns.taps) * c.weights.column;
-    for (uint32_t i = 0; i < C; i += kSmallColumns) {
-      pack_small_panel(panel + tap * line + i, {c.weights.of.w, at + static_cast<ptrdiff_t>(i) * c.weights.of.of_output, c.weights.of.of_output, 0}, C - i, 1);
+  float* const panel = room + c.scratch.rows;
+  const ptrdiff_t pixel = kSmallColumns;
+  SmallRows<Stored> ready(c.map, c.norm, c.source, room);
+  for (uint32_t first = 0; first < c.source.pixel; first += kSmallColumns) {
+    const uint32_t channels = static_cast<uint32_t>(smaller(kSmallColumns, c.source.pixel - first));
+    for (uint32_t tap = 0; tap < c.taps(); ++tap) {
+      const ptrdiff_t at = c.weights.of.first + static_cast<ptrdiff_t>(first) * c.weights.of.of_output +
+                           static_cast<ptrdiff_t>(tap / c.columns.taps) * c.weights.row + static_cast<ptrdiff_t>(tap % c.columns.taps) * c.weights.column;
+      pack_small_panel(panel + tap * kSmallColumns, {c.weights.of.w, at, c.weights.of.of_output, 0}, channels, 1);
     }
-  }
-  SmallRows<Stored> ready(c.map, c.norm, c.source, rows);
-  for (uint32_t n = 0; n < c.images; ++n) {
-    ready.begin(n);
-    for (uint32_t a = 0; a < c.rows.places; ++a) {
-      if (c.taps() > 0) c.reach(ready, a);
-      for (uint32_t i = 0; i < C; i += kSmallColumns) {
+    for (uint32_t n = 0; n < c.images; ++n) {
+      ready.begin(n, first);
+      for (uint32_t a = 0; a < c.rows.places; ++a) {
+        if (c.taps() > 0) c.reach(ready, a);
         for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
           float sums[kSmallLines * kSmallColumns] = {};
           const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
           for (uint32_t r = 0; r < c.rows.taps && c.columns.taps > 0; ++r) {
-            const SmallPart part = {c.place(ready, a, q, r, 0) + i, panel + r * c.columns.taps * line + i};
-            const ptrdiff_t pixel = static_cast<ptrdiff_t>(C);
-            add_by_channels(sums, lines, {&part, 1, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, static_cast<ptrdiff_t>(line));
+            const SmallPart part = {c.place(ready, a, q, r, 0), panel + r * c.columns.taps * kSmallColumns};
+            add_by_channels(sums, lines, {&part, 1, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
           }
-          to.at(n, a, q, i).put(sums, lines, static_cast<uint32_t>(smaller(kSmallColumns, C - i)));
+          to.at(n, a, q, first).put(sums, lines, channels);
         }
+        told(n, a, channels);
       }
-      told(n, a, C);
     }
   }
 }
@@ -173,7 +171,7 @@ void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phas
   const bool single = is_single(s);
   const Correlation<Stored> c = {.map = args.dy,
                                  .norm = {},
-                                 .source = SmallRowsShape(s.P, s.Q, s.K, rows, columns, 1),
+                                 .source = SmallRowsShape(s.P, s.Q, s.K, small_channels(s, s.K), rows, columns, 1),
                                  .rows = rows,
                                  .columns = columns,
                                  .images = s.N,
@@ -199,7 +197,7 @@ class Gradient {
         scratch_(small_gradient_scratch(args.shape, as_they_are<Stored>(args.norm), kStoredAs<Stored> == DType::kF32)),
         rows_(forward_walk(args.shape.window.rows(), args.shape.P)), columns_(forward_walk(args.shape.window.columns(), args.shape.Q)),
         sums_(static_cast<float*>(args.scratch) + scratch_.rows), strip_(sums_ + scratch_.sums),
-        ready_(args.x, args.norm, SmallRowsShape(s_.H, s_.W, s_.C, rows_, columns_, scratch_.together),
+        ready_(args.x, args.norm, SmallRowsShape(s_.H, s_.W, s_.C, small_channels(s_, s_.C), rows_, columns_, scratch_.together),
                scratch_.rows == 0 ? nullptr : static_cast<float*>(args.scratch)) {}
 
   void run() {
@@ -208,17 +206,17 @@ class Gradient {
       const uint32_t count = static_cast<uint32_t>(smaller(scratch_.slice, outputs - first));
       std::memset(sums_, 0, scratch_.sums * sizeof(float));
       for (uint32_t n = 0; n < s_.N; ++n) {
-        ready_.begin(n);
+        ready_.begin(n, single_ ? first : 0);
         for (uint32_t p = 0; p < s_.P; p += scratch_.together) add_rows(n, p, static_cast<uint32_t>(smaller(scratch_.together, s_.P - p)), first, count);
       }
-      single_ ? put_channels() : put(first, count);
+      single_ ? put_channels(first, count) : put(first, count);
     }
   }
 
  private:
   // dy's rows from p on, `first` channel on, as they lie or in the strip; the floats between two pixels.
   const float* rows_of_dy(uint32_t n, uint32_t p, uint32_t together, uint32_t first, uint32_t count, ptrdiff_t& pixel) const {
-    const Stored* from = args_.dy + (size_t{n} * s_.P + p) * s_.Q * s_.K + size_t{group_} * s_.group_outputs() * (single_ ? 0 : 1) + first;
+    const Stored* from = args_.dy + (size_t{n} * s_.P + p) * s_.Q * s_.K + size_t{group_} * s_.group_outputs() + first;
     pixel = static_cast<ptrdiff_t>(s_.K);
     if constexpr (std::is_same_v<Stored, float>) {
       if (scratch_.strip == 0) return from;
@@ -252,7 +250,7 @@ class Gradient {
   }
   // The tiles of run `u` of a row of taps, of at most `outputs`; where the next run's begin.
   float* add_run(const SmallPart* rows, uint32_t together, uint32_t u, uint32_t outputs, ptrdiff_t dy_pixel, float* sums) const {
-    const ptrdiff_t C = static_cast<ptrdiff_t>(s_.C), x_pixel = columns_.stride * C;
+    const ptrdiff_t C = single_ ? kSmallColumns : static_cast<ptrdiff_t>(s_.C), x_pixel = columns_.stride * C;
     const uint32_t tap = single_ ? u * kSmallLines : u;
     const ptrdiff_t column = (columns_.offset + static_cast<int32_t>(tap) * columns_.step) * C;
     const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, single_ ? columns_.taps - tap : outputs));
@@ -286,15 +284,13 @@ class Gradient {
       }
     }
   }
-  void put_channels() const {
+  void put_channels(uint32_t first, uint32_t count) const {
     const float* sums = sums_;
     for (uint32_t r = 0; r < rows_.taps; ++r) {
-      for (uint32_t u = 0; u < scratch_.runs; ++u) {
-        for (uint32_t j = 0; j < scratch_.run; j += kSmallColumns, sums += kSmallLines * kSmallColumns) {
-          for (uint32_t i = 0; i < kSmallLines && u * kSmallLines + i < columns_.taps; ++i) {
-            for (uint32_t c = 0; c < kSmallColumns && j + c < s_.C; ++c) {
-              put_weight((size_t{j + c} * rows_.taps + r) * columns_.taps + u * kSmallLines + i, sums[i * kSmallColumns + c]);
-            }
+      for (uint32_t u = 0; u < scratch_.runs; ++u, sums += kSmallLines * kSmallColumns) {
+        for (uint32_t i = 0; i < kSmallLines && u * kSmallLines + i < columns_.taps; ++i) {
+          for (uint32_t c = 0; c < count; ++c) {
+            put_weight((size_t{first + c} * rows_.taps + r) * columns_.taps + u * kSmallLines + i, sums[i * kSmallColumns + c]);
           }
         }
       }
@@ -322,7 +318,7 @@ void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScrat
     const uint32_t first = group * s.group_outputs();
     const Correlation<Stored> c = {.map = args.x,
                                    .norm = args.norm,
-                                   .source = SmallRowsShape(s.H, s.W, s.C, rows, columns, 1),
+                                   .source = SmallRowsShape(s.H, s.W, s.C, small_channels(s, s.C), rows, columns, 1),
                                    .rows = rows,
                                    .columns = columns,
                                    .images = s.N,

@@ -27,13 +27,15 @@ constexpr int32_t last_read(const TapWalk& walk) {
   return static_cast<int32_t>(walk.places - 1) * walk.stride + walk.offset + static_cast<int32_t>(walk.taps - 1) * walk.step;
 }
 
-// Rows of a map [H,W,C] as a walk reads them: padded with zeros left and right, and as many of them as `together` rows of outputs reach.
+// Rows of a map as a walk reads them: C channels of [H,W,channels of the map], padded with zeros left and right, and as many rows as `together` rows of
+// outputs reach.
 struct SmallRowsShape {
-  uint32_t H, W, C, left = 0, right = 0, kept = 0;
+  uint32_t H, W, pixel, C, left = 0, right = 0, kept = 0;
   bool inside = true;  // nothing beyond the map is read
 
-  constexpr SmallRowsShape(uint32_t height, uint32_t width, uint32_t channels, const TapWalk& rows, const TapWalk& columns, uint32_t together)
-      : H(height), W(width), C(channels) {
+  constexpr SmallRowsShape(uint32_t height, uint32_t width, uint32_t map_channels, uint32_t channels, const TapWalk& rows, const TapWalk& columns,
+                           uint32_t together)
+      : H(height), W(width), pixel(map_channels), C(channels) {
     if (rows.taps == 0 || columns.taps == 0) return;
     const int32_t beyond = last_read(columns) - static_cast<int32_t>(W - 1);
     left = columns.offset < 0 ? static_cast<uint32_t>(-columns.offset) : 0;
@@ -59,31 +61,25 @@ struct SmallCorrelationScratch {
   constexpr uint64_t floats() const { return rows + panels; }
 };
 constexpr SmallCorrelationScratch small_correlation_scratch(const SmallRowsShape& source, uint64_t taps, uint32_t channels, uint32_t outputs, bool single,
-                                                            bool in_place) {
+                                                            bool as_they_are) {
   SmallCorrelationScratch scratch;
   if (taps == 0) return scratch;
-  scratch.rows = in_place ? 0 : small_columns(source.floats());
-  scratch.panels = single ? taps * small_columns(source.C) : taps * channels * kSmallColumns * small_panels(taps * channels, outputs);
+  scratch.rows = !single && as_they_are && source.inside ? 0 : small_columns(source.floats());
+  scratch.panels = single ? taps * kSmallColumns : taps * channels * kSmallColumns * small_panels(taps * channels, outputs);
   return scratch;
 }
-// Whether rows may be read where they lie; a tile of channels reads whole columns.
-constexpr bool small_in_place(const SmallRowsShape& source, bool as_they_are, bool by_columns) {
-  return as_they_are && source.inside && (!by_columns || source.C % kSmallColumns == 0);
-}
+// Of a correlation whose every channel has an output of its own, eight channels are read at a time.
+constexpr uint32_t small_channels(const ConvShape& s, uint32_t channels) { return is_single(s) ? kSmallColumns : channels; }
 
 constexpr SmallCorrelationScratch small_forward_scratch(const ConvShape& s, bool as_they_are) {
   const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
-  const SmallRowsShape source(s.H, s.W, s.C, rows, columns, 1);
-  const bool single = is_single(s);
-  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_inputs(), s.group_outputs(), single,
-                                   small_in_place(source, as_they_are, single));
+  const SmallRowsShape source(s.H, s.W, s.C, small_channels(s, s.C), rows, columns, 1);
+  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_inputs(), s.group_outputs(), is_single(s), as_they_are);
 }
 constexpr SmallCorrelationScratch small_phase_scratch(const ConvShape& s, const DataPhase& phase, bool as_they_are) {
   const TapWalk rows = forwards(phase.rows.walk), columns = forwards(phase.columns.walk);
-  const SmallRowsShape source(s.P, s.Q, s.K, rows, columns, 1);
-  const bool single = is_single(s);
-  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_outputs(), s.group_inputs(), single,
-                                   small_in_place(source, as_they_are, single));
+  const SmallRowsShape source(s.P, s.Q, s.K, small_channels(s, s.K), rows, columns, 1);
+  return small_correlation_scratch(source, uint64_t{rows.taps} * columns.taps, s.group_outputs(), s.group_inputs(), is_single(s), as_they_are);
 }
 
 // Of a weight's gradient: rows of outputs go by together, and sums of a few outputs' weights wait for them, in tiles.
@@ -98,16 +94,15 @@ constexpr SmallGradientScratch small_gradient_scratch(const ConvShape& s, bool a
   const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
   SmallGradientScratch g = {};
   g.together = static_cast<uint32_t>(smaller(smaller(s.P, kSmallRowsTogether), divide_up(kSmallPlacesTogether, larger(1, s.Q))));
-  const SmallRowsShape source(s.H, s.W, s.C, rows, columns, g.together);
+  const SmallRowsShape source(s.H, s.W, s.C, small_channels(s, s.C), rows, columns, g.together);
   const bool merged = columns.step == 1 && s.window.groups == 1;
   g.run = merged ? columns.taps * s.C : s.group_inputs();
   g.runs = merged ? 1 : columns.taps;
   if (is_single(s)) {  // lines are a row's taps, columns are channels
-    g.run = small_columns(s.C);
+    g.run = g.slice = kSmallColumns;
     g.runs = static_cast<uint32_t>(divide_up(columns.taps, kSmallLines));
-    g.slice = s.C;
     g.sums = rows.taps * g.tiles() * kSmallLines * kSmallColumns;
-    g.strip = stored_f32 && s.C % kSmallColumns == 0 ? 0 : uint64_t{g.together} * s.Q * small_columns(s.C);
+    g.strip = uint64_t{g.together} * s.Q * kSmallColumns;
   } else {
     const uint64_t of_lines = rows.taps * g.tiles() * kSmallLines * kSmallColumns;
     const uint64_t wanted = divide_up(kSmallProductsOfRead, kSmallLines * larger(1, uint64_t{rows.taps} * columns.taps));
@@ -116,7 +111,7 @@ constexpr SmallGradientScratch small_gradient_scratch(const ConvShape& s, bool a
     g.sums = lines * of_lines;
     g.strip = stored_f32 ? 0 : uint64_t{g.together} * s.Q * g.slice;
   }
-  const bool in_place = small_in_place(source, as_they_are, is_single(s)) && g.run % kSmallColumns == 0;
+  const bool in_place = !is_single(s) && as_they_are && source.inside && g.run % kSmallColumns == 0;  // a tile reads whole columns of x
   g.rows = in_place ? 0 : small_columns(source.floats());
   g.strip = small_columns(g.strip);
   return g;

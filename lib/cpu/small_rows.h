@@ -16,13 +16,16 @@ namespace reprise {
 template <typename Stored>
 class SmallRows {
  public:
-  // `room` has shape.floats(); null where rows may be read where they lie (small_in_place).
+  // `room` has shape.floats(); null where rows may be read where they lie: all channels of a map of f32, of which nothing beyond is read.
   SmallRows(const Stored* map, const InputNorm& norm, const SmallRowsShape& shape, float* room) : map_(map), norm_(norm), shape_(shape), room_(room) {
     if (room_ != nullptr) std::memset(room_ + shape_.kept * shape_.row_floats(), 0, kSmallColumns * sizeof(float));
   }
 
-  void begin(uint32_t image) {
-    image_ = map_ + size_t{image} * shape_.H * shape_.W * shape_.C;
+  // Channels from `first` on; of fewer than shape.C the others are zeros.
+  void begin(uint32_t image, uint32_t first = 0) {
+    image_ = map_ + size_t{image} * shape_.H * shape_.W * shape_.pixel;
+    first_ = first;
+    channels_ = static_cast<uint32_t>(smaller(shape_.C, shape_.pixel - first));
     next_ = kNone;
   }
   // Makes rows [first, last] ready, some of which may lie outside of the map; `first` never goes back.
@@ -34,7 +37,7 @@ class SmallRows {
   // The channels of column 0 of a row that is ready.
   const float* at(int32_t row) const {
     if (room_ != nullptr) return slot(row) + size_t{shape_.left} * shape_.C;
-    if constexpr (std::is_same_v<Stored, float>) return image_ + static_cast<size_t>(row) * shape_.W * shape_.C;
+    if constexpr (std::is_same_v<Stored, float>) return image_ + static_cast<size_t>(row) * shape_.W * shape_.pixel;
     return nullptr;
   }
 
@@ -51,26 +54,28 @@ class SmallRows {
       std::memset(to, 0, shape_.row_floats() * sizeof *to);
       return;
     }
-    std::memset(to, 0, size_t{shape_.left} * shape_.C * sizeof *to);
-    to += size_t{shape_.left} * shape_.C;
-    const Stored* from = image_ + static_cast<size_t>(row) * shape_.W * shape_.C;
-    if (norm_.mean != nullptr) normalise(to, from);
-    else copy(to, from);
-    std::memset(to + size_t{shape_.W} * shape_.C, 0, size_t{shape_.right} * shape_.C * sizeof *to);
+    const size_t left = size_t{shape_.left} * shape_.C, floats = size_t{shape_.W} * shape_.C;
+    std::memset(to, 0, left * sizeof *to);
+    copy(to + left, image_ + static_cast<size_t>(row) * shape_.W * shape_.pixel + first_);
+    std::memset(to + left + floats, 0, size_t{shape_.right} * shape_.C * sizeof *to);
   }
   void copy(float* to, const Stored* from) const {
-    const size_t floats = size_t{shape_.W} * shape_.C;
-    if constexpr (std::is_same_v<Stored, float>) std::memcpy(to, from, floats * sizeof *to);
-    else for (size_t i = 0; i < floats; ++i) to[i] = from[i];
+    if constexpr (std::is_same_v<Stored, float>) {
+      if (norm_.mean == nullptr && shape_.C == shape_.pixel) return static_cast<void>(std::memcpy(to, from, size_t{shape_.W} * shape_.C * sizeof *to));
+    }
+    for (uint32_t c = 0; c < shape_.C; ++c) copy_channel(to + c, from + c, c);
   }
-  // As conv_source.h has it, channel by channel.
-  void normalise(float* to, const Stored* from) const {
-    const uint32_t C = shape_.C;
-    for (uint32_t c = 0; c < C; ++c) {
-      const float mean = norm_.mean[c], scale = norm_.rstd[c] * norm_.gamma[c], shift = norm_.beta[c];
-      for (size_t i = c; i < size_t{shape_.W} * C; i += C) {
-        const float y = (static_cast<float>(from[i]) - mean) * scale + shift;
-        to[i] = y <= 0.0f ? 0.0f : y;
+  // relu(norm(x)) as conv_source.h has it.
+  void copy_channel(float* to, const Stored* from, uint32_t c) const {
+    if (c >= channels_) {
+      for (uint32_t w = 0; w < shape_.W; ++w) to[w * shape_.C] = 0.0f;
+    } else if (norm_.mean == nullptr) {
+      for (uint32_t w = 0; w < shape_.W; ++w) to[w * shape_.C] = from[w * shape_.pixel];
+    } else {
+      const float mean = norm_.mean[first_ + c], scale = norm_.rstd[first_ + c] * norm_.gamma[first_ + c], shift = norm_.beta[first_ + c];
+      for (uint32_t w = 0; w < shape_.W; ++w) {
+        const float y = (static_cast<float>(from[w * shape_.pixel]) - mean) * scale + shift;
+        to[w * shape_.C] = y <= 0.0f ? 0.0f : y;
       }
     }
   }
@@ -79,6 +84,7 @@ class SmallRows {
   InputNorm norm_;
   SmallRowsShape shape_;
   float* room_;
+  uint32_t first_ = 0, channels_ = 0;
   int32_t next_ = kNone;  // the first row that is not ready
 };
 
