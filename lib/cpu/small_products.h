@@ -109,9 +109,13 @@ void add_gradient(float* dw, bool accumulate, const A* a, uint32_t lines, const 
     for (uint32_t i = 0; i < lines; ++i) {
       const float factor = a[i];
       float* to = dw + size_t{i} * columns;
+      if (!accumulate) {
+        for (uint32_t j = 0; j < columns; ++j) to[j] = factor * static_cast<float>(b[j]);
+        continue;
+      }
       for (uint32_t j = 0; j < columns; ++j) {
         const float product = factor * static_cast<float>(b[j]);
-        to[j] = accumulate ? to[j] + product : product;
+        to[j] = to[j] + product;
       }
     }
     return;

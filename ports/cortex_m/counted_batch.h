@@ -14,19 +14,24 @@ inline Status fill_counted(void*, uint64_t, uint32_t, BatchSink& sink) {
   const Program& program = generated::kPlan.programs[static_cast<uint32_t>(ProgramId::kMicroFirst)];
   const DType stored = program.slots[program.input].tensor.dtype;
   if (stored != DType::kF32 && stored != DType::kBf16) return {Code::kUnsupported, "a counted batch has pixels, and the plan wants tokens", 0};
-  uint32_t state = 1;
-  while (sink.input_bytes() > 0) {
-    state = state * 1664525u + 1013904223u;
-    const float pixel = static_cast<float>(state >> 8) * 0x1p-24f;
-    const Bf16 rounded = pixel;
-    sink.add(stored == DType::kF32 ? static_cast<const void*>(&pixel) : &rounded, stored_bytes(stored, 1), nullptr, 0);
+  constexpr uint64_t kPiece = 32;
+  float pixels[kPiece];
+  Bf16 rounded[kPiece];
+  for (uint32_t state = 1; sink.input_bytes() > 0;) {
+    const uint64_t left = sink.input_bytes() / stored_bytes(stored, 1), count = left < kPiece ? left : kPiece;
+    for (uint64_t i = 0; i < count; ++i) {
+      state = state * 1664525u + 1013904223u;
+      pixels[i] = static_cast<float>(state >> 8) * 0x1p-24f;
+      rounded[i] = pixels[i];
+    }
+    sink.add(stored == DType::kF32 ? static_cast<const void*>(pixels) : rounded, stored_bytes(stored, count), nullptr, 0);
   }
-  for (int32_t label = 0; sink.label_count() > 0; label = 1 - label) {
-    const float target = static_cast<float>(label);
-    const uint8_t byte = static_cast<uint8_t>(label);
-    const DType type = sink.label_type();
-    sink.add(nullptr, 0, type == DType::kF32 ? static_cast<const void*>(&target) : type == DType::kU8 ? static_cast<const void*>(&byte) : &label, 1);
-  }
+  int32_t labels[kPiece];
+  float targets[kPiece];
+  uint8_t bytes[kPiece];
+  for (uint64_t i = 0; i < kPiece; ++i) labels[i] = bytes[i] = i % 2, targets[i] = static_cast<float>(labels[i]);
+  const void* const as_stored = sink.label_type() == DType::kF32 ? static_cast<const void*>(targets) : sink.label_type() == DType::kU8 ? static_cast<const void*>(bytes) : labels;
+  while (sink.label_count() > 0) sink.add(nullptr, 0, as_stored, sink.label_count() < kPiece ? sink.label_count() : kPiece);
   return sink.status();
 }
 
