@@ -22,7 +22,7 @@ line, ranks = json.loads(text), int(sys.argv[2])
 assert text.count("\n") == 1 and set(line) == {"ranks", "broadcasts", "shares"} and line["ranks"] == ranks
 for points in (line["broadcasts"], line["shares"]):
     assert [point["bytes"] for point in points] == [64, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20]
-    assert all(point["seconds"] > 0 for point in points) and points[-1]["seconds"] > points[0]["seconds"]
+    assert all(point["seconds"] > 0 for point in points) and points[-1]["seconds"] > min(point["seconds"] for point in points[:4])
 END
 done
 ! timeout 60 "$build/peers_mpi" >"$scratch/line" 2>"$scratch/words" || fail 'one rank measures'
