@@ -15,7 +15,7 @@ if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: t
 scratch=$(mktemp -d)
 # Tools are compiled without optimisation here: nobody may take them for a board's.
 clean() {
-  rm -rf "$scratch" "$build/arm64/rooms" "$build/arm64/tools" "$build/arm64/libtools.a" "$build/arm64/reprise" "$build/arm64/board-net" "$build/board/aarch64"
+  flock "$build/arm64.lock" rm -rf "$scratch" "$build/arm64/rooms" "$build/arm64/tools" "$build/arm64/libtools.a" "$build/arm64/reprise" "$build/arm64/board-net" "$build/board/aarch64"
   rm -rf "$build"/dist/reprise-*-aarch64* "$build"/dist/reprise_*_arm64.deb
 }
 trap clean EXIT

@@ -22,8 +22,13 @@ proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo 
 # 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
 judges=$(ls tests/ops/*.cpp | grep -v '_test\.cpp$')
 objects=$(for judge in $judges tests/ports/other_cpu/judge_kernels.cpp tools/formats/ggml_blocks.cpp; do echo "$out/${judge%.cpp}.o"; done)
-env MAKEFLAGS= flock "$build/arm64.lock" make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 \
+# board_test.sh, which ends by removing what it has made of the tools, waits until their object is linked.
+exec 9>"$build/arm64.lock"
+flock 9
+env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 9>&- \
   || { cat "$build/arm64.log" >&2; exit 1; }
+$compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
+flock -u 9
 ! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"
 
 # 2. The register tiles' main loops: no sum in memory, and the counts of tests/bench/NEON.md where this is the compiler that the page names.
@@ -43,7 +48,6 @@ else
 fi
 
 # 3. Every kernel on every case, and products of bf16: by BFMMLA where the system says that the processor has it, else widened.
-$compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
 judge() {  # CPU STORAGE PARTS: two parts at a time, the first two of so many
   emulate_as "$1" "$out/judge_kernels" "$2" 0 "$3" >"$out/judged" & first=$!
   emulate_as "$1" "$out/judge_kernels" "$2" 1 "$3" >"$out/judged-too" || { wait $first || true; cat "$out/judged-too" >&2; fail "kernels are wrong on $1"; }
