@@ -444,7 +444,7 @@ TEST_F(Audit, ChipsHoldStackAndDataAndFlash) {
   expect_refusal({"fit", small, "--board", file}, 3, {"released.json", "code of", "a plan of", "weights of", "of flash that STM32F746 has"});
   EXPECT_EQ(fits("ram_bytes", bytes("stack_bytes") + bytes("data_bytes")), 0);
   EXPECT_EQ(fits("ram_bytes", bytes("stack_bytes") + bytes("data_bytes") - 1), 3);
-  expect_refusal({"fit", small, "--board", file}, 3, {"released.json", "a stack of 12.0 KiB", "data of 5.00 KiB", "of RAM that STM32F746 has"});
+  expect_refusal({"fit", small, "--board", file}, 3, {"released.json", "a stack of 3.75 KiB", "data of 5.00 KiB", "of RAM that STM32F746 has"});
   chip["processors"]["cpu"].erase("code_bytes");
   write_text(file, chip.dump());
   expect_refusal({"fit", small, "--board", file}, 1, {"chip.json", "code_bytes"});
