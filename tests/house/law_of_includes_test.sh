@@ -26,7 +26,7 @@ refuse() {
 faults() {
   includes lib | grep -vE "	(<$standard>|<$intrinsics>|\"lib/[^\"]*\")\$" | grep -vE '^lib/cpu/gemm_blis\.cpp	<blis(/blis)?\.h>$' | sed 's/^/lib -> nothing: /' || true
   [ ! -d cuda ] || refuse 'cuda -> lib' "<$standard>|<cuda[^>]*>|<mma\.h>|\"(lib|cuda)/[^\"]*\"" cuda
-  refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports | grep -vE '^[^:]*: ports/cortex_m/(train|adapt)\.cpp	"plan\.h"$' || true  # whole programs
+  refuse 'ports -> lib, cuda' '<[^>]*>|"(lib|cuda|ports)/[^"]*"' ports | grep -vE '^[^:]*: ports/cortex_m/(train\.cpp|adapt\.cpp|counted_batch\.h)	"plan\.h"$' || true  # whole programs, and their batch
   includes tools | grep -vE '	(<[^>]*>|"(lib|tools)/[^"]*")$' | grep -vE '^tools/train(_cuda|_auto|_mpi)?\.cpp	"plan\.h"$|^tools/train_auto\.cpp	"cuda/plan\.h"$' | grep -vF "$rules" \
     | grep -vE '^tools/(reprise|train|train_auto)\.cpp	"ports/linux/linux_port\.h"$|^tools/(train_cuda|train_auto)\.cpp	"ports/cuda/cuda_port\.h"$|^tools/train_mpi\.cpp	"ports/mpi/mpi_port\.h"$|^tools/peers_mpi\.cpp	"ports/mpi/mpi_peers\.h"$|^tools/reprise\.cpp	"ports/cuda/card\.h"$' | sed 's/^/tools -> lib, tools: /' || true
   includes tools | grep -E '	"lib/cpu/[^"]*"$' | grep -vF "$rules" | sed 's/^/tools see of a backend its rules alone, in backends.cpp: /' || true
