@@ -44,7 +44,7 @@ struct Correlation {
   }
 };
 
-// Of the outputs of a correlation: place (image, a, q) at data + image * image_step + a * row + q * output.line.
+// Of the outputs of a correlation: place (n, a, q) at data + n * image + a * row + q * output.line.
 template <typename Stored>
 struct Outputs {
   SmallOutput<Stored> output;

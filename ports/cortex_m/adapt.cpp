@@ -135,9 +135,4 @@ Status adapt() {
 
 }  // namespace
 
-int main() {
-  const Status status = adapt();
-  if (status.ok()) return 0;
-  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
-  return 1;
-}
+int main() { return say_outcome(adapt()); }

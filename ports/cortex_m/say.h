@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 
+#include "lib/status.h"
 #include "ports/cortex_m/board.h"
 
 namespace reprise {
@@ -30,6 +31,13 @@ inline void say_decimals(double number) {
   uint64_t rest = millionths % 1000000;
   for (int i = 6; i > 0; --i, rest /= 10) decimals[i] = static_cast<char>('0' + rest % 10);
   say(millionths / 1000000), board_say(decimals), board_say(" bits "), say_bits(__builtin_bit_cast(uint64_t, number));
+}
+
+// What a program ends with: nothing where all is well, else one line.
+inline int say_outcome(const Status& status) {
+  if (status.ok()) return 0;
+  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
+  return 1;
 }
 
 }  // namespace reprise

@@ -19,30 +19,25 @@ constexpr uint64_t kSteps = 3;
 constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
 
-int fail(const Status& status) {
-  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
-  return 1;
-}
-
 }  // namespace
 
 int main() {
   CpuMachine machine;
-  if (const Status status = choose_plan_machine<kCalls, kSize>(machine); !status.ok()) return fail(status);
+  if (const Status status = choose_plan_machine<kCalls, kSize>(machine); !status.ok()) return say_outcome(status);
   const Backend backend = cpu_backend_of<kCalls, kSize>(machine);
   const uint64_t own_stack = board_stack_used();
   const Workers alone = {.stack_bytes = board_stack_bytes() - own_stack - kOwnStackBytes};
   Trainer trainer;
-  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return fail(bound);
+  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return say_outcome(bound);
   for (uint64_t step = 1; step <= kSteps; ++step) {
     StepReport report;
     const uint64_t before = board_ticks();
-    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
+    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return say_outcome(status);
     const uint64_t ticks = board_ticks() - before;
     board_say("step "), say(step), board_say(" loss "), say_decimals(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
   }
   uint64_t measured = 0;
-  if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return fail(status);
+  if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return say_outcome(status);
   board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "), say(kPlan.state_bytes + kPlan.carried_bytes + measured);
   board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes());
   board_say(", below the program's own "), say(own_stack), board_say(" planned "), say(kPlan.worker_stack_bytes), board_say(" measured "), say(board_stack_used() - own_stack), board_say("\n");

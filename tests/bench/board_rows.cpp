@@ -42,7 +42,7 @@ uint64_t ticks_of_turns(uint32_t turns) {
 
 Status measure() {
   CpuMachine machine;
-  REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, CpuSize::kSmall));
+  REPRISE_RETURN_IF_ERROR((choose_plan_machine<kCalls, CpuSize::kSmall>(machine)));
   const Backend backend = cpu_backend_of<kCalls, CpuSize::kSmall>(machine);
   const Workers alone = {.stack_bytes = board_stack_bytes() - board_stack_used() - kOwnStackBytes};
   Trainer trainer;
@@ -80,9 +80,4 @@ Status measure() {
 
 }  // namespace
 
-int main() {
-  const Status status = measure();
-  if (status.ok()) return 0;
-  board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");
-  return 1;
-}
+int main() { return say_outcome(measure()); }
