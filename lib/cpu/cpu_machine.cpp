@@ -27,6 +27,14 @@ void name_kernel_set(CpuMachine& machine, const char* tile) {
 
 constexpr uint32_t kLeastColumns = 64;
 
+// A compiler that fuses of its own accord is noticed: of (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24 a float has no last term, and a fused sum keeps it.
+Status check_small_core(VectorLevel level, const GemmTile& tile) {
+  volatile float factor = 1.000244140625f, less = -1.00048828125f;
+  if (factor * factor + less != 0) return {Code::kUnsupported, "a small core's kernels must be compiled by g++ with -ffp-contract=off", 0};
+  if (level == VectorLevel::kBaseline && tile.mr <= kSmallBlocks.tile && tile.nr <= kSmallBlocks.tile) return ok_status();
+  return {Code::kUnsupported, "a small core takes the baseline level and a tile within its blocks", tile.nr};
+}
+
 // The first that is here is taken, so the last is any.
 constexpr const CpuCore* kCores[] = {&kIntelBf16Core, &kSkylakeSpCore, &kZenCore, &kArmv8Core, &kAnyCore};
 
@@ -62,6 +70,13 @@ CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const 
           .depth_columns = columns_in(packs_depths ? second / 4 * 3 : second / 8 * 3)};
 }
 
+Status choose_small_core(CpuMachine& machine) {
+  REPRISE_RETURN_IF_ERROR(check_small_core(VectorLevel::kBaseline, {}));
+  machine = {.size = CpuSize::kSmall, .blocking = {kSmallBlocks.columns, ~0u, ~0u, kSmallBlocks.columns}};
+  name_kernel_set(machine, REPRISE_BASELINE_TILE);
+  return ok_status();
+}
+
 Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel level, const CpuCaches& caches, CpuSize size) {
   if (!may_have_vector_level(level)) return {Code::kUnsupported, "this processor lacks the vector level asked for", static_cast<uint64_t>(level)};
   REPRISE_RETURN_IF_ERROR(find_gemm_tile(tile, machine.tile));
@@ -69,9 +84,7 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
     REPRISE_RETURN_IF_ERROR(find_gemm_tile(GemmTileChoice::kPortable, machine.tile));
   }
   if (machine.tile.rows() > kMostTileRows) return {Code::kUnsupported, "a GEMM tile for f32 must have at most 16 rows", machine.tile.rows()};
-  if (size == CpuSize::kSmall && (level != VectorLevel::kBaseline || machine.tile.mr > kSmallBlocks.tile || machine.tile.nr > kSmallBlocks.tile)) {
-    return {Code::kUnsupported, "a small core takes the baseline level and a tile within its blocks", machine.tile.nr};
-  }
+  if (size == CpuSize::kSmall) REPRISE_RETURN_IF_ERROR(check_small_core(level, machine.tile));
   machine.size = size;
   machine.level = level;
   machine.caches = caches;
@@ -82,11 +95,6 @@ Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile, VectorLevel 
   if (machine.pairs == nullptr && has_products_of_bf16(level)) return {Code::kUnsupported, "this build lacks the level's tile for bf16", 0};
   name_kernel_set(machine, machine.tile.name);
   return ok_status();
-}
-
-void choose_small_core(CpuMachine& machine) {
-  machine = {.size = CpuSize::kSmall, .blocking = {kSmallBlocks.columns, ~0u, ~0u, kSmallBlocks.columns}};
-  name_kernel_set(machine, REPRISE_BASELINE_TILE);
 }
 
 }  // namespace reprise

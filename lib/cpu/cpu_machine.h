@@ -46,12 +46,13 @@ CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const 
 // Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
 // A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the
 // levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it. kSmall takes the baseline
-// level and a tile within its blocks (cpu_size.h), and nothing else: that is what its stack is planned for.
+// level and a tile within its blocks (cpu_size.h), and nothing else: that is what its stack is planned for. Its bits are the same on every
+// processor, so it is refused in a build that fuses multiply-adds of its own accord.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
                                         VectorLevel level = fastest_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
 
 // A small core without a tile, for a plan that multiplies by none (cpu_plan_backend.h): tiles, and the choice among them, are then not linked.
-void choose_small_core(CpuMachine& machine);
+[[nodiscard]] Status choose_small_core(CpuMachine& machine);
 
 inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
 

@@ -46,10 +46,9 @@ inline constexpr BackendRules kCpuName = name_alone(cpu_rules_of(kSize));
 template <KernelCalls kCalls, CpuSize kSize>
 Status choose_plan_machine(CpuMachine& machine) {
   if constexpr (kSize == CpuSize::kSmall && !contract::calls_one_of(kCalls, contract::KernelsByTiles{})) {
-    choose_small_core(machine);
-    return ok_status();
+    return choose_small_core(machine);
   } else {
-    return choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, kSize);
+    return choose_cpu_machine(machine, GemmTileChoice::kBaseline, kSize == CpuSize::kSmall ? VectorLevel::kBaseline : kCommonLevel, {}, kSize);
   }
 }
 

@@ -160,7 +160,7 @@ TEST_F(Kernels, ListsEveryKernel) {
 
 TEST_F(Kernels, NamesTheLevelsOfProcessorsThatHaveThem) {
   const auto levels = [this](const char* kernel, size_t backend) { return one({kernel})["backends"][backend]["levels"]; };
-  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kNeonBf16, VectorLevel::kAvx2, VectorLevel::kAvx512, VectorLevel::kAvx512Bf16,
+  for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kNeon, VectorLevel::kNeonBf16, VectorLevel::kAvx2, VectorLevel::kAvx512, VectorLevel::kAvx512Bf16,
                                   VectorLevel::kAvx512Amx}) {
     const std::string name = vector_level_name(level);
     const auto has = [&](const json& list) { return std::find(list.begin(), list.end(), name) != list.end(); };

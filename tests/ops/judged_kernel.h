@@ -26,14 +26,6 @@ inline bool has_tensor_operands(const KernelCase& c) {
   const auto tensor_operands = family_of(c.op).tensor_operands;
   return tensor_operands != nullptr && tensor_operands(c).has_value();
 }
-// Whether the backend's kernel reads weights as the case stores them.
-inline bool takes_weights_of(const Backend& backend, const KernelCase& c) {
-  const WeightFormats formats = backend.rules->kernels[kernel_index(c.op, c.pass)].weights;
-  for (uint32_t i = 0; i < c.arguments.size(); ++i) {
-    if (c.has(i) && c.info().arguments[i].storage == Storage::kWeight && !takes_weights(formats, c.tensor(i).dtype)) return false;
-  }
-  return true;
-}
 inline bool accumulates(const KernelCase& c) { return c.accumulate != 0; }
 
 }  // namespace reprise::test

@@ -1,5 +1,6 @@
 #!/bin/sh
-# NEON: lib is built for AArch64 and run under qemu: every kernel by its judges, and two nets trained under different plans and threads.
+# NEON: lib is built for AArch64 and run under qemu: every kernel by its judges, two nets trained under different plans and threads, and
+# the baseline level, which is a small core's, with the bits that it has here.
 # Here because most boards are AArch64 and most machines that test are not. A Cortex-A53 has ARMv8.0 and no more; a Cortex-A76 stands for the
 # Cortex-A78AE of a Jetson Orin, which the emulator lacks: both have products of f16 and integers, and none of bf16.
 # BUILD names the output folder, CXX the host's compiler; without the packages it says so and passes.
@@ -21,13 +22,14 @@ proof_of() { case $1 in *clang*) echo "-fconstexpr-steps=2000000000" ;; *) echo 
 
 # 1. The library and the judges, by the Makefile's own rules. There is no BLIS for this target: its own tiles serve.
 judges=$(ls tests/ops/*.cpp | grep -v '_test\.cpp$')
-objects=$(for judge in $judges tests/ports/other_cpu/judge_kernels.cpp tools/formats/ggml_blocks.cpp; do echo "$out/${judge%.cpp}.o"; done)
+objects=$(for judge in $judges tools/formats/ggml_blocks.cpp; do echo "$out/${judge%.cpp}.o"; done)
+programs=$(for program in judge_kernels print_kernel_bits; do echo "$out/tests/ports/other_cpu/$program.o"; done)
 # board_test.sh, which ends by removing what it has made of the tools, waits until their object is linked.
 exec 9>"$build/arm64.lock"
 flock 9
-env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects >"$build/arm64.log" 2>&1 9>&- \
+env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$out" CXX=$compiler SANITIZE= "$out/libreprise.a" $objects $programs >"$build/arm64.log" 2>&1 9>&- \
   || { cat "$build/arm64.log" >&2; exit 1; }
-$compiler $objects "$out/libreprise.a" -o "$out/judge_kernels" -lpthread
+for program in $programs; do $compiler "$program" $objects "$out/libreprise.a" -o "$out/$(basename "$program" .o)" -lpthread; done
 flock -u 9
 ! grep -i warning "$build/arm64.log" >&2 || fail "the library compiles with warnings"
 
@@ -106,3 +108,36 @@ for net in resnet gpt; do
     END { exit !(steps == 6 && !bad && last < first) }' || { paste "$out/$net.here" "$out/$net.there" >&2; fail "$net: losses are not the host's, or do not fall"; }
   echo "$net: $(sed -n 's/^kernels //p' "$out/$net.there"), 6 steps, 4 runs with the same bits, losses within 2e-5 of $(sed -n 's/^kernels //p' "$out/$net.here")"
 done
+
+# 5. The baseline level fuses where its source says so and nowhere else, so its kernels have the same bits here and there, and so has a small core.
+printer=$build/tests/ports/other_cpu/print_kernel_bits.o
+env MAKEFLAGS= make -s -j"$(nproc)" BUILD="$build" CXX="$host_compiler" "$build/libjudges.a" "$build/libtools.a" "$printer" >"$build/arm64.log" 2>&1 \
+  || { cat "$build/arm64.log" >&2; exit 1; }
+$host_compiler "$printer" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -o "$out/print_kernel_bits-here" -lpthread
+"$out/print_kernel_bits-here" baseline 4 >"$out/bits.here"
+emulate "$out/print_kernel_bits" baseline 4 >"$out/bits.there"
+for set in cpu cpu-small; do [ "$(grep -c "^$set/" "$out/bits.there")" -gt 500 ] || fail "of $set at most 500 cases were run"; done
+cmp -s "$out/bits.here" "$out/bits.there" || {
+  diff "$out/bits.here" "$out/bits.there" | sed -n 's/^< \(.*\) .*/\1/p' | head -n 20 >&2
+  fail "the baseline level has other bits than here"
+}
+echo "baseline: the same bits as here in $(wc -l <"$out/bits.there") cases"
+for recipe in resnet8 ds-cnn deep-ae; do
+  net=$out/small-$recipe
+  mkdir -p "$net"
+  "$build/reprise" plan tools/recipes/small/$recipe.json -o "$net" 2>"$net/plan.txt" || { cat "$net/plan.txt" >&2; exit 1; }
+  program_of $compiler "$out/libreprise.a" "$net" "$net/train"
+  program_of "$host_compiler" "$build/libreprise.a" "$net" "$net/train-here"
+  "$net/train-here" 3 1 >"$net/here" || fail "$recipe does not train here"
+  emulate "$net/train" 3 1 >"$net/there" || fail "$recipe does not train"
+  [ "$(grep -c '^loss' "$net/there")" -eq 3 ] || fail "$recipe does not train three steps"
+  cmp -s "$net/here" "$net/there" || { diff "$net/here" "$net/there" >&2; fail "$recipe: a small core has other bits"; }
+  echo "$recipe: $(sed -n 's/^kernels //p' "$net/there"), 3 steps with the bits of this processor"
+done
+
+# A build that fuses of its own accord would have other bits, and is refused.
+$compiler -std=c++20 -O2 -I. -ffp-contract=fast -c lib/cpu/cpu_machine.cpp -o "$out/fusing.o"
+$compiler -std=c++20 -O1 -I. -I"$out/small-ds-cnn" $(proof_of $compiler) tests/ports/other_cpu/train_plan.cpp "$out/fusing.o" "$out/libreprise.a" \
+  -o "$out/small-ds-cnn/fusing" -lpthread
+! emulate "$out/small-ds-cnn/fusing" 1 1 >"$out/fusing.log" 2>&1 || fail "a build that fuses of its own accord is taken for a small core"
+grep -q 'ffp-contract=off' "$out/fusing.log" || { cat "$out/fusing.log" >&2; fail "a build that fuses does not say so"; }

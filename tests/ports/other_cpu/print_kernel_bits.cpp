@@ -1,6 +1,7 @@
 // Prints a hash of what every CPU kernel writes on every case of the table, at every vector level with the tile that belongs to it.
-// Here so that the same library built by two compilers, or before and after a change, can be compared bit by bit.
+// Here so that the same library built by two compilers, for two processors, or before and after a change, can be compared bit by bit.
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -32,27 +33,31 @@ uint64_t hash_of(const CaseRunResult& result) {
 struct Set {
   VectorLevel level;
   GemmTileChoice tile;
+  CpuSize size = CpuSize::kLarge;
 };
-#if defined(__x86_64__)
 constexpr Set kSets[] = {{VectorLevel::kBaseline, GemmTileChoice::kBaseline},
+                         {VectorLevel::kBaseline, GemmTileChoice::kBaseline, CpuSize::kSmall},
+                         {VectorLevel::kNeon, GemmTileChoice::kPortable},
                          {VectorLevel::kAvx2, GemmTileChoice::kAvx2},
                          {VectorLevel::kAvx512, GemmTileChoice::kAvx512},
                          {VectorLevel::kAvx512Bf16, GemmTileChoice::kAvx512}};
-#else
-constexpr Set kSets[] = {{VectorLevel::kBaseline, GemmTileChoice::kBaseline}, {VectorLevel::kBaseline, GemmTileChoice::kPortable}};
-#endif
 
 }  // namespace
 
+// print_kernel_bits [LEVEL EVERY]: of this level every so many cases, else of all levels all.
 // What a case that is refused, or a value that is not finite, leaves in outputs is not promised.
-int main() {
+int main(int argc, char** argv) {
   const TestWorkers one(1);
+  const std::vector<KernelCase> cases = kernel_cases();
+  const size_t every = argc == 3 ? std::strtoul(argv[2], nullptr, 10) : 1;
   for (const Set& set : kSets) {
     CpuMachine machine;
-    if (!choose_cpu_machine(machine, set.tile, set.level).ok()) continue;
+    if (argc == 3 && std::string(argv[1]) != vector_level_name(set.level)) continue;
+    if (!choose_cpu_machine(machine, set.tile, set.level, {}, set.size).ok()) continue;
     const Backend backend = cpu_backend(machine);
-    for (const KernelCase& c : kernel_cases()) {
-      if (c.expects_bad_index() || c.is_non_finite()) continue;
+    for (size_t i = 0; i < cases.size(); i += every) {
+      const KernelCase& c = cases[i];
+      if (c.expects_bad_index() || c.is_non_finite() || !takes_weights_of(backend, c)) continue;
       const CaseRunResult result = run_case(backend, c, make_data(c), {.workers = &one.workers()});
       std::printf("%s %s %016llx\n", backend.kernel_set, c.id.c_str(), static_cast<unsigned long long>(hash_of(result)));
     }

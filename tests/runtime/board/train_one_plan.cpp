@@ -25,7 +25,7 @@ int fail(const Status& status) {
 
 int main() {
   CpuMachine machine;
-  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline); !status.ok()) return fail(status);
+  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, kCommonLevel); !status.ok()) return fail(status);
   const Backend backend = cpu_backend_of<kCalls>(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;
