@@ -4,7 +4,6 @@
 // One worker does it all: such a core has no other.
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
-#include "lib/cpu/output_statistics.h"
 #include "lib/cpu/small_panel.h"
 #include "lib/cpu/small_rows.h"
 
@@ -85,9 +84,9 @@ void add_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint
   }
 }
 
-// Tells of each row of outputs that is complete in some columns: told(image, a, columns). In a frame of its own, as the other is: a stack holds one.
-template <typename Stored, typename Told>
-[[gnu::noinline]] void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+// In a frame of its own, as the other is: a stack holds one.
+template <typename Stored>
+[[gnu::noinline]] void correlate(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room) {
   float *const rows = c.scratch.rows == 0 ? nullptr : room, *const panels = room + c.scratch.rows;
   const uint32_t depth = c.taps() * c.channels, packed = small_panels(depth, c.outputs) * kSmallColumns;
   SmallRows<Stored> ready(c.map, c.norm, c.source, rows);
@@ -106,7 +105,6 @@ template <typename Stored, typename Told>
             if (depth > 0) add_taps(c, ready, a, q, lines, panels + j * depth, sums);
             to.at(n, a, q, first + j).put(sums, lines, columns);
           }
-          told(n, a, columns);
         }
       }
     }
@@ -114,8 +112,8 @@ template <typename Stored, typename Told>
 }
 
 // The same where every channel has an output of its own: eight of them at a time.
-template <typename Stored, typename Told>
-[[gnu::noinline]] void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
+template <typename Stored>
+[[gnu::noinline]] void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room) {
   float* const panel = room + c.scratch.rows;
   const ptrdiff_t pixel = kSmallColumns;
   SmallRows<Stored> ready(c.map, c.norm, c.source, room);
@@ -139,16 +137,15 @@ template <typename Stored, typename Told>
           }
           to.at(n, a, q, first).put(sums, lines, channels);
         }
-        told(n, a, channels);
       }
     }
   }
 }
 
-template <typename Stored, typename Told>
-void correlate_any(bool single, const Correlation<Stored>& c, const Outputs<Stored>& to, float* room, const Told& told) {
-  if (single) correlate_channels(c, to, room, told);
-  else correlate(c, to, room, told);
+template <typename Stored>
+void correlate_any(bool single, const Correlation<Stored>& c, const Outputs<Stored>& to, float* room) {
+  if (single) correlate_channels(c, to, room);
+  else correlate(c, to, room);
 }
 
 template <typename Stored>
@@ -185,7 +182,7 @@ void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phas
   const ptrdiff_t at = static_cast<ptrdiff_t>(phase.rows.first) * line + static_cast<ptrdiff_t>(phase.columns.first) * pixel + static_cast<ptrdiff_t>(group) * inputs;
   const Outputs<Stored> to = {{args.dx + at, s.window.stride_w * pixel, args.b == nullptr ? nullptr : args.b + static_cast<ptrdiff_t>(group) * inputs, args.accumulate_dx},
                               static_cast<ptrdiff_t>(s.H) * line, s.window.stride_h * line};
-  correlate_any(single, c, to, static_cast<float*>(args.scratch), [](uint32_t, uint32_t, uint32_t) {});
+  correlate_any(single, c, to, static_cast<float*>(args.scratch));
 }
 
 // A group's gradient of weights, and where its parts lie in scratch.
@@ -308,7 +305,7 @@ class Gradient {
 };
 
 template <typename Stored>
-void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScratch& scratch, const OutputStatistics<Stored>* statistics) {
+void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScratch& scratch) {
   const ConvShape& s = args.shape;
   const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
   const ptrdiff_t inputs = s.group_inputs(), tap_row = s.window.kernel_w * inputs, output = s.window.kernel_h * tap_row;
@@ -328,10 +325,7 @@ void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScrat
                                    .weights = {{args.w, static_cast<ptrdiff_t>(first) * output, output, 1}, tap_row, inputs},
                                    .scratch = scratch};
     const Outputs<Stored> to = {{args.y + first, pixel, args.b == nullptr ? nullptr : args.b + first, false}, static_cast<ptrdiff_t>(s.P) * row, row};
-    correlate_any(single, c, to, static_cast<float*>(args.scratch), [&](uint32_t n, uint32_t a, uint32_t count) {
-      const uint64_t begin = (uint64_t{n} * s.P + a) * s.Q;
-      if (statistics != nullptr) statistics->written(begin, begin + s.Q, count);
-    });
+    correlate_any(single, c, to, static_cast<float*>(args.scratch));
   }
 }
 
@@ -341,19 +335,11 @@ template <typename Stored>
 Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
   const ConvShape& s = args.shape;
   const SmallCorrelationScratch scratch = small_forward_scratch(s, as_they_are<Stored>(args.norm));
-  const uint64_t statistics_at = align_up(4 * scratch.floats()), M = uint64_t{s.N} * s.P * s.Q;
-  const uint64_t statistics_bytes = args.mean == nullptr ? 0 : output_statistics_scratch_bytes(M, s.K);
-  if (args.scratch_bytes < statistics_at + statistics_bytes) return kScratchTooSmall;
-  if (args.mean == nullptr) {
-    convolve<Stored>(args, scratch, nullptr);
-    return ok_status();
-  }
-  if (!output_statistics_fit(M, s.K)) return {Code::kUnsupported, "a convolution takes statistics of at most 2^32 elements in a chunk of rows", M};
-  const OutputStatistics<Stored> statistics(context, {args.mean, args.rstd, args.y, static_cast<unsigned char*>(args.scratch) + statistics_at,
-                                                      statistics_bytes, M, s.K, s.window.statistics_epsilon});
-  convolve(args, scratch, &statistics);
-  statistics.finish();
-  return ok_status();
+  if (args.scratch_bytes < small_forward_scratch_bytes(s, scratch, args.mean != nullptr)) return kScratchTooSmall;
+  convolve(args, scratch);
+  if (args.mean == nullptr) return ok_status();
+  return cpu_batch_norm_statistics<Stored>(context, {args.mean, args.rstd, args.y, args.scratch, args.scratch_bytes, uint64_t{s.N} * s.P * s.Q, s.K,
+                                                     s.window.statistics_epsilon});
 }
 
 template <typename Stored>

@@ -117,14 +117,18 @@ constexpr SmallGradientScratch small_gradient_scratch(const ConvShape& s, bool a
   return g;
 }
 
+// Rows and panels, and then batch-norm's sums over what was written, in the same place.
+constexpr uint64_t small_forward_scratch_bytes(const ConvShape& s, const SmallCorrelationScratch& scratch, bool takes_statistics) {
+  return align_up(larger(4 * scratch.floats(), takes_statistics ? batch_norm_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0));
+}
+
 namespace rules {
 constexpr bool is_f32(const Tensor& tensor) { return tensor.dtype == DType::kF32; }
 
 template <typename A, bool kNormalises>
 constexpr uint64_t small_conv_forward_bytes(const ShapedCall& c) {
   const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.template attribute<WindowAttribute>());
-  const uint64_t statistics = c.has(A::kMeanOfY) ? output_statistics_scratch_bytes(uint64_t{s.N} * s.P * s.Q, s.K) : 0;
-  return align_up(4 * small_forward_scratch(s, is_f32(c[A::kX]) && !kNormalises).floats()) + statistics;
+  return small_forward_scratch_bytes(s, small_forward_scratch(s, is_f32(c[A::kX]) && !kNormalises), c.has(A::kMeanOfY));
 }
 template <typename A, uint32_t kTo, uint32_t kFrom>
 constexpr uint64_t small_conv_backward_data_bytes(const ShapedCall& c) {
