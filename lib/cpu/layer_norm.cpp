@@ -132,14 +132,13 @@ struct ParameterSums {
 
 // dx = rstd (dxhat - mean(dxhat) - xhat mean(dxhat xhat)); kSums also adds the row to the sums' floats.
 template <bool kSums, bool kAccumulate, typename Stored>
-REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t r) {
+REPRISE_INLINE void gradient_row(const LayerNormBackwardArgsOf<Stored>& args, const RowMeans& means, const ParameterSums& sums, uint64_t r) {
   const uint64_t C = args.C;
   const Stored *x = args.x + r * C, *dy = args.dy + r * C;
   Stored* dx = args.dx + r * C;
   const float* gamma = args.gamma;
   float *dy_xhat_part = sums.dy_xhat_part, *dy_part = sums.dy_part;
   const float mean = args.mean[r], rstd = args.rstd[r];
-  const RowMeans means = row_means(x, dy, gamma, 0.0f, mean, rstd, C);
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = (x[c] - mean) * rstd, g = dy[c];
@@ -171,12 +170,12 @@ REPRISE_INLINE void rms_norm_body(const RmsNormForwardArgsOf<Stored>& args, uint
 
 // dx = rstd (dxhat - xhat mean(dxhat xhat)); kSum also adds dy * xhat to the chunk's floats `part`.
 template <bool kSum, bool kAccumulate, typename Stored>
-REPRISE_INLINE void rms_gradient_row(const RmsNormBackwardArgsOf<Stored>& args, float* part, uint64_t r) {
+REPRISE_INLINE void rms_gradient_row(const RmsNormBackwardArgsOf<Stored>& args, float projection, float* part, uint64_t r) {
   const uint64_t C = args.C;
   const Stored *x = args.x + r * C, *dy = args.dy + r * C;
   Stored* dx = args.dx + r * C;
   const float* gamma = args.gamma;
-  const float offset = args.offset, rstd = args.rstd[r], projection = row_means(x, dy, gamma, offset, 0.0f, rstd, C).projection;
+  const float offset = args.offset, rstd = args.rstd[r];
   REPRISE_INDEPENDENT
   for (uint64_t c = 0; c < C; ++c) {
     const float xhat = x[c] * rstd, g = dy[c];
@@ -186,31 +185,25 @@ REPRISE_INLINE void rms_gradient_row(const RmsNormBackwardArgsOf<Stored>& args, 
   }
 }
 
-template <bool kAccumulate, typename Stored>
-REPRISE_INLINE void rms_gradient_rows(const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end) {
+// What a row is turned into depends on what is asked for; its means, which take many registers, are found in one place.
+template <typename Stored>
+REPRISE_INLINE void rms_gradient_body(const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end) {
   const uint64_t C = args.C;
-  if (args.dgamma == nullptr) {
-    for (uint64_t r = begin; r < end; ++r) rms_gradient_row<false, kAccumulate>(args, part, r);
-    return;
-  }
-  for (uint64_t c = 0; c < C; ++c) sum[c] = 0, part[c] = 0;
+  const bool sums = args.dgamma != nullptr;
+  for (uint64_t c = 0; sums && c < C; ++c) sum[c] = 0, part[c] = 0;
   for (uint64_t r = begin; r < end; ++r) {
-    rms_gradient_row<true, kAccumulate>(args, part, r);
+    const float projection = row_means(args.x + r * C, args.dy + r * C, args.gamma, args.offset, 0.0f, args.rstd[r], C).projection;
+    if (!sums) {
+      args.accumulate_dx ? rms_gradient_row<false, true>(args, projection, part, r) : rms_gradient_row<false, false>(args, projection, part, r);
+      continue;
+    }
+    args.accumulate_dx ? rms_gradient_row<true, true>(args, projection, part, r) : rms_gradient_row<true, false>(args, projection, part, r);
     if ((r - begin) % kFlushRows != kFlushRows - 1 && r + 1 != end) continue;
     REPRISE_INDEPENDENT
     for (uint64_t c = 0; c < C; ++c) {
       sum[c] += static_cast<double>(part[c]);
       part[c] = 0;
     }
-  }
-}
-
-template <typename Stored>
-REPRISE_INLINE void rms_gradient_body(const RmsNormBackwardArgsOf<Stored>& args, double* sum, float* part, uint64_t begin, uint64_t end) {
-  if (args.accumulate_dx) {
-    rms_gradient_rows<true>(args, sum, part, begin, end);
-  } else {
-    rms_gradient_rows<false>(args, sum, part, begin, end);
   }
 }
 
@@ -224,29 +217,21 @@ REPRISE_INLINE void flush(const ParameterSums& sums, uint64_t C) {
   }
 }
 
-template <bool kAccumulate, typename Stored>
-REPRISE_INLINE void gradient_rows(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin,
-                                  uint64_t end) {
-  if (args.dgamma == nullptr && args.dbeta == nullptr) {
-    for (uint64_t r = begin; r < end; ++r) gradient_row<false, kAccumulate>(args, sums, r);
-    return;
-  }
-  for (uint64_t c = 0; c < args.C; ++c) sums.dy_xhat[c] = sums.dy[c] = 0;
-  for (uint64_t c = 0; c < args.C; ++c) sums.dy_xhat_part[c] = sums.dy_part[c] = 0;
-  for (uint64_t r = begin; r < end; ++r) {
-    gradient_row<true, kAccumulate>(args, sums, r);
-    if ((r - begin) % kFlushRows == kFlushRows - 1) flush(sums, args.C);
-  }
-  flush(sums, args.C);
-}
-
 template <typename Stored>
 REPRISE_INLINE void gradient_chunk_body(const LayerNormBackwardArgsOf<Stored>& args, const ParameterSums& sums, uint64_t begin,
                                         uint64_t end) {
-  if (args.accumulate_dx) {
-    gradient_rows<true>(args, sums, begin, end);
-  } else {
-    gradient_rows<false>(args, sums, begin, end);
+  const uint64_t C = args.C;
+  const bool sums_parameters = args.dgamma != nullptr || args.dbeta != nullptr;
+  for (uint64_t c = 0; sums_parameters && c < C; ++c) sums.dy_xhat[c] = sums.dy[c] = 0;
+  for (uint64_t c = 0; sums_parameters && c < C; ++c) sums.dy_xhat_part[c] = sums.dy_part[c] = 0;
+  for (uint64_t r = begin; r < end; ++r) {
+    const RowMeans means = row_means(args.x + r * C, args.dy + r * C, args.gamma, 0.0f, args.mean[r], args.rstd[r], C);
+    if (!sums_parameters) {
+      args.accumulate_dx ? gradient_row<false, true>(args, means, sums, r) : gradient_row<false, false>(args, means, sums, r);
+      continue;
+    }
+    args.accumulate_dx ? gradient_row<true, true>(args, means, sums, r) : gradient_row<true, false>(args, means, sums, r);
+    if ((r - begin) % kFlushRows == kFlushRows - 1 || r + 1 == end) flush(sums, C);
   }
 }
 
