@@ -10,13 +10,14 @@
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/output_statistics.h"
 #include "lib/cpu/vector_of.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 namespace {
 
 constexpr uint64_t kBlockRows = 32;  // the most that float sums take before doubles take them
 constexpr uint64_t kShiftRows = 8;
-constexpr uint64_t kTile = 256;  // channels whose 1 / sqrt stands on the stack in inference
+constexpr uint64_t kTile = 256;  // channels at most whose 1 / sqrt stands on the stack in inference
 
 // Rows of a chunk are taken in blocks that fit a cache; while one is summed in registers the next is fetched, in the
 // order of memory.
@@ -530,7 +531,7 @@ template <typename Stored>
 Status cpu_batch_norm_inference(const KernelContext& context, const BatchNormInferenceArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
-    float rstd[kTile];
+    REPRISE_STACK_ROOM(float, rstd, smaller(args.C, kTile));
     const Partition tiles{args.C, kTile};
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
@@ -549,7 +550,7 @@ Status cpu_batch_norm_backward_data(const KernelContext& context, const BatchNor
   static constexpr float kZeros[kTile] = {};
   const VectorLevel level = cpu_machine(context).level;
   for_each_piece(*context.workers, piece_rows(args.M, args.C), [&](uint64_t begin, uint64_t end) {
-    float rstd[kTile];
+    REPRISE_STACK_ROOM(float, rstd, smaller(args.C, kTile));
     const Partition tiles{args.C, kTile};
     for (uint32_t tile = 0; tile < tiles.count(); ++tile) {
       const uint64_t channel = tiles.begin(tile), n = tiles.end(tile) - channel;
