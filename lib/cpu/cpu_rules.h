@@ -16,6 +16,7 @@
 #include "lib/cpu/pair_loss_rules.h"
 #include "lib/cpu/product_rules.h"
 #include "lib/same_state.h"
+#include "lib/state_format.h"
 
 namespace reprise {
 
@@ -27,17 +28,16 @@ template <uint64_t kBytes>
 constexpr uint64_t fixed_bytes(const ShapedCall&) {
   return kBytes;
 }
-// Parameters and moments that are not all f32 are updated in blocks.
+// Of parameters and moments a block of each that is not f32 is updated on the stack.
 constexpr uint64_t blocks_of_state(const ShapedCall& c) {
   const uint32_t gradients = c.op == Op::kAdamW ? uint32_t{AdamWUpdate::kGradients} : uint32_t{SgdUpdate::kGradients};
   static_assert(uint32_t{SgdUpdate::kGradients} == LionUpdate::kGradients);
-  for (uint32_t i = 0; i < gradients; ++i) {
-    if (c.has(i) && c[i].dtype != DType::kF32) return 3584;
-  }
-  return 0;
+  uint64_t blocks = 0;
+  for (uint32_t i = 0; i < gradients; ++i) blocks += c.has(i) && c[i].dtype != DType::kF32;
+  return blocks == 0 ? 0 : stack_room_bytes(blocks * kStateBlock * sizeof(float));
 }
 constexpr void state_fixed_arrays(BackendRules& rules) {
-  rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<6656>;
+  rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<2048>;
   rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
   rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;

@@ -1,12 +1,13 @@
 // SGD, AdamW and Lion over a contiguous group of tensors, the first two with torch's definitions.
 // Here together because each is one pass over parameters, state and gradients. A body computes in f32: on a group where it lies, or, where
-// something is not f32, on blocks of one tensor that are read to the stack and written back.
+// something is not f32, on blocks of one tensor, of which that is read to the stack and written back.
 // It must not know where one tensor of the group ends: the padding between them is zero and stays zero.
 #include <cmath>
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/state_blocks.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 namespace {
@@ -112,6 +113,7 @@ struct Numbers {
   bool are_f32() const {
     return parameters.type == DType::kF32 && first.type == DType::kF32 && second.type == DType::kF32;
   }
+  uint64_t blocks_on_stack() const { return uint64_t{parameters.type != DType::kF32} + (first.type != DType::kF32) + (second.type != DType::kF32); }
 };
 
 REPRISE_INLINE float* moved(const StateNumbers& numbers, uint64_t by) { return numbers.data == nullptr ? nullptr : numbers.f32() + by; }
@@ -121,19 +123,27 @@ template <typename Body>
 REPRISE_INLINE void update_plain_body(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
   body(Plain{moved(n.parameters, begin), moved(n.first, begin), moved(n.second, begin), n.gradients + begin}, end - begin);
 }
+// A block as f32: where it lies, or read to `room`, behind which the next part's begins.
+REPRISE_INLINE float* open_block(const StateNumbers& numbers, float*& room, uint64_t block, uint32_t count) {
+  if (numbers.type == DType::kF32) return moved(numbers, block * kStateBlock);
+  float* const to = room;
+  room += kStateBlock;
+  read_state(to, numbers, block, count);
+  return to;
+}
 template <typename Body>
 REPRISE_INLINE void update_blocks_body(const Numbers& n, uint64_t begin, uint64_t end, const Body& body) {
-  float p[kStateBlock], first[kStateBlock], second[kStateBlock];
-  const Plain plain = {p, n.first.data == nullptr ? nullptr : first, n.second.data == nullptr ? nullptr : second, nullptr};
+  REPRISE_STACK_ROOM(float, rooms, n.blocks_on_stack() * kStateBlock);
   for (uint64_t block = begin / kStateBlock; block * kStateBlock < end; ++block) {
     const uint32_t count = static_cast<uint32_t>(smaller(kStateBlock, end - block * kStateBlock));
-    read_state(p, n.parameters, block, count);
-    if (plain.first != nullptr) read_state(first, n.first, block, count);
-    if (plain.second != nullptr) read_state(second, n.second, block, count);
-    body(Plain{p, plain.first, plain.second, n.gradients + block * kStateBlock}, count);
-    write_state(n.parameters, p, n.rounding, RoundedPart::kParameter, block, count);
-    if (plain.first != nullptr) write_state(n.first, first, n.rounding, RoundedPart::kFirstMoment, block, count);
-    if (plain.second != nullptr) write_state(n.second, second, n.rounding, RoundedPart::kSecondMoment, block, count);
+    float* room = rooms;
+    float* const p = open_block(n.parameters, room, block, count);
+    float* const first = open_block(n.first, room, block, count);
+    float* const second = open_block(n.second, room, block, count);
+    body(Plain{p, first, second, n.gradients + block * kStateBlock}, count);
+    if (n.parameters.type != DType::kF32) write_state(n.parameters, p, n.rounding, RoundedPart::kParameter, block, count);
+    if (n.first.type != DType::kF32) write_state(n.first, first, n.rounding, RoundedPart::kFirstMoment, block, count);
+    if (n.second.type != DType::kF32) write_state(n.second, second, n.rounding, RoundedPart::kSecondMoment, block, count);
   }
 }
 
