@@ -45,8 +45,9 @@ PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=10000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
 # BLIS is a weak reference of the library: it must be asked for, or the archive member stays out. libc stands before Oniguruma, which has a
-# regcomp of its own that GoogleTest would meet.
-LINK      := $(SANITIZE) -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl
+# regcomp of its own that GoogleTest would meet. Functions are bound at the start: a first call that looks for its function takes kilobytes of a
+# worker's stack, to save all vector registers.
+LINK      := $(SANITIZE) -Wl,-z,now -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
