@@ -32,9 +32,9 @@ renew = >$@.$$$$ && if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; f
 
 WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
-# What is fused is what lib/cpu/vector_level.h says: what a level may fuse on x86-64, where the target allows it; on AArch64 nothing beside the
-# functions that ask for it, which clang cannot be told.
-CONTRACT  := $(if $(findstring clang,$(CXX)),on,$(if $(findstring aarch64,$(shell $(CXX) -dumpmachine)),off,fast))
+# What is fused is what lib/cpu/vector_level.h says: what a level may fuse on x86-64, where its target allows it; elsewhere nothing beside the
+# functions that ask for it, as clang's cannot.
+CONTRACT  := $(if $(findstring clang,$(CXX)),on,$(if $(findstring x86_64,$(if $(findstring -linux-,$(CXX)),$(CXX),$(shell uname -m))),fast,off))
 LIB_FLAGS := $(COMMON) -O3 -ffunction-sections -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -ffp-contract=$(CONTRACT) $(WARNINGS) -Wconversion
 # What nlohmann's header need not parse: paths and ranges of C++20 as JSON.
 JSON_FLAGS := -DJSON_HAS_FILESYSTEM=0 -DJSON_HAS_RANGES=0

@@ -9,7 +9,7 @@
 // or one product at a time. Sums over elements keep their lanes in arrays or vectors of a width that the source gives, because
 // no compiler may reorder them. tests/ports/compilers_test.sh compares the bits.
 //
-// The baseline fuses nothing, so it has the same bits on every processor. Where processors fuse anyway (AArch64, Cortex-M) the library is compiled
+// The baseline fuses nothing, so it has the same bits on every processor. Where the compiler may fuse anyway (beside x86-64) the library is compiled
 // with -ffp-contract=off, and NEON's functions with an attribute that clang lacks: built by clang, AArch64 has NEON and no baseline.
 #pragma once
 

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 for tool in arm-none-eabi-g++ qemu-system-arm; do command -v $tool >/dev/null 2>&1 || { echo "skipped: no $tool here (packages gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib qemu-system-arm)"; exit 0; }; done
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo 'skipped: the sanitizers, and a board without an operating system'; exit 0; fi
-case $(uname -m) in x86_64) ;; *) echo 'skipped: the host may fuse multiply-adds, and the board does not'; exit 0 ;; esac
+case $(uname -m)-${CXX:-g++} in x86_64-* | *-*g++*) ;; *) echo "skipped: ${CXX:-g++} fuses multiply-adds here, and the board's compiler does not"; exit 0 ;; esac
 scratch=$(cd "$(mktemp -d)" && pwd -P)
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "cortex-m: $1" >&2; exit 1; }
@@ -26,14 +26,19 @@ losses() { sed -n 's/^\(step .* bits [0-9a-f]*\).*/\1/p' "$1"; }
 [ "$(losses "$scratch/m7" | wc -l)" = 3 ] || fail "no three steps: $(cat "$scratch/m7")"
 [ "$(losses "$scratch/m7")" = "$(losses "$scratch/of-host")" ] || fail "other bits than the host's: $(cat "$scratch/m7" "$scratch/of-host")"
 grep -qE '^arena planned ([0-9]+) measured \1$' "$scratch/m7" || fail "another arena than planned: $(cat "$scratch/m7")"
+# The trainer and a kernel together take 2 KiB of stack.
+takes_little_stack() { awk '/^stack/ { small = $NF <= 2048 } END { exit !small }' "$1" || fail "a stack of more than 2 KiB: $(cat "$1")"; }
+takes_little_stack "$scratch/m7"
 
 # The M4 has no floats of 64 bits: library calls do what the M7's instructions do.
 on mps2-an386 || fail "the Cortex-M4 does not train: $(cat "$scratch/words" "$scratch/errors")"
 [ "$(losses "$scratch/words")" = "$(losses "$scratch/m7")" ] || fail "other bits on the M4: $(cat "$scratch/words")"
+takes_little_stack "$scratch/words"
 
 # The M55 adds four columns at once.
 on mps3-an547 || fail "the Cortex-M55 does not train: $(cat "$scratch/words" "$scratch/errors")"
 [ "$(losses "$scratch/words")" = "$(losses "$scratch/m7")" ] || fail "other bits on the M55: $(cat "$scratch/words")"
+takes_little_stack "$scratch/words"
 
 ! on mps2-an500 STACK=4K || fail "a stack of 4 KiB is enough: $(cat "$scratch/words")"
 grep -q "^every worker must have the plan's worker_stack_bytes" "$scratch/words" || fail "a stack of 4 KiB: $(cat "$scratch/words" "$scratch/errors")"
