@@ -50,14 +50,17 @@ REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const Dy
 }
 
 REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRounding& rounding, RoundedPart part, uint64_t block, uint32_t count) {
-  uint32_t words[4][kStateDraws];
-  for (uint32_t d = 0; d < kStateDraws; ++d) {
-    const PhiloxBlock draw = state_draw(rounding, part, block, d);
-    for (uint32_t w = 0; w < 4; ++w) words[w][d] = draw.word[w];
-  }
-  for (uint32_t i = 0; i < count; ++i) {
-    const uint32_t half = i / kStateDraws;
-    to[i].bits = round_randomly(from[i], half_of_word(words[half / 2][i % kStateDraws], half));
+  constexpr uint32_t kTogether = sizeof(void*) < 8 ? 8 : 16;  // draws: few for a small stack, or lanes for two vectors to be busy
+  for (uint32_t first = 0; first < kStateDraws; first += kTogether) {
+    uint32_t words[4][kTogether];
+    for (uint32_t d = 0; d < kTogether; ++d) {
+      const PhiloxBlock draw = state_draw(rounding, part, block, first + d);
+      for (uint32_t w = 0; w < 4; ++w) words[w][d] = draw.word[w];
+    }
+    for (uint32_t half = 0, at = first; at < count; ++half, at += kStateDraws) {
+      const uint32_t run = smaller(kTogether, count - at);
+      for (uint32_t d = 0; d < run; ++d) to[at + d].bits = round_randomly(from[at + d], half_of_word(words[half / 2][d], half));
+    }
   }
 }
 
