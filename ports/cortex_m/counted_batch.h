@@ -1,5 +1,5 @@
-// Images and labels from a counter, the same at every step and on every machine: what a board without data trains on. The program's plan.h says how
-// they are stored.
+// Images, or tokens, and labels from a counter, the same at every step and on every machine: what a board without data trains on. The program's plan.h
+// says how they are stored.
 // Here because a board's bits are compared with those of a host.
 #pragma once
 
@@ -13,18 +13,21 @@ namespace reprise {
 inline Status fill_counted(void*, uint64_t, uint32_t, BatchSink& sink) {
   const Program& program = generated::kPlan.programs[static_cast<uint32_t>(ProgramId::kMicroFirst)];
   const DType stored = program.slots[program.input].tensor.dtype;
-  if (stored != DType::kF32 && stored != DType::kBf16) return {Code::kUnsupported, "a counted batch has pixels, and the plan wants tokens", 0};
+  if (stored != DType::kF32 && stored != DType::kBf16 && stored != DType::kI32) return {Code::kUnsupported, "a counted batch has f32, bf16 or tokens", 0};
   constexpr uint64_t kPiece = 32;
   float pixels[kPiece];
   Bf16 rounded[kPiece];
+  int32_t tokens[kPiece];  // 0 and 1, which every vocabulary has
+  const void* const piece = stored == DType::kF32 ? static_cast<const void*>(pixels) : stored == DType::kBf16 ? static_cast<const void*>(rounded) : tokens;
   for (uint32_t state = 1; sink.input_bytes() > 0;) {
     const uint64_t left = sink.input_bytes() / stored_bytes(stored, 1), count = left < kPiece ? left : kPiece;
     for (uint64_t i = 0; i < count; ++i) {
       state = state * 1664525u + 1013904223u;
       pixels[i] = static_cast<float>(state >> 8) * 0x1p-24f;
       rounded[i] = pixels[i];
+      tokens[i] = static_cast<int32_t>(state >> 31);
     }
-    sink.add(stored == DType::kF32 ? static_cast<const void*>(pixels) : rounded, stored_bytes(stored, count), nullptr, 0);
+    sink.add(piece, stored_bytes(stored, count), nullptr, 0);
   }
   int32_t labels[kPiece];
   float targets[kPiece];
