@@ -4,9 +4,9 @@
 #include "cuda/cuda_kernels.h"
 #include "cuda/grid.h"
 #include "cuda/pack.h"
+#include "lib/portable_math.h"
 
 #include <bit>
-#include <cmath>
 
 namespace reprise {
 namespace {
@@ -150,7 +150,7 @@ Status launch_width(const KernelContext& context, const Rows& rows, const To& to
   const RopeAttribute& rope = rows.rope;
   Frequencies frequencies = {};
   for (uint32_t i = 0; i < rope.rotary / 2 && rows.frequencies == nullptr; ++i) {
-    frequencies.at[i] = std::pow(static_cast<double>(rope.theta), -2.0 * i / rope.rotary);
+    frequencies.at[i] = portable_power(static_cast<double>(rope.theta), -2.0 * i / rope.rotary);
   }
   if (rope.rotary > 0) {
     REPRISE_LAUNCH((turn_heads<kWidth, To, From>), blocks_for(rows.M * (rope.rotary / 2 / kWidth)), kBlockThreads, context.queue, rows, to,

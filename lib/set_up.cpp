@@ -8,6 +8,7 @@
 #include "lib/canary.h"
 #include "lib/carriers.h"
 #include "lib/initial_values.h"
+#include "lib/portable_math.h"
 #include "lib/program_run.h"
 #include "lib/rng.h"
 #include "lib/same_state.h"
@@ -50,9 +51,9 @@ void initial_values(const Plan& plan, uint32_t index, uint64_t first, uint64_t c
     const double v = (static_cast<double>((uint64_t{block.word[2]} << 32 | block.word[3]) >> 11) + 0.5) * 0x1p-53;
     double pair[2];
     if (state.init == InitKind::kNormal) {  // Box & Muller 1958
-      const double radius = std::sqrt(-2.0 * std::log(u));
-      pair[0] = radius * std::cos(kTwoPi * v);
-      pair[1] = radius * std::sin(kTwoPi * v);
+      const double radius = std::sqrt(-2.0 * portable_log(u));
+      pair[0] = radius * portable_cosine(kTwoPi * v);
+      pair[1] = radius * portable_sine(kTwoPi * v);
     } else {
       pair[0] = 2 * u - 1;
       pair[1] = 2 * v - 1;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "lib/portable_math.h"
 #include "lib/program_run.h"
 
 namespace reprise {
@@ -168,7 +169,7 @@ double learning_rate_at(const LearningRate& rate, uint64_t step) {
     case LearningRateKind::kCosine: {
       const double span = rate.steps > rate.warmup_steps ? rate.steps - rate.warmup_steps : 1;
       const double done = static_cast<double>(step - rate.warmup_steps) / span;
-      return rate.base * 0.5 * (1 + std::cos(kPi * (done < 1 ? done : 1)));
+      return rate.base * 0.5 * (1 + portable_cosine(kPi * (done < 1 ? done : 1)));
     }
   }
   return rate.base;

@@ -3,7 +3,6 @@
 // A tile of keys that no query of a tile sees, because all their documents or their windows start later, is skipped.
 // What is multiplied is attention_tiles.h's; where q, k and v are stored as bf16 and the machine multiplies pairs of it, attention_pairs.h's by vectors,
 // or attention_matrix.h's by a matrix unit.
-#include <cmath>
 #include <cstring>
 
 #include "lib/cpu/attention_matrix.h"
@@ -14,6 +13,7 @@
 #include "lib/cpu/partition.h"
 #include "lib/cpu/random_mask.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/portable_math.h"
 #include "lib/rng.h"
 
 namespace reprise {
@@ -303,7 +303,7 @@ struct TiledAttention {
     Stored* y = args.y + (uint64_t{b} * args.T + first_query) * args.C + uint64_t{h} * head.D;
     float* lse = args.lse + (uint64_t{b} * args.attention.heads + h) * args.T + first_query;
     for (uint32_t i = 0; i < count; ++i) copy_scaled<kLanes>(y + i * head.out, tiles.queries + i * head.D, head.D, 1.0f / state.sum[i]);
-    for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + std::log(state.sum[i]);
+    for (uint32_t i = 0; i < count; ++i) lse[i] = state.largest[i] + static_cast<float>(portable_log(static_cast<double>(state.sum[i])));
   }
   template <int kLanes, typename Stored>
   REPRISE_INLINE static void forward_body(const KernelContext& context, const AttentionForwardArgsOf<Stored>& args, uint32_t b,

@@ -8,6 +8,7 @@
 #include "lib/cpu/data_fault.h"
 #include "lib/cpu/loss_rules.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -127,7 +128,7 @@ REPRISE_INLINE void judge_piece_body(const ClassLoss<Stored>& all, Stored* all_d
     const RowSums of_row = sums_of(x, C, slopes, all.weights);
     const auto label = static_cast<uint32_t>(all.label(row));
     const float of_label = x[label] - of_row.largest;
-    const double log_sum = std::log(static_cast<double>(of_row.e)), own = (1 - smoothed) * all.weight_of(label);
+    const double log_sum = portable_log(static_cast<double>(of_row.e)), own = (1 - smoothed) * all.weight_of(label);
     tally.loss += own * (log_sum - static_cast<double>(of_label));
     tally.loss += even * (all.all_weights * log_sum - static_cast<double>(of_row.of_weights));
     ++tally.labelled;

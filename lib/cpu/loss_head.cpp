@@ -19,6 +19,7 @@
 #include "lib/cpu/loss_head_rules.h"
 #include "lib/cpu/vector_math.h"
 #include "lib/cpu/vector_of.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -277,7 +278,7 @@ void join_blocks(const Chunk& chunk, uint64_t r, uint32_t blocks, uint32_t label
     factors[i * chunk.stride] = factor;
   }
   chunk.rows[r].is_hit = predicted == label;
-  chunk.losses[r] = std::log(total) + static_cast<double>(maximum) - logit;
+  chunk.losses[r] = portable_log(total) + static_cast<double>(maximum) - logit;
   const float every = static_cast<float>(scale / total);
   for (uint64_t i = 0; scale != 0 && i < blocks; ++i) factors[i * chunk.stride] *= every;
 }

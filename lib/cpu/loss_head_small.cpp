@@ -7,6 +7,7 @@
 #include "lib/cpu/loss_head_small_rules.h"
 #include "lib/cpu/small_products.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -51,7 +52,7 @@ RowLoss loss_of(const float* logits, uint32_t V, int32_t label) {
     if (logits[v] > row.largest) row.largest = logits[v], best = v;
   }
   for (uint32_t v = 0; v < V; ++v) row.sum += vector_exp_at_most_88(logits[v] - row.largest);
-  row.loss = std::log(static_cast<double>(row.sum)) + static_cast<double>(row.largest) - static_cast<double>(logits[label]);
+  row.loss = portable_log(static_cast<double>(row.sum)) + static_cast<double>(row.largest) - static_cast<double>(logits[label]);
   row.is_hit = best == static_cast<uint32_t>(label);
   return row;
 }

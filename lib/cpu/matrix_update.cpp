@@ -9,6 +9,7 @@
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/square_sums.h"
 #include "lib/cpu/state_blocks.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -171,7 +172,7 @@ REPRISE_VECTOR_LEVELS(sum_rows, sum_rows_body,
                       (s, step, row, column_sums, begin, end))
 
 MeanStep mean_step(const AdafactorArgs& args) {
-  const double gain = std::pow(static_cast<double>(args.scalars->step) + 1, -args.decay_power);
+  const double gain = portable_power(static_cast<double>(args.scalars->step) + 1, -args.decay_power);
   return {.keep = 1 - gain, .gain = gain, .epsilon = static_cast<double>(args.epsilon)};
 }
 
@@ -387,7 +388,7 @@ Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args) {
   const double limit = *args.growth > 0 && grown > kApolloGrowth ? grown / kApolloGrowth : 1.0;
   *args.growth = static_cast<float>(norm / limit);
   const double rate = static_cast<double>(s.learning_rate) * static_cast<double>(args.rate);
-  const double t = static_cast<double>(s.step) + 1, corrected = std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t));
+  const double t = static_cast<double>(s.step) + 1, corrected = std::sqrt(1 - portable_power(args.beta2, t)) / (1 - portable_power(args.beta1, t));
   step_all(context, update, step_of(args.parameters, s, args.stream, rate * static_cast<double>(args.weight_decay), rate * corrected / limit), elements);
   return ok_status();
 }

@@ -7,6 +7,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/state_blocks.h"
+#include "lib/portable_math.h"
 #include "lib/stack_room.h"
 
 namespace reprise {
@@ -55,8 +56,8 @@ AdamWFactors adamw_factors(const AdamWArgs& args) {
   const double t = static_cast<double>(args.scalars->step) + 1;
   const double beta1 = args.beta1, beta2 = args.beta2;
   return {.keep = static_cast<float>(1 - rate * static_cast<double>(args.weight_decay)),
-          .step = static_cast<float>(rate / (1 - std::pow(beta1, t))),
-          .root_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, t))),
+          .step = static_cast<float>(rate / (1 - portable_power(beta1, t))),
+          .root_correction = static_cast<float>(1 / std::sqrt(1 - portable_power(beta2, t))),
           .gain1 = static_cast<float>(1 - beta1),
           .gain2 = static_cast<float>(1 - beta2)};
 }

@@ -7,6 +7,7 @@
 #include "lib/cpu/pair_loss_rules.h"
 #include "lib/cpu/square_sums.h"
 #include "lib/cpu/vector_math.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -136,7 +137,7 @@ REPRISE_STORAGE_LEVELS(judge_alone, judge_alone_body,
 
 // -log of the softmax, of an exponential's sum above the largest.
 REPRISE_INLINE double log_share(float sum, float largest, float own, float sharpness) {
-  return std::log(static_cast<double>(sum)) + static_cast<double>(largest - own) * static_cast<double>(sharpness);
+  return portable_log(static_cast<double>(sum)) + static_cast<double>(largest - own) * static_cast<double>(sharpness);
 }
 
 // Each row's largest cosine and sum of exponentials, and what its first is told from other seconds by.

@@ -6,21 +6,22 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/data_fault.h"
+#include "lib/portable_math.h"
 #include "lib/preference_loss.h"
 
 namespace reprise {
 namespace {
 
-struct LibraryMath {
-  static double exp(double x) { return std::exp(x); }
-  static double expm1(double x) { return std::expm1(x); }
-  static double log(double x) { return std::log(x); }
-  static double log1p(double x) { return std::log1p(x); }
+struct PortableMath {
+  static double exp(double x) { return portable_exp(x); }
+  static double expm1(double x) { return portable_expm1(x); }
+  static double log(double x) { return portable_log(x); }
+  static double log1p(double x) { return portable_log1p(x); }
 };
 
 // A call of its own, so that no product in it is fused with a sum outside.
 [[gnu::noinline]] PairLoss judge_one(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2], double distance) {
-  return judge_pair<LibraryMath>(a, pair, l, distance);
+  return judge_pair<PortableMath>(a, pair, l, distance);
 }
 
 double sum_of(const double* losses, double first, double end) {

@@ -2,12 +2,12 @@
 // to or from its place beside the others.
 // Here with its own sine and cosine because the C library's do not vectorise.
 #include <bit>
-#include <cmath>
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
+#include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
@@ -22,7 +22,7 @@ Angles angles_of(const float* table, const RopeAttribute& rope) {
   Angles angles;
   for (uint32_t i = 0; i < rope.rotary / 2; ++i) {
     const double exponent = -2.0 * i / rope.rotary;
-    angles.frequencies[i] = table != nullptr ? static_cast<double>(table[i]) : std::pow(static_cast<double>(rope.theta), exponent);
+    angles.frequencies[i] = table != nullptr ? static_cast<double>(table[i]) : portable_power(static_cast<double>(rope.theta), exponent);
   }
   return angles;
 }
