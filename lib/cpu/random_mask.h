@@ -8,6 +8,7 @@
 
 #include "lib/cpu/vector_level.h"
 #include "lib/plan.h"
+#include "lib/rng.h"
 
 namespace reprise {
 
@@ -86,6 +87,13 @@ REPRISE_INLINE void draw_word_lanes(typename WordsOf<kLanes>::type (&words)[kCou
 // words[4*i + lane] = philox_mask(seed, step, micro_batch, stream, first_block + i).word[lane] for i in [0, kMaskBlocks).
 template <int kLanes>
 REPRISE_INLINE void draw_mask_words(uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block) {
+  if constexpr (kIs32Bit) {
+    for (uint32_t i = 0; i < kMaskBlocks; ++i) {
+      const PhiloxBlock block = philox_mask(scalars.seed, scalars.step, scalars.micro_batch, stream, first_block + i);
+      std::memcpy(words + 4 * i, block.word, sizeof(block.word));
+    }
+    return;
+  }
   using Words = typename WordsOf<kLanes>::type;
   constexpr uint32_t kBlocks = kLanes / 2;
   constexpr int kCount = 2;  // four chains of products at a time

@@ -50,7 +50,7 @@ REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const Dy
 }
 
 REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRounding& rounding, RoundedPart part, uint64_t block, uint32_t count) {
-  constexpr uint32_t kTogether = sizeof(void*) < 8 ? 8 : 16;  // draws: few for a small stack, or lanes for two vectors to be busy
+  constexpr uint32_t kTogether = kIs32Bit ? 8 : 16;  // draws: few for a small stack, or lanes for two vectors to be busy
   for (uint32_t first = 0; first < kStateDraws; first += kTogether) {
     uint32_t words[4][kTogether];
     for (uint32_t d = 0; d < kTogether; ++d) {

@@ -26,6 +26,9 @@
 
 namespace reprise {
 
+// A processor of 32 bits is a microcontroller: it has a small stack, no vectors of 64-bit numbers, and a product of two words is one instruction.
+constexpr bool kIs32Bit = sizeof(void*) < 8;
+
 enum class VectorLevel : uint8_t { kBaseline, kNeon, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 
 // The best that every processor of the kind has.
