@@ -1,7 +1,7 @@
 #!/bin/sh
 # A net trains on a Cortex-M under QEMU, in the arena that was planned, with the bits of the host; a stack that is too small, an arena that does not fit
 # and a heap are seen by the guard or the linker, in one line.
-# Snapshots in flash, and what a board refuses, are in cortex_m/flash.sh; a net that goes from host to board and learns there in cortex_m/adapt.sh.
+# Other kinds of nets are in cortex_m/nets.sh; snapshots in flash, and what a board refuses, are in cortex_m/flash.sh; a net that goes from host to board and learns there in cortex_m/adapt.sh.
 # Here because no other test runs without an operating system.
 # BUILD names the output folder, CXX the host's compiler.
 set -eu
@@ -19,9 +19,13 @@ on() { board=$1; shift; timeout 300 make -s run-board BUILD="$build" BOARD="$boa
 
 on mps2-an500 || fail "the Cortex-M7 does not train: $(cat "$scratch/words" "$scratch/errors")"
 cp "$scratch/words" "$scratch/m7"
-"${CXX:-g++}" -std=c++20 -O2 -I. -I"$build/cortex-m/mps2-an500/resnet8" -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000 \
-  ports/cortex_m/train.cpp tests/ports/cortex_m/host_board.cpp "$build/libreprise.a" -o "$scratch/host" -lpthread
-"$scratch/host" >"$scratch/of-host"
+# train_on_host NET: the same plan.
+train_on_host() {
+  "${CXX:-g++}" -std=c++20 -O2 -I. -I"$build/cortex-m/mps2-an500/$1" -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000 \
+    ports/cortex_m/train.cpp tests/ports/cortex_m/host_board.cpp "$build/libreprise.a" -o "$scratch/host" -lpthread
+  "$scratch/host" >"$scratch/of-host"
+}
+train_on_host resnet8
 losses() { sed -n 's/^\(step .* bits [0-9a-f]*\).*/\1/p' "$1"; }
 [ "$(losses "$scratch/m7" | wc -l)" = 3 ] || fail "no three steps: $(cat "$scratch/m7")"
 [ "$(losses "$scratch/m7")" = "$(losses "$scratch/of-host")" ] || fail "other bits than the host's: $(cat "$scratch/m7" "$scratch/of-host")"
@@ -61,6 +65,7 @@ link 'int deeper(int n) { volatile int frame[64] = {n}; return deeper(n + 1) + f
 grep -q 'asks for a heap' "$scratch/errors" || fail "a heap: $(cat "$scratch/errors")"
 awk '/^step 2/ { printf "Cortex-M7: %d instructions in a step of ResNet-8\n", $NF * 40 }' "$scratch/m7"
 grep '^stack' "$scratch/m7"
+. tests/ports/cortex_m/nets.sh
 . tests/ports/cortex_m/flash.sh
 if [ -e /usr/share/datasets/fashion-mnist ]; then . tests/ports/cortex_m/adapt.sh; else echo 'skipped: no Fashion-MNIST here to adapt to (package dataset-fashion-mnist)'; fi
 BUILD="$build" tests/bench/board_instructions.py --check || fail 'other instructions than on the page'
