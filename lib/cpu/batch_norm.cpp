@@ -12,6 +12,9 @@
 #include "lib/cpu/vector_of.h"
 #include "lib/stack_room.h"
 
+// Arrays of vectors stay in registers where loops over them are taken apart, also where the library is compiled for size.
+#define REPRISE_UNROLLED _Pragma("GCC unroll 4")
+
 namespace reprise {
 namespace {
 
@@ -67,7 +70,7 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
   constexpr bool kOther = kSummand != Summand::kDeviation;
   Vector shift[kVectors], first[kVectors] = {}, second[kVectors] = {};
   [[maybe_unused]] ChannelNorm<kLanes> norm[kVectors];
-  for (int j = 0; j < kVectors; ++j) {
+  REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) {
     read_vector<kLanes>(shift[j], sums.shift + channel + j * kLanes);
     if constexpr (kSummand == Summand::kMasked) norm[j].read(sums.mask, channel + static_cast<uint64_t>(j * kLanes));
   }
@@ -75,7 +78,7 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
     const uint64_t at = (row + r) * sums.C + channel;
     prefetch_next_block<kWidth>(sums.x, sums.C, row, rows, channel, r);
     if constexpr (kOther) prefetch_next_block<kWidth>(sums.u, sums.C, row, rows, channel, r);
-    for (int j = 0; j < kVectors; ++j) {
+    REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) {
       Vector d;
       read_vector<kLanes>(d, sums.x + at + j * kLanes);
       d = d - shift[j];
@@ -87,21 +90,22 @@ REPRISE_INLINE void add_columns(const ColumnSums<Stored>& sums, uint64_t row, ui
     }
   }
   float first_part[kWidth], second_part[kWidth];
-  for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(first_part + j * kLanes, first[j]);
-  for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(second_part + j * kLanes, second[j]);
+  REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(first_part + j * kLanes, first[j]);
+  REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) write_vector<kLanes>(second_part + j * kLanes, second[j]);
   for (uint64_t i = 0; i < kWidth; ++i) sums.first[channel + i] += static_cast<double>(first_part[i]);
   for (uint64_t i = 0; i < kWidth; ++i) sums.second[channel + i] += static_cast<double>(second_part[i]);
 }
 
 template <int kLanes, Summand kSummand, typename Stored>
 REPRISE_INLINE void sum_columns(const ColumnSums<Stored>& sums, uint64_t rows) {
+  constexpr int kAcross = kColumnLanes<kLanes>;
   const uint64_t C = sums.C, step = block_rows(C);
   for (uint64_t c = 0; c < C; ++c) sums.first[c] = sums.second[c] = 0;
   for (uint64_t row = 0; row < rows; row += step) {
     const uint64_t count = smaller(step, rows - row);
     uint64_t c = 0;
-    for (; c + 4 * kLanes <= C; c += 4 * kLanes) add_columns<kLanes, 4, kSummand>(sums, row, count, c);
-    for (; c + kLanes <= C; c += kLanes) add_columns<kLanes, 1, kSummand>(sums, row, count, c);
+    for (; c + 4 * kAcross <= C; c += 4 * kAcross) add_columns<kAcross, 4, kSummand>(sums, row, count, c);
+    for (; c + kAcross <= C; c += kAcross) add_columns<kAcross, 1, kSummand>(sums, row, count, c);
     for (; c < C; ++c) add_columns<1, 1, kSummand>(sums, row, count, c);
   }
 }
@@ -147,12 +151,12 @@ template <int kLanes, int kVectors, bool kAdds, typename Stored>
 REPRISE_INLINE void normalise_tile(const NormaliseColumns<Stored>& a, uint64_t row, uint64_t rows, uint64_t channel) {
   using Vector = typename VectorOf<kLanes>::type;
   ChannelNorm<kLanes> norm[kVectors];
-  for (int j = 0; j < kVectors; ++j) norm[j].read(a.norm, channel + static_cast<uint64_t>(j * kLanes));
+  REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) norm[j].read(a.norm, channel + static_cast<uint64_t>(j * kLanes));
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = (row + r) * a.C + channel;
     prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
     if constexpr (kAdds) prefetch_next_block<kVectors * kLanes>(a.b, a.C, row, rows, channel, r);
-    for (int j = 0; j < kVectors; ++j) {
+    REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) {
       Vector y, b;
       read_vector<kLanes>(y, a.x + at + j * kLanes);
       norm[j].apply(y);
@@ -168,12 +172,13 @@ REPRISE_INLINE void normalise_tile(const NormaliseColumns<Stored>& a, uint64_t r
 
 template <int kLanes, bool kAdds, typename Stored>
 REPRISE_INLINE void normalise_rows(const NormaliseColumns<Stored>& a, uint64_t begin, uint64_t end) {
+  constexpr int kAcross = kColumnLanes<kLanes>;
   const uint64_t n = a.columns, step = block_rows(a.C);
   for (uint64_t row = begin; row < end; row += step) {
     const uint64_t rows = smaller(step, end - row);
     uint64_t c = 0;
-    for (; c + 4 * kLanes <= n; c += 4 * kLanes) normalise_tile<kLanes, 4, kAdds>(a, row, rows, c);
-    for (; c + kLanes <= n; c += kLanes) normalise_tile<kLanes, 1, kAdds>(a, row, rows, c);
+    for (; c + 4 * kAcross <= n; c += 4 * kAcross) normalise_tile<kAcross, 4, kAdds>(a, row, rows, c);
+    for (; c + kAcross <= n; c += kAcross) normalise_tile<kAcross, 1, kAdds>(a, row, rows, c);
     for (; c < n; ++c) normalise_tile<1, 1, kAdds>(a, row, rows, c);
   }
 }
@@ -203,7 +208,7 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
   using Vector = typename VectorOf<kLanes>::type;
   Vector mean[kVectors], scale[kVectors], mean_dy[kVectors], slope[kVectors];
   [[maybe_unused]] Vector beta[kVectors];
-  for (int j = 0; j < kVectors; ++j) {
+  REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) {
     const uint64_t c = channel + static_cast<uint64_t>(j * kLanes);
     read_vector<kLanes>(mean[j], a.mean + c);
     read_vector<kLanes>(scale[j], a.scale + c);
@@ -215,7 +220,7 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
     const uint64_t at = (row + r) * a.C + channel;
     prefetch_next_block<kVectors * kLanes>(a.x, a.C, row, rows, channel, r);
     prefetch_next_block<kVectors * kLanes>(a.dy, a.C, row, rows, channel, r);
-    for (int j = 0; j < kVectors; ++j) {
+    REPRISE_UNROLLED for (int j = 0; j < kVectors; ++j) {
       Vector g, x;
       read_vector<kLanes>(g, a.dy + at + j * kLanes);
       read_vector<kLanes>(x, a.x + at + j * kLanes);
@@ -232,12 +237,13 @@ REPRISE_INLINE void gradient_tile(const GradientColumns<Stored>& a, uint64_t row
 
 template <int kLanes, GradientOf kOf, typename Stored>
 REPRISE_INLINE void gradient_rows(const GradientColumns<Stored>& a, uint64_t begin, uint64_t end) {
+  constexpr int kAcross = kColumnLanes<kLanes>;
   const uint64_t C = a.C, step = block_rows(C);
   for (uint64_t row = begin; row < end; row += step) {
     const uint64_t rows = smaller(step, end - row);
     uint64_t c = 0;
-    for (; c + 4 * kLanes <= C; c += 4 * kLanes) gradient_tile<kLanes, 4, kOf>(a, row, rows, c);
-    for (; c + kLanes <= C; c += kLanes) gradient_tile<kLanes, 1, kOf>(a, row, rows, c);
+    for (; c + 4 * kAcross <= C; c += 4 * kAcross) gradient_tile<kAcross, 4, kOf>(a, row, rows, c);
+    for (; c + kAcross <= C; c += kAcross) gradient_tile<kAcross, 1, kOf>(a, row, rows, c);
     for (; c < C; ++c) gradient_tile<1, 1, kOf>(a, row, rows, c);
   }
 }

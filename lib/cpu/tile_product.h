@@ -66,8 +66,8 @@ REPRISE_INLINE void add_product(typename VectorOf<kLanes>::type& sum, const type
     Bf16 a[2], b[2];
     std::memcpy(a, factor, sizeof a);
     std::memcpy(b, &row, sizeof b);
-    sum[0] += float{a[0]} * float{b[0]};
-    sum[0] += float{a[1]} * float{b[1]};
+    sum += float{a[0]} * float{b[0]};
+    sum += float{a[1]} * float{b[1]};
   } else {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
     static_assert(kLanes == 16, "pairs are multiplied by AVX512-BF16");

@@ -28,6 +28,14 @@ namespace reprise {
 
 // A processor of 32 bits is a microcontroller: it has a small stack, no vectors of 64-bit numbers, and a product of two words is one instruction.
 constexpr bool kIs32Bit = sizeof(void*) < 8;
+#if defined(__arm__) && !(defined(__ARM_FEATURE_MVE) && __ARM_FEATURE_MVE & 2)
+constexpr bool kHasVectors = false;
+#else
+constexpr bool kHasVectors = true;
+#endif
+// Columns that are worked side by side, of which none reads another: where there are no vectors, taking them apart would cost more than it gains.
+template <int kLanes>
+constexpr int kColumnLanes = kHasVectors ? kLanes : 1;
 
 enum class VectorLevel : uint8_t { kBaseline, kNeon, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 

@@ -14,6 +14,10 @@ template <int kLanes>
 struct VectorOf {
   typedef float type __attribute__((vector_size(kLanes * sizeof(float))));
 };
+template <>
+struct VectorOf<1> {
+  typedef float type;
+};
 
 // By reference: how a vector is passed by value differs between levels. By memcpy: clang 14 loses the alignment of a
 // typedef in a template.
