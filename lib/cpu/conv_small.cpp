@@ -131,9 +131,11 @@ template <typename Stored>
         for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
           float sums[kSmallLines * kSmallColumns] = {};
           const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
-          for (uint32_t r = 0; r < c.rows.taps && c.columns.taps > 0; ++r) {
-            const SmallPart part = {c.place(ready, a, q, r, 0), panel + r * c.columns.taps * kSmallColumns};
-            add_by_channels(sums, lines, {&part, 1, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
+          for (uint32_t r = 0; c.taps() > 0 && r < c.rows.taps; r += kPartsTogether) {
+            SmallPart parts[kPartsTogether];
+            const uint32_t count = static_cast<uint32_t>(smaller(kPartsTogether, c.rows.taps - r));
+            for (uint32_t i = 0; i < count; ++i) parts[i] = {c.place(ready, a, q, r + i, 0), panel + (r + i) * c.columns.taps * kSmallColumns};
+            add_by_channels(sums, lines, {parts, count, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
           }
           to.at(n, a, q, first).put(sums, lines, channels);
         }
@@ -155,8 +157,7 @@ constexpr bool as_they_are(const InputNorm& norm) {
 
 // A phase of the gradient of data: dy, correlated with the taps that reach it.
 template <typename Stored>
-void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phase, uint32_t group) {
-  const ConvShape& s = args.shape;
+void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const ConvShape& s, const DataPhase& phase, uint32_t group) {
   const ptrdiff_t S = s.window.kernel_w, inputs = s.group_inputs(), output = s.window.kernel_h * S * inputs;
   const TapWalk rows = forwards(phase.rows.walk), columns = forwards(phase.columns.walk);
   // forwards() has turned the taps round: the last comes first.
@@ -189,10 +190,9 @@ void run_phase(const ConvBackwardDataArgsOf<Stored>& args, const DataPhase& phas
 template <typename Stored>
 class Gradient {
  public:
-  Gradient(const ConvBackwardWeightArgsOf<Stored>& args, uint32_t group)
-      : args_(args), s_(args.shape), group_(group), single_(is_single(args.shape)),
-        scratch_(small_gradient_scratch(args.shape, as_they_are<Stored>(args.norm), kStoredAs<Stored> == DType::kF32)),
-        rows_(forward_walk(args.shape.window.rows(), args.shape.P)), columns_(forward_walk(args.shape.window.columns(), args.shape.Q)),
+  Gradient(const ConvBackwardWeightArgsOf<Stored>& args, const ConvShape& s, const SmallGradientScratch& scratch, uint32_t group)
+      : args_(args), s_(s), group_(group), single_(is_single(s)), scratch_(scratch), rows_(forward_walk(s.window.rows(), s.P)),
+        columns_(forward_walk(s.window.columns(), s.Q)),
         sums_(static_cast<float*>(args.scratch) + scratch_.rows), strip_(sums_ + scratch_.sums),
         ready_(args.x, args.norm, SmallRowsShape(s_.H, s_.W, s_.C, small_channels(s_, s_.C), rows_, columns_, scratch_.together),
                scratch_.rows == 0 ? nullptr : static_cast<float*>(args.scratch)) {}
@@ -298,15 +298,14 @@ class Gradient {
   const ConvShape& s_;
   uint32_t group_;
   bool single_;
-  SmallGradientScratch scratch_;
+  const SmallGradientScratch& scratch_;
   TapWalk rows_, columns_;
   float *sums_, *strip_;
   SmallRows<Stored> ready_;
 };
 
 template <typename Stored>
-void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScratch& scratch) {
-  const ConvShape& s = args.shape;
+void convolve(const ConvForwardArgsOf<Stored>& args, const ConvShape& s, const SmallCorrelationScratch& scratch) {
   const TapWalk rows = forward_walk(s.window.rows(), s.P), columns = forward_walk(s.window.columns(), s.Q);
   const ptrdiff_t inputs = s.group_inputs(), tap_row = s.window.kernel_w * inputs, output = s.window.kernel_h * tap_row;
   const ptrdiff_t pixel = static_cast<ptrdiff_t>(s.K), row = static_cast<ptrdiff_t>(s.Q) * pixel;
@@ -333,10 +332,10 @@ void convolve(const ConvForwardArgsOf<Stored>& args, const SmallCorrelationScrat
 
 template <typename Stored>
 Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args) {
-  const ConvShape& s = args.shape;
+  const ConvShape s = small_shape(args.shape, as_they_are<Stored>(args.norm));
   const SmallCorrelationScratch scratch = small_forward_scratch(s, as_they_are<Stored>(args.norm));
   if (args.scratch_bytes < small_forward_scratch_bytes(s, scratch, args.mean != nullptr)) return kScratchTooSmall;
-  convolve(args, scratch);
+  convolve(args, s, scratch);
   if (args.mean == nullptr) return ok_status();
   return cpu_batch_norm_statistics<Stored>(context, {args.mean, args.rstd, args.y, args.scratch, args.scratch_bytes, uint64_t{s.N} * s.P * s.Q, s.K,
                                                      s.window.statistics_epsilon});
@@ -344,22 +343,23 @@ Status cpu_small_conv_forward(const KernelContext& context, const ConvForwardArg
 
 template <typename Stored>
 Status cpu_small_conv_backward_data(const KernelContext&, const ConvBackwardDataArgsOf<Stored>& args) {
-  const ConvShape& s = args.shape;
+  const ConvShape s = small_shape(args.shape, as_they_are<Stored>({}));
   uint64_t floats = 0;
   for_each_phase(s, [&](const DataPhase& phase) { floats = larger(floats, small_phase_scratch(s, phase, as_they_are<Stored>({})).floats()); });
   if (args.scratch_bytes < align_up(4 * floats)) return kScratchTooSmall;
   for_each_phase(s, [&](const DataPhase& phase) {
-    for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) run_phase(args, phase, group);
+    for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) run_phase(args, s, phase, group);
   });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_small_conv_backward_weight(const KernelContext&, const ConvBackwardWeightArgsOf<Stored>& args) {
-  const ConvShape& s = args.shape;
-  const SmallGradientScratch scratch = small_gradient_scratch(s, as_they_are<Stored>(args.norm), kStoredAs<Stored> == DType::kF32);
+  constexpr bool kStoredF32 = kStoredAs<Stored> == DType::kF32;
+  const ConvShape s = small_gradient_shape(args.shape, as_they_are<Stored>(args.norm), kStoredF32);
+  const SmallGradientScratch scratch = small_gradient_scratch(s, as_they_are<Stored>(args.norm), kStoredF32);
   if (args.scratch_bytes < align_up(4 * scratch.floats())) return kScratchTooSmall;
-  for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) Gradient<Stored>(args, group).run();
+  for (uint32_t group = 0; group < (is_single(s) ? 1u : s.window.groups); ++group) Gradient<Stored>(args, s, scratch, group).run();
   return ok_status();
 }
 

@@ -18,6 +18,22 @@ constexpr uint32_t small_columns(uint64_t columns) { return static_cast<uint32_t
 // Every channel has one output of its own.
 constexpr bool is_single(const ConvShape& s) { return s.window.groups > 1 && s.window.groups == s.C && s.C == s.K; }
 
+// A pointwise convolution whose map is read where it lies is one of a single row with all pixels, so that no tile of pixels ends with a row.
+constexpr ConvShape small_shape(const ConvShape& s, bool in_place) {
+  const WindowAttribute& w = s.window;
+  const uint64_t pixels = uint64_t{s.N} * s.H * s.W;
+  const bool pointwise = w.kernel_h == 1 && w.kernel_w == 1 && w.stride_h == 1 && w.stride_w == 1 && s.P == s.H && s.Q == s.W;
+  if (!in_place || !pointwise || is_single(s) || pixels > 0x7fffffff) return s;
+  ConvShape row = s;
+  row.N = row.H = row.P = 1;
+  row.W = row.Q = static_cast<uint32_t>(pixels);
+  return row;
+}
+// Of a weight's gradient a tile reads whole columns of x, and a strip of dy that is no f32 is written beside it.
+constexpr ConvShape small_gradient_shape(const ConvShape& s, bool as_they_are, bool stored_f32) {
+  return small_shape(s, as_they_are && stored_f32 && s.window.groups == 1 && s.C % kSmallColumns == 0);
+}
+
 // The same walk from its other end where it goes backwards.
 constexpr TapWalk forwards(const TapWalk& walk) {
   if (walk.step >= 0 || walk.taps == 0) return walk;
@@ -127,20 +143,22 @@ constexpr bool is_f32(const Tensor& tensor) { return tensor.dtype == DType::kF32
 
 template <typename A, bool kNormalises>
 constexpr uint64_t small_conv_forward_bytes(const ShapedCall& c) {
-  const ConvShape s = conv_shape(c[A::kX], c[A::kY], c.template attribute<WindowAttribute>());
-  return small_forward_scratch_bytes(s, small_forward_scratch(s, is_f32(c[A::kX]) && !kNormalises), c.has(A::kMeanOfY));
+  const bool as_they_are = is_f32(c[A::kX]) && !kNormalises;
+  const ConvShape s = small_shape(conv_shape(c[A::kX], c[A::kY], c.template attribute<WindowAttribute>()), as_they_are);
+  return small_forward_scratch_bytes(s, small_forward_scratch(s, as_they_are), c.has(A::kMeanOfY));
 }
 template <typename A, uint32_t kTo, uint32_t kFrom>
 constexpr uint64_t small_conv_backward_data_bytes(const ShapedCall& c) {
-  const ConvShape s = conv_shape(c[kTo], c[kFrom], c.template attribute<WindowAttribute>());
+  const ConvShape s = small_shape(conv_shape(c[kTo], c[kFrom], c.template attribute<WindowAttribute>()), is_f32(c[kFrom]));
   uint64_t most = 0;
   for_each_phase(s, [&](const DataPhase& phase) { most = larger(most, small_phase_scratch(s, phase, is_f32(c[kFrom])).floats()); });
   return align_up(4 * most);
 }
 template <typename A, bool kNormalises>
 constexpr uint64_t small_conv_backward_weight_bytes(const ShapedCall& c) {
-  const ConvShape s = conv_shape(c[A::kX], c[A::kDy], c.template attribute<WindowAttribute>());
-  return align_up(4 * small_gradient_scratch(s, is_f32(c[A::kX]) && !kNormalises, is_f32(c[A::kDy])).floats());
+  const bool as_they_are = is_f32(c[A::kX]) && !kNormalises, stored_f32 = is_f32(c[A::kDy]);
+  const ConvShape s = small_gradient_shape(conv_shape(c[A::kX], c[A::kDy], c.template attribute<WindowAttribute>()), as_they_are, stored_f32);
+  return align_up(4 * small_gradient_scratch(s, as_they_are, stored_f32).floats());
 }
 }  // namespace rules
 

@@ -2,6 +2,8 @@
 // Here because convolutions and linear layers pack and store alike.
 #pragma once
 
+#include <cstring>
+
 #include "lib/bf16.h"
 #include "lib/cpu/small_tile.h"
 #include "lib/weight_format.h"
@@ -18,9 +20,12 @@ namespace small {
 template <typename Stored>
 void pack(float* panel, const Stored* w, const SmallWeights& weights, uint32_t outputs, uint32_t depths, float factor) {
   for (uint32_t j = 0; j < kSmallColumns; ++j) {
+    float* to = panel + j;
     const Stored* from = w + weights.first + static_cast<ptrdiff_t>(j) * weights.of_output;
-    for (uint32_t d = 0; d < depths; ++d) {
-      panel[d * kSmallColumns + j] = j < outputs ? factor * static_cast<float>(from[static_cast<ptrdiff_t>(d) * weights.of_depth]) : 0.0f;
+    if (j >= outputs) {
+      for (uint32_t left = depths; left > 0; --left, to += kSmallColumns) *to = 0.0f;
+    } else {
+      for (uint32_t left = depths; left > 0; --left, to += kSmallColumns, from += weights.of_depth) *to = factor * static_cast<float>(*from);
     }
   }
 }
@@ -40,15 +45,23 @@ struct SmallOutput {
   const float* bias;
   bool accumulate;
 
-  void put(const float* sums, uint32_t lines, uint32_t columns) const {
-    for (uint32_t i = 0; i < lines; ++i) {
-      Stored* to = data + static_cast<ptrdiff_t>(i) * line;
-      for (uint32_t j = 0; j < columns; ++j) {
-        float value = sums[i * kSmallColumns + j];
-        if (bias != nullptr) value = value + bias[j];
-        to[j] = accumulate ? static_cast<float>(to[j]) + value : value;
+  void put(float* sums, uint32_t lines, uint32_t columns) const {
+    Stored* to = data;
+    for (; lines > 0; --lines, to += line, sums += kSmallColumns) {
+      if (bias != nullptr) add(sums, bias, columns);
+      if (accumulate) add(sums, to, columns);
+      if (kStoredAs<Stored> == DType::kF32 && columns == kSmallColumns) {
+        std::memcpy(to, sums, kSmallColumns * sizeof(float));
+      } else {
+        for (uint32_t j = 0; j < columns; ++j) to[j] = sums[j];
       }
     }
+  }
+
+ private:
+  template <typename Term>
+  static void add(float* sums, const Term* terms, uint32_t columns) {
+    for (uint32_t j = 0; j < columns; ++j) sums[j] += static_cast<float>(terms[j]);
   }
 };
 

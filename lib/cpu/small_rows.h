@@ -67,15 +67,16 @@ class SmallRows {
   }
   // relu(norm(x)) as conv_source.h has it.
   void copy_channel(float* to, const Stored* from, uint32_t c) const {
+    const size_t each = shape_.C, from_each = shape_.pixel;
     if (c >= channels_) {
-      for (uint32_t w = 0; w < shape_.W; ++w) to[w * shape_.C] = 0.0f;
+      for (uint32_t left = shape_.W; left > 0; --left, to += each) *to = 0.0f;
     } else if (norm_.mean == nullptr) {
-      for (uint32_t w = 0; w < shape_.W; ++w) to[w * shape_.C] = from[w * shape_.pixel];
+      for (uint32_t left = shape_.W; left > 0; --left, to += each, from += from_each) *to = *from;
     } else {
       const float mean = norm_.mean[first_ + c], scale = norm_.rstd[first_ + c] * norm_.gamma[first_ + c], shift = norm_.beta[first_ + c];
-      for (uint32_t w = 0; w < shape_.W; ++w) {
-        const float y = (static_cast<float>(from[w * shape_.pixel]) - mean) * scale + shift;
-        to[w * shape_.C] = y <= 0.0f ? 0.0f : y;
+      for (uint32_t left = shape_.W; left > 0; --left, to += each, from += from_each) {
+        const float y = (static_cast<float>(*from) - mean) * scale + shift;
+        *to = y <= 0.0f ? 0.0f : y;
       }
     }
   }
