@@ -116,15 +116,15 @@ TEST_F(Budgets, ASignalChangesThePlanAndTheMemory) {
   ASSERT_GT(gap, uint64_t{6} << 20) << "too little to be seen in a process";
   Process running(arguments());
   ASSERT_TRUE(await_step(3));
-  const uint64_t before = resident_bytes(running.id());
+  [[maybe_unused]] const uint64_t before = resident_bytes(running.id());
   running.signal(SIGUSR1);
   ASSERT_TRUE(await_budget(small_budget()));
-  const uint64_t small = resident_bytes(running.id());
+  [[maybe_unused]] const uint64_t small = resident_bytes(running.id());
   running.signal(SIGUSR1);  // there is no smaller one
   ASSERT_TRUE(await_step(read_log(at("log.jsonl")).lines.size() + 2)) << "two signals at once come in any order";
   running.signal(SIGUSR2);
   ASSERT_TRUE(await_budget(kLarge));
-  const uint64_t after = resident_bytes(running.id());
+  [[maybe_unused]] const uint64_t after = resident_bytes(running.id());
   const ProcessResult result = running.wait();
   EXPECT_EQ(result.status, 0) << result.err;
 #ifndef __SANITIZE_ADDRESS__
