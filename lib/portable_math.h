@@ -3,7 +3,8 @@
 // Here because a training goes from a board to a host and back with the same bits, and C libraries differ in a last bit: newlib from glibc, and glibc
 // from itself, by what the processor can fuse. Kernels in loops over elements have functions of f32 that vectorise (lib/cpu/vector_math.h).
 //
-// Errors are in units in the last place, by tests/ops/portable_math_test.cpp. NaN gives NaN. What would be below 2^-1022 is zero.
+// Errors are in units in the last place, by tests/ops/portable_math_test.cpp. NaN gives NaN. A result below 2^-1022 is zero, and an argument below that is
+// zero wherever the processor flushes denormals (lib/float_mode.h).
 #pragma once
 
 namespace reprise {

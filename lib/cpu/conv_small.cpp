@@ -111,11 +111,22 @@ template <typename Stored>
   }
 }
 
-// The same where every channel has an output of its own: eight of them at a time.
+// The same of eight channels, each of which has an output of its own: rows of taps are the parts.
+template <typename Stored>
+void add_channel_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint32_t a, uint32_t q, uint32_t lines, const float* panel, float* sums) {
+  const ptrdiff_t pixel = kSmallColumns;
+  for (uint32_t first = 0; first < c.rows.taps; first += kPartsTogether) {
+    SmallPart parts[kPartsTogether];
+    const uint32_t count = static_cast<uint32_t>(smaller(kPartsTogether, c.rows.taps - first));
+    for (uint32_t i = 0; i < count; ++i, panel += c.columns.taps * kSmallColumns) parts[i] = {c.place(ready, a, q, first + i, 0), panel};
+    add_by_channels(sums, lines, {parts, count, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
+  }
+}
+
+// The whole walk of a correlation whose every channel has an output of its own, eight channels at a time.
 template <typename Stored>
 [[gnu::noinline]] void correlate_channels(const Correlation<Stored>& c, const Outputs<Stored>& to, float* room) {
   float* const panel = room + c.scratch.rows;
-  const ptrdiff_t pixel = kSmallColumns;
   SmallRows<Stored> ready(c.map, c.norm, c.source, room);
   for (uint32_t first = 0; first < c.source.pixel; first += kSmallColumns) {
     const uint32_t channels = static_cast<uint32_t>(smaller(kSmallColumns, c.source.pixel - first));
@@ -131,12 +142,7 @@ template <typename Stored>
         for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
           float sums[kSmallLines * kSmallColumns] = {};
           const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
-          for (uint32_t r = 0; c.taps() > 0 && r < c.rows.taps; r += kPartsTogether) {
-            SmallPart parts[kPartsTogether];
-            const uint32_t count = static_cast<uint32_t>(smaller(kPartsTogether, c.rows.taps - r));
-            for (uint32_t i = 0; i < count; ++i) parts[i] = {c.place(ready, a, q, r + i, 0), panel + (r + i) * c.columns.taps * kSmallColumns};
-            add_by_channels(sums, lines, {parts, count, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
-          }
+          if (c.taps() > 0) add_channel_taps(c, ready, a, q, lines, panel, sums);
           to.at(n, a, q, first).put(sums, lines, channels);
         }
       }

@@ -29,7 +29,7 @@ constexpr ConvShape small_shape(const ConvShape& s, bool in_place) {
   row.W = row.Q = static_cast<uint32_t>(pixels);
   return row;
 }
-// Of a weight's gradient a tile reads whole columns of x, and a strip of dy that is no f32 is written beside it.
+// A weight's gradient goes that way only where it reads both x, in whole columns, and dy where they lie: a copy would be of the whole map.
 constexpr ConvShape small_gradient_shape(const ConvShape& s, bool as_they_are, bool stored_f32) {
   return small_shape(s, as_they_are && stored_f32 && s.window.groups == 1 && s.C % kSmallColumns == 0);
 }

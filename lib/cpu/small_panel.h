@@ -38,6 +38,7 @@ inline void pack_small_panel(float* panel, const SmallWeights& weights, uint32_t
 }
 
 // Where a tile's sums go: line i, column j to data[i * line + j], with the columns' bias where there is one, added to what is there where asked.
+// The sums themselves are not kept.
 template <typename Stored>
 struct SmallOutput {
   Stored* data;

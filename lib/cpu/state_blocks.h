@@ -50,7 +50,7 @@ REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const Dy
 }
 
 REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRounding& rounding, RoundedPart part, uint64_t block, uint32_t count) {
-  constexpr uint32_t kTogether = kIs32Bit ? 8 : 16;  // draws: few for a small stack, or lanes for two vectors to be busy
+  constexpr uint32_t kTogether = kIs32Bit ? 8 : 16;  // draws: the lanes of two vectors, or few for a small stack
   for (uint32_t first = 0; first < kStateDraws; first += kTogether) {
     uint32_t words[4][kTogether];
     for (uint32_t d = 0; d < kTogether; ++d) {
@@ -58,7 +58,7 @@ REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRoundi
       for (uint32_t w = 0; w < 4; ++w) words[w][d] = draw.word[w];
     }
     for (uint32_t half = 0, at = first; at < count; ++half, at += kStateDraws) {
-      const uint32_t run = smaller(kTogether, count - at);
+      const uint32_t run = static_cast<uint32_t>(smaller(kTogether, count - at));
       for (uint32_t d = 0; d < run; ++d) to[at + d].bits = round_randomly(from[at + d], half_of_word(words[half / 2][d], half));
     }
   }

@@ -14,6 +14,7 @@ template <int kLanes>
 struct VectorOf {
   typedef float type __attribute__((vector_size(kLanes * sizeof(float))));
 };
+// A vector of one is the float: as a vector g++ would keep it in memory.
 template <>
 struct VectorOf<1> {
   typedef float type;

@@ -88,6 +88,17 @@ INSTANTIATE_TEST_SUITE_P(, PortableMath, testing::ValuesIn(kFunctions), [](const
   return name;
 });
 
+// An f64 next to a zero of the cosine is a few 2^-60 away from it at best, and units in the last place of the result say nothing there.
+TEST(PortableMathZeros, OfLargeAnglesAreAsNearAsTheHeaderSays) {
+  if (std::numeric_limits<long double>::digits < 64) GTEST_SKIP() << "long double has no more bits than double here";
+  for (uint64_t i = 0; i < 20000; ++i) {
+    const double turns = 2 * std::floor(uniform(i) * 0x1p18) + 1, x = turns * 0x1.921fb54442d18p+0;
+    const long double expected = cosl(x);
+    const double nearest = static_cast<double>(expected), bound = 0.80 * (std::nextafter(std::fabs(nearest), kInfinity) - std::fabs(nearest));
+    EXPECT_LE(static_cast<double>(fabsl(portable_cosine(x) - expected)), std::fmax(bound, 0x1p-80)) << x;
+  }
+}
+
 TEST(PortableMathEnds, AreThoseOfTheHeader) {
   const double nan = std::numeric_limits<double>::quiet_NaN(), smallest = std::numeric_limits<double>::denorm_min();
   for (double (*f)(double) : {portable_log, portable_log1p, portable_exp, portable_expm1, portable_cosine, portable_sine}) EXPECT_TRUE(std::isnan(f(nan)));

@@ -1,7 +1,8 @@
 #!/bin/sh
 # A net trains on a Cortex-M under QEMU, in the arena that was planned, with the bits of the host; a stack that is too small, an arena that does not fit
 # and a heap are seen by the guard or the linker, in one line.
-# Other kinds of nets are in cortex_m/nets.sh; snapshots in flash, and what a board refuses, are in cortex_m/flash.sh; a net that goes from host to board and learns there in cortex_m/adapt.sh.
+# Other kinds of nets are in cortex_m/nets.sh; snapshots in flash, and what a board refuses, in cortex_m/flash.sh; a net that goes from host to board and
+# learns there in cortex_m/adapt.sh.
 # Here because no other test runs without an operating system.
 # BUILD names the output folder, CXX the host's compiler.
 set -eu
