@@ -103,10 +103,10 @@ test_one() {  # MPI WORDS-OF-A-KILL
 
 found=
 for mpi in openmpi mpich; do
-  if command -v mpicxx.$mpi >/dev/null 2>&1 && command -v mpirun.$mpi >/dev/null 2>&1; then
+  if echo '#include <mpi.h>' | mpicxx.$mpi -x c++ -fsyntax-only - 2>/dev/null && command -v mpirun.$mpi >/dev/null 2>&1; then
     found="$found $mpi"
   else
-    echo "skipped: no mpicxx.$mpi and mpirun.$mpi here (packages libopenmpi-dev openmpi-bin, libmpich-dev mpich)"
+    echo "skipped: no mpicxx.$mpi with its mpi.h and mpirun.$mpi here (packages libopenmpi-dev openmpi-bin, libmpich-dev mpich)"
   fi
 done
 # Side by side, because ranks that are waited for take no processor.

@@ -34,11 +34,11 @@ if [ "${1:-}" != --inside ]; then
   mkdir "$scratch/bin"
   found=
   for mpi in mpich openmpi; do  # the one that others compile with comes last, so that they find its library
-    if command -v mpicxx.$mpi >/dev/null 2>&1 && command -v mpirun.$mpi >/dev/null 2>&1; then
+    if echo '#include <mpi.h>' | mpicxx.$mpi -x c++ -fsyntax-only - 2>/dev/null && command -v mpirun.$mpi >/dev/null 2>&1; then
       for ranks in 2 4; do program $mpi-$ranks $ranks $mpi; done
       found="$mpi $found"
     else
-      echo "skipped: no mpicxx.$mpi and mpirun.$mpi here (packages libopenmpi-dev openmpi-bin, libmpich-dev mpich)"
+      echo "skipped: no mpicxx.$mpi with its mpi.h and mpirun.$mpi here (packages libopenmpi-dev openmpi-bin, libmpich-dev mpich)"
     fi
   done
   [ -n "$found" ] || exit 0
