@@ -68,10 +68,9 @@ Status map_all(const KernelContext& context, Map with, const BroadcastArgsOf<Sto
 
 constexpr uint64_t kRowsInFloat = 16;  // that are added up in f32, before their sum is added in double
 
-// sums += rows of dy a, or of dy.
+// sums += rows of dy a, or of dy; `part` has room for a row.
 template <bool kProducts, typename Stored>
-REPRISE_INLINE void add_rows(double* sums, const Stored* dy, const Stored* a, uint64_t rows, uint64_t stride, uint64_t count) {
-  float part[kBroadcastColumns];
+REPRISE_INLINE void add_rows(double* sums, float* part, const Stored* dy, const Stored* a, uint64_t rows, uint64_t stride, uint64_t count) {
   for (uint64_t c = 0; c < count; ++c) part[c] = 0;
   for (uint64_t r = 0; r < rows; ++r) {
     const uint64_t at = r * stride;
@@ -118,7 +117,7 @@ struct SumTask {
 
 // In their order: runs of rows, by kRowsInFloat rows, or where a row is one number as many as fill vectors.
 template <bool kProducts, typename Stored>
-REPRISE_INLINE void sum_uses(double* sums, const BroadcastSumArgsOf<Stored>& args, const SumTask& task) {
+REPRISE_INLINE void sum_uses(double* sums, float* part, const BroadcastSumArgsOf<Stored>& args, const SumTask& task) {
   const Broadcast& s = args.shape;
   const uint64_t most = s.columns == 1 ? kRowsInFloat * kSumLanes : kRowsInFloat;
   for (uint64_t c = 0; c < task.count; ++c) sums[c] = 0;
@@ -130,7 +129,7 @@ REPRISE_INLINE void sum_uses(double* sums, const BroadcastSumArgsOf<Stored>& arg
     if (s.columns == 1) {
       sums[0] += static_cast<double>(sum_neighbours<kProducts>(args.dy + at, a, rows));
     } else {
-      add_rows<kProducts>(sums, args.dy + at, a, rows, s.columns, task.count);
+      add_rows<kProducts>(sums, part, args.dy + at, a, rows, s.columns, task.count);
     }
     use += rows;
   }
@@ -148,11 +147,12 @@ REPRISE_INLINE void store_sums(Stored* db, const double* sums, uint64_t count, b
 // To db, or where `partials` is not null there.
 template <typename Stored>
 REPRISE_INLINE void sum_task_body(const BroadcastSumArgsOf<Stored>& args, const SumTask& task, double* partials) {
-  double sums[kBroadcastColumns];
+  REPRISE_STACK_ROOM(double, sums, task.count);
+  REPRISE_STACK_ROOM(float, part, task.count);
   if (args.a != nullptr) {
-    sum_uses<true>(sums, args, task);
+    sum_uses<true>(sums, part, args, task);
   } else {
-    sum_uses<false>(sums, args, task);
+    sum_uses<false>(sums, part, args, task);
   }
   const uint64_t at = task.segment * args.shape.columns + task.first;
   if (partials == nullptr) return store_sums(args.db + at, sums, task.count, args.accumulate_db);
@@ -176,10 +176,10 @@ Status sum_all(const KernelContext& context, const BroadcastSumArgsOf<Stored>& a
   const Broadcast& s = args.shape;
   if (args.scratch_bytes < broadcast_scratch_bytes(s)) return kScratchTooSmall;
   const VectorLevel level = cpu_machine(context).level;
-  const Partition chunks = broadcast_chunks(s), tiles{s.columns, kBroadcastColumns};
+  const Partition chunks = broadcast_chunks(s), tiles{s.columns, broadcast_tile(cpu_machine(context).size)};
   const uint64_t elements = s.segments() * s.columns, units = s.segments() * tiles.count();
   double* partials = chunks.count() == 1 ? nullptr : static_cast<double*>(args.scratch);
-  const Partition tasks = split_rows(chunks.count() * units, chunks.size * smaller(s.columns, kBroadcastColumns));
+  const Partition tasks = split_rows(chunks.count() * units, chunks.size * smaller(s.columns, tiles.size));
   for_each_piece(*context.workers, tasks, [&](uint64_t first, uint64_t last) {
     for (uint64_t i = first; i < last; ++i) {
       const uint32_t chunk = static_cast<uint32_t>(i / units), tile = static_cast<uint32_t>(i % tiles.count());

@@ -2,11 +2,15 @@
 #pragma once
 
 #include "lib/backend_rules.h"
+#include "lib/cpu/cpu_size.h"
 #include "lib/cpu/partition.h"
+#include "lib/stack_room.h"
 
 namespace reprise {
 
-constexpr uint64_t kBroadcastColumns = 128;  // of a segment, whose sums a worker holds at once
+constexpr uint64_t kBroadcastColumns = 128;
+// Of a segment, whose sums a worker holds at once. Each column has a sum of its own, so a small core's fewer change no bit.
+constexpr uint64_t broadcast_tile(CpuSize size) { return size == CpuSize::kSmall ? 32 : kBroadcastColumns; }
 
 // Of a segment's uses: split only where segments and tiles of columns are too few for the workers.
 constexpr Partition broadcast_chunks(const Broadcast& shape) {
@@ -24,9 +28,19 @@ template <typename K>
 constexpr uint64_t broadcast_scratch(const ShapedCall& c) {
   return broadcast_scratch_bytes(contract::broadcast_of(c[K::kDy], c[K::kDb]));
 }
+// A column's sums, in double and in f32; a large core's frame has room for them.
+template <typename K>
+constexpr uint64_t small_broadcast_stack(const ShapedCall& c) {
+  const uint64_t columns = smaller(contract::broadcast_of(c[K::kDy], c[K::kDb]).columns, broadcast_tile(CpuSize::kSmall));
+  return stack_room_bytes(columns * sizeof(double)) + stack_room_bytes(columns * sizeof(float));
+}
+template <CpuSize kSize>
 constexpr void add_broadcast_rules(BackendRules& rules) {
   rules.of<MultiplyBackwardWeight>().scratch_bytes = broadcast_scratch<MultiplyBackwardWeight>;
   rules.of<BroadcastAddBackward>().scratch_bytes = broadcast_scratch<BroadcastAddBackward>;
+  if (kSize == CpuSize::kLarge) return;
+  rules.of<MultiplyBackwardWeight>().stack_bytes = small_broadcast_stack<MultiplyBackwardWeight>;
+  rules.of<BroadcastAddBackward>().stack_bytes = small_broadcast_stack<BroadcastAddBackward>;
 }
 
 }  // namespace reprise

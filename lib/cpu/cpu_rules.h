@@ -6,6 +6,7 @@
 #include "lib/cpu/broadcast_rules.h"
 #include "lib/cpu/conv_small_rules.h"
 #include "lib/cpu/dora_rules.h"
+#include "lib/cpu/embedding_rules.h"
 #include "lib/cpu/layer_norm_rules.h"
 #include "lib/cpu/linear_rules.h"
 #include "lib/cpu/linear_small_rules.h"
@@ -15,6 +16,7 @@
 #include "lib/cpu/matrix_update_rules.h"
 #include "lib/cpu/pair_loss_rules.h"
 #include "lib/cpu/product_rules.h"
+#include "lib/cpu/rope_rules.h"
 #include "lib/same_state.h"
 #include "lib/state_format.h"
 
@@ -38,12 +40,9 @@ constexpr uint64_t blocks_of_state(const ShapedCall& c) {
 }
 constexpr void state_fixed_arrays(BackendRules& rules) {
   rules.of<LayerNormBackward>().stack_bytes = rules.of<RmsNormBackward>().stack_bytes = fixed_bytes<2048>;
-  rules.of<RopeForward>().stack_bytes = rules.of<RopeBackward>().stack_bytes = fixed_bytes<4608>;
-  rules.of<EmbeddingForward>().stack_bytes = fixed_bytes<4608>;
   rules.of<AttentionDecode>().stack_bytes = fixed_bytes<2560>;
   rules.of<TransposeForward>().stack_bytes = rules.of<TransposeBackward>().stack_bytes = fixed_bytes<2048>;
   rules.of<TargetLossBackward>().stack_bytes = rules.of<TargetLossEvaluate>().stack_bytes = fixed_bytes<2048>;
-  rules.of<MultiplyBackwardWeight>().stack_bytes = rules.of<BroadcastAddBackward>().stack_bytes = fixed_bytes<1024>;
   rules.of<DoraNorms>().stack_bytes = fixed_bytes<1536>;
   rules.of<SgdUpdate>().stack_bytes = rules.of<AdamWUpdate>().stack_bytes = rules.of<LionUpdate>().stack_bytes = blocks_of_state;
 }
@@ -71,9 +70,10 @@ constexpr BackendRules make_cpu_rules(const char* name, const char* constant) {
   }
   add_attention_rules<kSize>(rules);
   add_batch_norm_rules(rules);
-  add_broadcast_rules(rules);
+  add_broadcast_rules<kSize>(rules);
   if (kSize == CpuSize::kSmall) {
     add_small_conv_rules(rules), add_small_linear_rules(rules), add_small_loss_head_rules(rules);
+    add_embedding_rules(rules), add_rope_rules(rules);
   } else {
     add_conv_rules(rules), add_linear_rules(rules), add_loss_head_rules(rules);
   }

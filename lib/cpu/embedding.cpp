@@ -5,6 +5,7 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/data_fault.h"
+#include "lib/cpu/embedding_rules.h"
 #include "lib/cpu/partition.h"
 #include "lib/cpu/weight_format.h"
 
@@ -46,18 +47,18 @@ REPRISE_STORAGE_LEVELS(put_row, put_row_body, (Stored* y, const float* row, cons
                        (y, row, position, scale, count))
 REPRISE_STORAGE_LEVELS(add_to, add_to_body, (float* sum, const Stored* x, float scale, uint64_t n), (sum, x, scale, n))
 
-// Channels that are decoded at a time.
-constexpr uint64_t kDecodedChannels = 512;
-
-// Row i of y: the token's row of the table, and the position's. Each of the two may be stored in any format.
+// Rows [begin, end) of y, each the token's row of the table and the position's. Each of the two may be stored in any format.
 template <typename Stored>
-void embed_row(VectorLevel level, const EmbeddingForwardArgsOf<Stored>& args, uint64_t i) {
-  alignas(64) float rows[kDecodedChannels], positions[kDecodedChannels];
-  for (uint64_t c = 0; c < args.C; c += kDecodedChannels) {
-    const uint64_t count = smaller(kDecodedChannels, args.C - c);
-    const float* row = find_weights(level, args.table, static_cast<uint64_t>(args.tokens[i]) * args.C + c, count, rows);
-    const float* position = args.positions.data == nullptr ? nullptr : find_weights(level, args.positions, i % args.T * args.C + c, count, positions);
-    put_row(level, args.y + i * args.C + c, row, position, args.scale, count);
+void embed_rows(VectorLevel level, const EmbeddingForwardArgsOf<Stored>& args, uint64_t begin, uint64_t end) {
+  REPRISE_STACK_ROOM(float, rows, decoded_channels(args.table.type, args.C));
+  REPRISE_STACK_ROOM(float, positions, decoded_channels(args.positions.type, args.C));
+  for (uint64_t i = begin; i < end; ++i) {
+    for (uint64_t c = 0; c < args.C; c += kDecodedChannels) {
+      const uint64_t count = smaller(kDecodedChannels, args.C - c);
+      const float* row = find_weights(level, args.table, static_cast<uint64_t>(args.tokens[i]) * args.C + c, count, rows);
+      const float* position = args.positions.data == nullptr ? nullptr : find_weights(level, args.positions, i % args.T * args.C + c, count, positions);
+      put_row(level, args.y + i * args.C + c, row, position, args.scale, count);
+    }
   }
 }
 
@@ -87,7 +88,7 @@ Status cpu_embedding_forward(const KernelContext& context, const EmbeddingForwar
     return ok_status();
   }
   for_each_piece(*context.workers, split_rows(rows, args.C),
-                 [&](uint64_t begin, uint64_t end) { for (uint64_t i = begin; i < end; ++i) embed_row(level, args, i); });
+                 [&](uint64_t begin, uint64_t end) { embed_rows(level, args, begin, end); });
   return ok_status();
 }
 

@@ -7,24 +7,18 @@
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/partition.h"
+#include "lib/cpu/rope_rules.h"
 #include "lib/portable_math.h"
 
 namespace reprise {
 namespace {
 
-constexpr uint32_t kMostPairs = RopeAttribute::kMostRotary / 2;
-
-struct Angles {
-  double frequencies[kMostPairs];  // radians a position
-};
-
-Angles angles_of(const float* table, const RopeAttribute& rope) {
-  Angles angles;
-  for (uint32_t i = 0; i < rope.rotary / 2; ++i) {
+// Radians a position, of each pair.
+void find_frequencies(double* frequencies, const float* table, const RopeAttribute& rope) {
+  for (uint32_t i = 0; i < rope_pairs(rope); ++i) {
     const double exponent = -2.0 * i / rope.rotary;
-    angles.frequencies[i] = table != nullptr ? static_cast<double>(table[i]) : portable_power(static_cast<double>(rope.theta), exponent);
+    frequencies[i] = table != nullptr ? static_cast<double>(table[i]) : portable_power(static_cast<double>(rope.theta), exponent);
   }
-  return angles;
 }
 
 // Angle = n pi / 2 + r, |r| <= pi / 4, then Taylor's series of r: an error below 1e-11 for angles up to 2^20 quarter turns, since n times
@@ -96,9 +90,9 @@ REPRISE_INLINE void turn_heads(Stored* y, const Stored* x, uint32_t heads, uint3
                                const float* sines) {
   for (uint32_t h = 0; h < heads; ++h, y += D, x += D) {
     if (rope.neighbours != 0) {
-      turn_neighbours(y, x, cosines, sines, rope.rotary / 2);
+      turn_neighbours(y, x, cosines, sines, rope_pairs(rope));
     } else {
-      turn_halves(y, x, cosines, sines, rope.rotary / 2);
+      turn_halves(y, x, cosines, sines, rope_pairs(rope));
     }
     std::memcpy(y + rope.rotary, x + rope.rotary, (D - rope.rotary) * sizeof(Stored));
   }
@@ -112,12 +106,13 @@ REPRISE_INLINE double position_of(const Args& args, uint64_t m) {
 }
 
 template <typename Stored>
-REPRISE_INLINE void rope_body(const RopeForwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
+REPRISE_INLINE void rope_body(const RopeForwardArgsOf<Stored>& args, const double* frequencies, uint64_t begin, uint64_t end) {
   const RopeAttribute& rope = args.rope;
   const uint64_t of_q = uint64_t{args.D} * rope.heads, of_k = uint64_t{args.D} * rope.kv_heads;
-  float cosines[kMostPairs], sines[kMostPairs];
+  REPRISE_STACK_ROOM(float, cosines, rope_pairs(rope));
+  REPRISE_STACK_ROOM(float, sines, rope_pairs(rope));
   for (uint64_t m = begin; m < end; ++m) {
-    cosines_and_sines(cosines, sines, angles.frequencies, rope.rotary / 2, position_of(args, m), static_cast<double>(rope.scale));
+    cosines_and_sines(cosines, sines, frequencies, rope_pairs(rope), position_of(args, m), static_cast<double>(rope.scale));
     Stored* qkv = args.qkv + m * (of_q + 2 * of_k);
     turn_heads(qkv, args.q + m * of_q, rope.heads, args.D, rope, cosines, sines);
     turn_heads(qkv + of_q, args.k + m * of_k, rope.kv_heads, args.D, rope, cosines, sines);
@@ -126,12 +121,13 @@ REPRISE_INLINE void rope_body(const RopeForwardArgsOf<Stored>& args, const Angle
 }
 
 template <typename Stored>
-REPRISE_INLINE void rope_gradient_body(const RopeBackwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end) {
+REPRISE_INLINE void rope_gradient_body(const RopeBackwardArgsOf<Stored>& args, const double* frequencies, uint64_t begin, uint64_t end) {
   const RopeAttribute& rope = args.rope;
   const uint64_t of_q = uint64_t{args.D} * rope.heads, of_k = uint64_t{args.D} * rope.kv_heads;
-  float cosines[kMostPairs], sines[kMostPairs];
+  REPRISE_STACK_ROOM(float, cosines, rope_pairs(rope));
+  REPRISE_STACK_ROOM(float, sines, rope_pairs(rope));
   for (uint64_t m = begin; m < end; ++m) {
-    cosines_and_sines(cosines, sines, angles.frequencies, rope.rotary / 2, -position_of(args, m), static_cast<double>(rope.scale));
+    cosines_and_sines(cosines, sines, frequencies, rope_pairs(rope), -position_of(args, m), static_cast<double>(rope.scale));
     const Stored* dqkv = args.dqkv + m * (of_q + 2 * of_k);
     turn_heads(args.dq + m * of_q, dqkv, rope.heads, args.D, rope, cosines, sines);
     turn_heads(args.dk + m * of_k, dqkv + of_q, rope.kv_heads, args.D, rope, cosines, sines);
@@ -139,10 +135,10 @@ REPRISE_INLINE void rope_gradient_body(const RopeBackwardArgsOf<Stored>& args, c
   }
 }
 
-REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeForwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end),
-                      (args, angles, begin, end))
+REPRISE_STORAGE_LEVELS(rope_rows, rope_body, (const RopeForwardArgsOf<Stored>& args, const double* frequencies, uint64_t begin, uint64_t end),
+                      (args, frequencies, begin, end))
 REPRISE_STORAGE_LEVELS(rope_gradient_rows, rope_gradient_body,
-                      (const RopeBackwardArgsOf<Stored>& args, const Angles& angles, uint64_t begin, uint64_t end), (args, angles, begin, end))
+                      (const RopeBackwardArgsOf<Stored>& args, const double* frequencies, uint64_t begin, uint64_t end), (args, frequencies, begin, end))
 
 template <typename Args>
 Partition rows_of(const Args& args) {
@@ -154,16 +150,18 @@ Partition rows_of(const Args& args) {
 template <typename Stored>
 Status cpu_rope_forward(const KernelContext& context, const RopeForwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const Angles angles = angles_of(args.frequencies, args.rope);
-  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_rows(level, args, angles, begin, end); });
+  REPRISE_STACK_ROOM(double, frequencies, rope_pairs(args.rope));
+  find_frequencies(frequencies, args.frequencies, args.rope);
+  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_rows(level, args, frequencies, begin, end); });
   return ok_status();
 }
 
 template <typename Stored>
 Status cpu_rope_backward(const KernelContext& context, const RopeBackwardArgsOf<Stored>& args) {
   const VectorLevel level = cpu_machine(context).level;
-  const Angles angles = angles_of(args.frequencies, args.rope);
-  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_gradient_rows(level, args, angles, begin, end); });
+  REPRISE_STACK_ROOM(double, frequencies, rope_pairs(args.rope));
+  find_frequencies(frequencies, args.frequencies, args.rope);
+  for_each_piece(*context.workers, rows_of(args), [&](uint64_t begin, uint64_t end) { rope_gradient_rows(level, args, frequencies, begin, end); });
   return ok_status();
 }
 
