@@ -7,6 +7,7 @@
 
 #include "lib/cpu/linear_small_rules.h"
 #include "lib/cpu/small_panel.h"
+#include "lib/cpu/vector_of.h"
 
 namespace reprise::small {
 
@@ -102,21 +103,32 @@ void copy_columns(float* to, uint32_t width, const Stored* from, uint32_t line, 
   }
 }
 
+// to[columns] (+)= factor b, products rounded before they are added; four at a time where there are vectors.
+template <bool kAccumulate, typename B>
+void put_products(float* to, float factor, const B* b, uint32_t columns) {
+  if constexpr (kHasVectors) {
+    typename VectorOf<4>::type column, sum = {};
+    for (; columns >= 4; columns -= 4, to += 4, b += 4) {
+      read_vector<4>(column, b);
+      if constexpr (kAccumulate) read_vector<4>(sum, to);
+      write_vector<4>(to, kAccumulate ? sum + factor * column : factor * column);
+    }
+  }
+  if (columns == 0) return;
+  do {
+    const float product = factor * static_cast<float>(*b++);
+    *to = kAccumulate ? *to + product : product;
+    ++to;
+  } while (--columns > 0);
+}
+
 // dw[lines, columns] (+)= a^T b of a[M, lines] and b[M, columns]: eight columns of all lines at a time.
 template <typename A, typename B>
 void add_gradient(float* dw, bool accumulate, const A* a, uint32_t lines, const B* b, uint32_t columns, uint64_t M, float* scratch) {
   if (M == 1) {  // an outer product, of which nothing is summed
-    for (uint32_t i = 0; i < lines; ++i) {
-      const float factor = a[i];
-      float* to = dw + size_t{i} * columns;
-      if (!accumulate) {
-        for (uint32_t j = 0; j < columns; ++j) to[j] = factor * static_cast<float>(b[j]);
-        continue;
-      }
-      for (uint32_t j = 0; j < columns; ++j) {
-        const float product = factor * static_cast<float>(b[j]);
-        to[j] = to[j] + product;
-      }
+    for (uint32_t i = 0; i < lines; ++i, dw += columns) {
+      if (accumulate) put_products<true>(dw, a[i], b, columns);
+      else put_products<false>(dw, a[i], b, columns);
     }
     return;
   }
