@@ -70,7 +70,7 @@ void pack_panels(const Correlation<Stored>& c, uint32_t first, uint32_t outputs,
   }
 }
 
-// One tile: the sums of `lines` pixels from (a, q) on.
+// One tile: the sums of `lines` pixels from (a, q) on, of one tap at least.
 template <typename Stored>
 void add_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint32_t a, uint32_t q, uint32_t lines, const float* panel, float* sums) {
   const uint32_t runs = c.merges_taps() ? 1 : c.columns.taps, depths = c.channels * c.columns.taps / runs, all = c.rows.taps * runs;
@@ -80,7 +80,7 @@ void add_taps(const Correlation<Stored>& c, const SmallRows<Stored>& ready, uint
     for (uint32_t i = 0; i < count; ++i, panel += depths * kSmallColumns) {
       parts[i] = {c.place(ready, a, q, (first + i) / runs, (first + i) % runs), panel};
     }
-    add_by_lines(sums, lines, {parts, count, depths}, static_cast<ptrdiff_t>(c.columns.stride) * static_cast<ptrdiff_t>(c.source.C));
+    add_by_lines(sums, lines, {parts, count, depths, first == 0}, static_cast<ptrdiff_t>(c.columns.stride) * static_cast<ptrdiff_t>(c.source.C));
   }
 }
 
@@ -100,9 +100,10 @@ template <typename Stored>
         for (uint32_t j = 0; j < outputs; j += kSmallColumns) {
           const uint32_t columns = static_cast<uint32_t>(smaller(kSmallColumns, outputs - j));
           for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
-            float sums[kSmallLines * kSmallColumns] = {};
+            float sums[kSmallLines * kSmallColumns];
             const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
             if (depth > 0) add_taps(c, ready, a, q, lines, panels + j * depth, sums);
+            else std::memset(sums, 0, sizeof sums);
             to.at(n, a, q, first + j).put(sums, lines, columns);
           }
         }
@@ -119,7 +120,7 @@ void add_channel_taps(const Correlation<Stored>& c, const SmallRows<Stored>& rea
     SmallPart parts[kPartsTogether];
     const uint32_t count = static_cast<uint32_t>(smaller(kPartsTogether, c.rows.taps - first));
     for (uint32_t i = 0; i < count; ++i, panel += c.columns.taps * kSmallColumns) parts[i] = {c.place(ready, a, q, first + i, 0), panel};
-    add_by_channels(sums, lines, {parts, count, c.columns.taps}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
+    add_by_channels(sums, lines, {parts, count, c.columns.taps, first == 0}, c.columns.stride * pixel, c.columns.step * pixel, pixel);
   }
 }
 
@@ -140,9 +141,10 @@ template <typename Stored>
       for (uint32_t a = 0; a < c.rows.places; ++a) {
         if (c.taps() > 0) c.reach(ready, a);
         for (uint32_t q = 0; q < c.columns.places; q += kSmallLines) {
-          float sums[kSmallLines * kSmallColumns] = {};
+          float sums[kSmallLines * kSmallColumns];
           const uint32_t lines = static_cast<uint32_t>(smaller(kSmallLines, c.columns.places - q));
           if (c.taps() > 0) add_channel_taps(c, ready, a, q, lines, panel, sums);
+          else std::memset(sums, 0, sizeof sums);
           to.at(n, a, q, first).put(sums, lines, channels);
         }
       }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <type_traits>
 
 #include "lib/bf16.h"
 #include "lib/cpu/small_tile.h"
@@ -19,13 +20,14 @@ struct SmallWeights {
 namespace small {
 template <typename Stored>
 void pack(float* panel, const Stored* w, const SmallWeights& weights, uint32_t outputs, uint32_t depths, float factor) {
+  const ptrdiff_t of_depth = weights.of_depth;
   for (uint32_t j = 0; j < kSmallColumns; ++j) {
     float* to = panel + j;
     const Stored* from = w + weights.first + static_cast<ptrdiff_t>(j) * weights.of_output;
     if (j >= outputs) {
       for (uint32_t left = depths; left > 0; --left, to += kSmallColumns) *to = 0.0f;
     } else {
-      for (uint32_t left = depths; left > 0; --left, to += kSmallColumns, from += weights.of_depth) *to = factor * static_cast<float>(*from);
+      for (uint32_t left = depths; left > 0; --left, to += kSmallColumns, from += of_depth) *to = factor * static_cast<float>(*from);
     }
   }
 }
@@ -62,6 +64,9 @@ struct SmallOutput {
  private:
   template <typename Term>
   static void add(float* sums, const Term* terms, uint32_t columns) {
+    if constexpr (std::is_same_v<Term, float>) {
+      if (columns == kSmallColumns) return add_columns(sums, terms);
+    }
     for (uint32_t j = 0; j < columns; ++j) sums[j] += static_cast<float>(terms[j]);
   }
 };

@@ -17,8 +17,9 @@ template <typename Stored>
 class SmallRows {
  public:
   // `room` has shape.floats(); null where rows may be read where they lie: all channels of a map of f32, of which nothing beyond is read.
-  SmallRows(const Stored* map, const InputNorm& norm, const SmallRowsShape& shape, float* room) : map_(map), norm_(norm), shape_(shape), room_(room) {
-    if (room_ != nullptr) std::memset(room_ + shape_.kept * shape_.row_floats(), 0, kSmallColumns * sizeof(float));
+  SmallRows(const Stored* map, const InputNorm& norm, const SmallRowsShape& shape, float* room)
+      : map_(map), norm_(norm), shape_(shape), room_(room), row_floats_(static_cast<size_t>(shape.row_floats())), left_floats_(size_t{shape.left} * shape.C) {
+    if (room_ != nullptr) std::memset(room_ + shape_.kept * row_floats_, 0, kSmallColumns * sizeof(float));
   }
 
   // Channels from `first` on; of fewer than shape.C the others are zeros.
@@ -36,7 +37,7 @@ class SmallRows {
   }
   // The channels of column 0 of a row that is ready.
   const float* at(int32_t row) const {
-    if (room_ != nullptr) return slot(row) + size_t{shape_.left} * shape_.C;
+    if (room_ != nullptr) return slot(row) + left_floats_;
     if constexpr (std::is_same_v<Stored, float>) return image_ + static_cast<size_t>(row) * shape_.W * shape_.pixel;
     return nullptr;
   }
@@ -46,18 +47,18 @@ class SmallRows {
 
   float* slot(int32_t row) const {
     const int32_t kept = static_cast<int32_t>(shape_.kept), place = row % kept;
-    return room_ + static_cast<size_t>(place < 0 ? place + kept : place) * shape_.row_floats();
+    return room_ + static_cast<size_t>(place < 0 ? place + kept : place) * row_floats_;
   }
   void fill(int32_t row) const {
     float* to = slot(row);
     if (row < 0 || row >= static_cast<int32_t>(shape_.H)) {
-      std::memset(to, 0, shape_.row_floats() * sizeof *to);
+      std::memset(to, 0, row_floats_ * sizeof *to);
       return;
     }
-    const size_t left = size_t{shape_.left} * shape_.C, floats = size_t{shape_.W} * shape_.C;
-    std::memset(to, 0, left * sizeof *to);
-    copy(to + left, image_ + static_cast<size_t>(row) * shape_.W * shape_.pixel + first_);
-    std::memset(to + left + floats, 0, size_t{shape_.right} * shape_.C * sizeof *to);
+    const size_t floats = size_t{shape_.W} * shape_.C;
+    std::memset(to, 0, left_floats_ * sizeof *to);
+    copy(to + left_floats_, image_ + static_cast<size_t>(row) * shape_.W * shape_.pixel + first_);
+    std::memset(to + left_floats_ + floats, 0, size_t{shape_.right} * shape_.C * sizeof *to);
   }
   void copy(float* to, const Stored* from) const {
     if constexpr (std::is_same_v<Stored, float>) {
@@ -85,6 +86,7 @@ class SmallRows {
   InputNorm norm_;
   SmallRowsShape shape_;
   float* room_;
+  size_t row_floats_, left_floats_;
   uint32_t first_ = 0, channels_ = 0;
   int32_t next_ = kNone;  // the first row that is not ready
 };

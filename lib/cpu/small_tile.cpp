@@ -27,6 +27,14 @@ REPRISE_INLINE void write_column(float* to, Column column) { *to = column; }
 REPRISE_INLINE Column fuse(float a, Column b, Column sum) { return __builtin_fmaf(a, b, sum); }
 #endif
 
+// Where sums begin. The compiler does not see which it is: for zeros it would make loops of their own, which have registers for fewer addresses.
+constexpr float kZeros[kSmallLines * kSmallColumns] = {};
+REPRISE_INLINE const float* beginning(const SmallParts& parts, const float* sums) {
+  const float* from = parts.first ? kZeros : sums;
+  __asm("" : "+r"(from));
+  return from;
+}
+
 template <uint32_t kLines>
 struct Tile {
   static constexpr uint32_t kWidth = sizeof(Column) / sizeof(float), kCount = kSmallColumns / kWidth;
@@ -106,7 +114,7 @@ REPRISE_INLINE void add_depth(Tile<kLines>& tile, const float* a, const float* b
 template <uint32_t kLines>
 REPRISE_INLINE void by_lines(float* sums, const SmallParts& parts, ptrdiff_t a_line) {
   Tile<kLines> tile;
-  tile.read(sums);
+  tile.read(beginning(parts, sums));
   for (uint32_t part = 0; part < parts.count; ++part) {
     const float *a[kLines], *b = parts.parts[part].b;
     REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] = parts.parts[part].a + static_cast<ptrdiff_t>(i) * a_line;
@@ -123,7 +131,7 @@ REPRISE_INLINE void by_lines(float* sums, const SmallParts& parts, ptrdiff_t a_l
 template <uint32_t kLines>
 REPRISE_INLINE void by_depths(float* sums, const SmallParts& parts, ptrdiff_t a_depth, ptrdiff_t b_depth) {
   Tile<kLines> tile;
-  tile.read(sums);
+  tile.read(beginning(parts, sums));
   for (uint32_t part = 0; part < parts.count; ++part) {
     const float *a = parts.parts[part].a, *b = parts.parts[part].b;
     for (uint32_t left = parts.depths / 2; left > 0; --left) {
@@ -140,7 +148,7 @@ REPRISE_INLINE void by_depths(float* sums, const SmallParts& parts, ptrdiff_t a_
 template <uint32_t kLines>
 REPRISE_INLINE void by_channels(float* sums, const SmallParts& parts, ptrdiff_t a_line, ptrdiff_t a_depth, ptrdiff_t b_depth) {
   Tile<kLines> tile;
-  tile.read(sums);
+  tile.read(beginning(parts, sums));
   for (uint32_t part = 0; part < parts.count; ++part) {
     const float *a[kLines], *b = parts.parts[part].b;
     REPRISE_UNROLLED for (uint32_t i = 0; i < kLines; ++i) a[i] = parts.parts[part].a + static_cast<ptrdiff_t>(i) * a_line;
@@ -211,5 +219,10 @@ REPRISE_FUSED(add_by_channels,
               (sums, lines, parts, a_line, a_depth, b_depth), REPRISE_OF_LINES(by_channels, (sums, parts, a_line, a_depth, b_depth)))
 REPRISE_FUSED(add_by_columns, (float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths), (sums, a, b, b_column, depths),
               by_columns(sums, a, b, b_column, depths);)
+
+void add_columns(float* sums, const float* terms) {
+  constexpr uint32_t kWidth = sizeof(Column) / sizeof(float);
+  REPRISE_UNROLLED for (uint32_t j = 0; j < kSmallColumns; j += kWidth) write_column(sums + j, read_column(sums + j) + read_column(terms + j));
+}
 
 }  // namespace reprise

@@ -19,6 +19,7 @@ struct SmallPart {
 struct SmallParts {
   const SmallPart* parts;
   uint32_t count, depths;  // of each part
+  bool first = false;      // sums begin at zero, whatever is there
 };
 
 // In these three, sums[i * kSmallColumns + j] is added to, i < lines <= kSmallLines.
@@ -31,5 +32,7 @@ void add_by_channels(float* sums, uint32_t lines, const SmallParts& parts, ptrdi
 
 // Of one line, and columns as a matrix of weights has them: sums[j] += a[d] * b[j * b_column + d], all kSmallColumns of them.
 void add_by_columns(float* sums, const float* a, const float* b, ptrdiff_t b_column, uint32_t depths);
+// sums[j] += terms[j], all kSmallColumns of them.
+void add_columns(float* sums, const float* terms);
 
 }  // namespace reprise
