@@ -19,7 +19,9 @@ inline Graph random_graph(std::mt19937_64& random, uint64_t length, uint64_t rea
   std::vector<ValueId> values = {graph.linear(graph.input, "first", 8, false, false, 1)};
   for (uint64_t i = 0; i < length; ++i) {
     const std::string name = "n" + std::to_string(i);
-    const ValueId other = values[values.size() - 1 - random() % std::min<uint64_t>(values.size(), 1 + random() % reach)];
+    // One after the other: of two draws in an expression either may be made first.
+    const uint64_t draw = random();
+    const ValueId other = values[values.size() - 1 - draw % std::min<uint64_t>(values.size(), 1 + random() % reach)];
     switch (random() % 4) {
       case 0: values.push_back(graph.relu(values.back(), name)); break;
       case 1: values.push_back(graph.add(values.back(), other, name)); break;
