@@ -417,7 +417,7 @@ $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-
 	@echo "  compile $< for a Cortex-M$(CORTEX_M_CORE:m%=%)"
 	$(Q)$(CORTEX_M_CXX) $(CORTEX_M_FLAGS) -c $< -o $@
 $(CORTEX_M)/lib/cpu/small_tile.o: CORTEX_M_FLAGS += -O2
-# Where there are vectors of floats the compiler makes an update's loop of them, which it does not for size.
+# A Cortex-M55 has vectors of floats: at -O2 the compiler uses them in the loops of updates, at -Os it does not.
 $(BUILD)/cortex-m/m55/lib/cpu/optimizer.o: CORTEX_M_FLAGS += -O2 -ftree-vectorize -fvect-cost-model=dynamic
 $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^

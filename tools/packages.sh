@@ -26,13 +26,11 @@ has_header() {
   done
   return 1
 }
-# Any MPI will do. Its wrapper is not enough: Debian's comes with openmpi-bin, the header with libopenmpi-dev.
-has_mpi() { echo '#include <mpi.h>' | OMPI_CXX="${CXX:-g++}" MPICH_CXX="${CXX:-g++}" "${MPICXX:-mpicxx}" -x c++ -fsyntax-only - 2>/dev/null; }
 is_there() {
   dpkg-query -W -f '${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed' && return 0
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null 2>&1 && return 0 ;;
-    libopenmpi-dev) has_mpi && return 0 ;;
+    libopenmpi-dev) "${0%/*}/has_mpi.sh" "${MPICXX:-mpicxx}" && return 0 ;;  # any MPI will do
     openmpi-bin) command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1 && return 0 ;;
   esac
   has_header "$1"

@@ -1,4 +1,4 @@
-// How the gradient of a repeated factor or term is summed, and the scratch that the split takes: planner, checker and kernel agree on it here.
+// How the gradient of a repeated factor or term is summed, and the scratch and stack that it takes: planner, checker and kernel agree on it here.
 #pragma once
 
 #include "lib/backend_rules.h"
@@ -8,9 +8,10 @@
 
 namespace reprise {
 
-constexpr uint64_t kBroadcastColumns = 128;
-// Of a segment, whose sums a worker holds at once. Each column has a sum of its own, so a small core's fewer change no bit.
-constexpr uint64_t broadcast_tile(CpuSize size) { return size == CpuSize::kSmall ? 32 : kBroadcastColumns; }
+// Columns of a segment whose sums a worker holds at once. Each column has a sum of its own, so a small core's fewer change no bit; how uses are split,
+// which decides bits, follows from a large core's.
+constexpr uint64_t kBroadcastColumns = 128, kSmallBroadcastColumns = 32;
+constexpr uint64_t broadcast_tile(CpuSize size) { return size == CpuSize::kSmall ? kSmallBroadcastColumns : kBroadcastColumns; }
 
 // Of a segment's uses: split only where segments and tiles of columns are too few for the workers.
 constexpr Partition broadcast_chunks(const Broadcast& shape) {
@@ -31,7 +32,7 @@ constexpr uint64_t broadcast_scratch(const ShapedCall& c) {
 // A column's sums, in double and in f32; a large core's frame has room for them.
 template <typename K>
 constexpr uint64_t small_broadcast_stack(const ShapedCall& c) {
-  const uint64_t columns = smaller(contract::broadcast_of(c[K::kDy], c[K::kDb]).columns, broadcast_tile(CpuSize::kSmall));
+  const uint64_t columns = smaller(contract::broadcast_of(c[K::kDy], c[K::kDb]).columns, kSmallBroadcastColumns);
   return stack_room_bytes(columns * sizeof(double)) + stack_room_bytes(columns * sizeof(float));
 }
 template <CpuSize kSize>

@@ -86,7 +86,7 @@ class SmallRows {
   InputNorm norm_;
   SmallRowsShape shape_;
   float* room_;
-  size_t row_floats_, left_floats_;
+  size_t row_floats_, left_floats_;  // of the shape, kept because every tap of every tile asks for a place
   uint32_t first_ = 0, channels_ = 0;
   int32_t next_ = kNone;  // the first row that is not ready
 };

@@ -27,7 +27,7 @@ REPRISE_INLINE void write_column(float* to, Column column) { *to = column; }
 REPRISE_INLINE Column fuse(float a, Column b, Column sum) { return __builtin_fmaf(a, b, sum); }
 #endif
 
-// Where sums begin. The compiler does not see which it is: for zeros it would make loops of their own, which have registers for fewer addresses.
+// Where sums begin. The compiler must not see which of the two: it would make one loop for zeros and one for sums, each with more instructions.
 constexpr float kZeros[kSmallLines * kSmallColumns] = {};
 REPRISE_INLINE const float* beginning(const SmallParts& parts, const float* sums) {
   const float* from = parts.first ? kZeros : sums;

@@ -103,7 +103,7 @@ test_one() {  # MPI WORDS-OF-A-KILL
 
 found=
 for mpi in openmpi mpich; do
-  if echo '#include <mpi.h>' | mpicxx.$mpi -x c++ -fsyntax-only - 2>/dev/null && command -v mpirun.$mpi >/dev/null 2>&1; then
+  if tools/has_mpi.sh mpicxx.$mpi && command -v mpirun.$mpi >/dev/null 2>&1; then
     found="$found $mpi"
   else
     echo "skipped: no mpicxx.$mpi with its mpi.h and mpirun.$mpi here (packages libopenmpi-dev openmpi-bin, libmpich-dev mpich)"

@@ -5,7 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
-echo '#include <mpi.h>' | mpicxx -x c++ -fsyntax-only - 2>/dev/null && command -v mpirun >/dev/null 2>&1 || { echo 'skipped: no mpicxx with its mpi.h and mpirun here (packages libopenmpi-dev openmpi-bin)'; exit 0; }
+tools/has_mpi.sh && command -v mpirun >/dev/null 2>&1 || { echo 'skipped: no mpicxx with its mpi.h and mpirun here (packages libopenmpi-dev openmpi-bin)'; exit 0; }
 if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo 'skipped: the sanitizers and MPI'; exit 0; fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -34,7 +34,7 @@ if [ "${1:-}" != --inside ]; then
   mkdir "$scratch/bin"
   found=
   for mpi in mpich openmpi; do  # the one that others compile with comes last, so that they find its library
-    if echo '#include <mpi.h>' | mpicxx.$mpi -x c++ -fsyntax-only - 2>/dev/null && command -v mpirun.$mpi >/dev/null 2>&1; then
+    if tools/has_mpi.sh mpicxx.$mpi && command -v mpirun.$mpi >/dev/null 2>&1; then
       for ranks in 2 4; do program $mpi-$ranks $ranks $mpi; done
       found="$mpi $found"
     else
