@@ -157,7 +157,7 @@ $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packag
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
 
 # Tests that call what is compiled elsewhere, and compute little themselves: -O1 takes two thirds to three quarters of the time.
-$(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/faces/*_test.cpp tests/runtime/*_test.cpp)): TOOL_FLAGS += -O1
+$(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/faces/*_test.cpp tests/hostile/*_test.cpp tests/runtime/*_test.cpp)): TOOL_FLAGS += -O1
 
 # A kernel to copy is compiled as the library's are.
 $(BUILD)/tests/skeleton/channel_gain.o: TOOL_FLAGS = $(LIB_FLAGS)

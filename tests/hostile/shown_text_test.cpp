@@ -1,0 +1,57 @@
+// What a terminal may be shown of a file's text: tools/formats/shown_text.h, and the one line of UserError.
+#include "tools/formats/shown_text.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/formats/error.h"
+
+namespace reprise {
+namespace {
+
+TEST(ShownText, KeepsTextThatPeopleRead) {
+  EXPECT_EQ(shown_text("layer.0/conv \"x\""), "layer.0/conv \"x\"");
+  EXPECT_EQ(shown_text("Größe 尺寸 😀"), "Größe 尺寸 😀");
+}
+
+TEST(ShownText, EscapesWhatATerminalObeys) {
+  EXPECT_EQ(shown_text("\x1b]0;title\x07"), "\\u001b]0;title\\u0007");
+  EXPECT_EQ(shown_text("a\r\nb\tc\x7f"), "a\\u000d\\u000ab\\u0009c\\u007f");
+  EXPECT_EQ(shown_text(std::string("a\0b", 3)), "a\\u0000b");
+  EXPECT_EQ(shown_text("\xc2\x9b" "31m"), "\\u009b31m");                  // CSI as one character
+  EXPECT_EQ(shown_text("a\xe2\x80\xae" "b"), "a\\u202eb");                // right-to-left override
+  EXPECT_EQ(shown_text("\xe2\x80\x8b\xef\xbb\xbf"), "\\u200b\\ufeff");    // characters without a width
+  EXPECT_EQ(shown_text("\xf3\xa0\x81\x81"), "\\udb40\\udc41");            // a tag
+}
+
+TEST(ShownText, ShowsBytesThatAreNotUtf8) {
+  EXPECT_EQ(shown_text("\x9b" "31m"), "\\x9b31m");
+  EXPECT_EQ(shown_text("\xc3"), "\\xc3");                          // cut
+  EXPECT_EQ(shown_text("\xc0\xaf"), "\\xc0\\xaf");                 // overlong
+  EXPECT_EQ(shown_text("\xed\xa0\x80"), "\\xed\\xa0\\x80");        // a surrogate
+  EXPECT_EQ(shown_text("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // beyond Unicode
+}
+
+TEST(ShownText, IsCutByCharacters) {
+  EXPECT_EQ(shown_text(std::string(200, 'x')), std::string(200, 'x'));
+  EXPECT_EQ(shown_text(std::string(201, 'x')), std::string(200, 'x') + "...");
+  EXPECT_EQ(shown_text("ääää", 3), "äää...");
+  EXPECT_EQ(shown_text("\x1b\x1b\x1b", 2), "\\u001b\\u001b...");
+}
+
+TEST(ShownText, KeepsTheControlCharactersThatAreAskedFor) {
+  EXPECT_EQ(escaped_text("a\nb\tc\x1b", "\n\t"), "a\nb\tc\\u001b");
+}
+
+TEST(UserErrorText, IsOneLineWithoutControlCharacters) {
+  EXPECT_STREQ(UserError("f.onnx: op \"\x1b[2J\n\": unknown").what(), "f.onnx: op \"\\u001b[2J\\u000a\": unknown");
+}
+
+TEST(UserErrorText, KeepsTheFileAndTheAdviceOfALongLine) {
+  const std::string line = UserError("f.onnx: " + std::string(100000, 'x') + "; give another").what();
+  EXPECT_LT(line.size(), 1300u);
+  EXPECT_TRUE(line.starts_with("f.onnx: "));
+  EXPECT_TRUE(line.ends_with("; give another"));
+}
+
+}  // namespace
+}  // namespace reprise

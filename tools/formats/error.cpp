@@ -1,0 +1,23 @@
+// See error.h.
+#include "tools/formats/error.h"
+
+#include "tools/formats/shown_text.h"
+
+namespace reprise {
+namespace {
+
+std::string one_line(const std::string& line) {
+  constexpr size_t kLongest = 1200;
+  if (line.size() <= kLongest) return escaped_text(line);
+  const auto is_inside_character = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xc0) == 0x80; };
+  size_t end = kLongest / 2, begin = line.size() - kLongest / 2;
+  while (end > 0 && is_inside_character(end)) --end;
+  while (begin < line.size() && is_inside_character(begin)) ++begin;
+  return escaped_text(line.substr(0, end)) + " ... " + escaped_text(line.substr(begin));
+}
+
+}  // namespace
+
+UserError::UserError(const std::string& line, Status exit_status) : std::runtime_error(one_line(line)), status(exit_status) {}
+
+}  // namespace reprise

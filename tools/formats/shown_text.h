@@ -1,0 +1,20 @@
+// Text of a file or of a user as a terminal may show it.
+// Here because every message, list and progress line that quotes such text needs the same two rules: nothing that a terminal would obey,
+// and nothing longer than a person reads.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace reprise {
+
+// Returns `text` with everything escaped that a terminal obeys or that hides other text: control characters (C0, DEL and C1), marks that
+// change the direction of writing, line and paragraph separators, and characters without a width. A character becomes "\u001b", as JSON
+// writes it; a byte that is not UTF-8 becomes "\x9b". `kept` lists ASCII control characters that stay as they are, for example "\n\t".
+std::string escaped_text(std::string_view text, std::string_view kept = "");
+
+// Returns escaped_text(text), cut to `longest` characters; "..." stands for the rest.
+std::string shown_text(std::string_view text, size_t longest = 200);
+
+}  // namespace reprise
