@@ -6,7 +6,7 @@
 namespace reprise {
 namespace {
 
-std::string one_line(const std::string& line) {
+std::string line_to_show(const std::string& line) {
   constexpr size_t kLongest = 1200;
   if (line.size() <= kLongest) return escaped_text(line);
   const auto is_inside_character = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xc0) == 0x80; };
@@ -18,6 +18,6 @@ std::string one_line(const std::string& line) {
 
 }  // namespace
 
-UserError::UserError(const std::string& line, Status exit_status) : std::runtime_error(one_line(line)), status(exit_status) {}
+UserError::UserError(const std::string& line, Status exit_status) : std::runtime_error(line_to_show(line)), status(exit_status) {}
 
 }  // namespace reprise
