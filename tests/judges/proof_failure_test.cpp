@@ -176,7 +176,7 @@ TEST_P(ProofFailure, MilestonesPastTheirArrayDoNotCompile) {
 }
 
 TEST_P(ProofFailure, AChangedRecipeBesideThePlanDoesNotCompile) {
-  const Outcome outcome = compile(replaced(header_of(good_plan()), "\"batch\": 4", "\"batch\": 44"));
+  const Outcome outcome = compile(replaced(header_of(good_plan()), "\\\"batch\\\": 4", "\\\"batch\\\": 44"));
   EXPECT_NE(outcome.status, 0);
   EXPECT_NE(outcome.output.find("the recipe above is not the one that this plan was made from"), std::string::npos) << outcome.output;
 }

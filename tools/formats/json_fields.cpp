@@ -88,6 +88,7 @@ void JsonFields::read(const std::string& key, std::vector<std::string>& target, 
   for (const json& word : list_at(key)) {
     if (!word.is_string()) refuse(key, "must be a list of strings, not of " + json_shown(word), &word);
     target.push_back(word.get<std::string>());
+    if (target.back().find('\0') != std::string::npos) refuse(key, "must not hold a NUL character", &word);
   }
 }
 

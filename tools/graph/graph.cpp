@@ -155,6 +155,7 @@ ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& s
 ValueId Graph::add_value(const std::string& name, ValueKind kind, const Shape& shape, DType dtype) {
   const auto refuse = [&](const std::string& otherwise) { throw UserError(name + ": a tensor of " + shape_text(shape) + "; " + otherwise); };
   if (shape.size() > kMaxRank) refuse("must have at most four dimensions");
+  if (name.find('\0') != std::string::npos) refuse("its name must not hold a NUL character, with which a plan's names end");
   double elements = 1;
   for (const uint32_t d : shape) elements *= d;
   if (elements == 0) refuse("must have no dimension of 0");

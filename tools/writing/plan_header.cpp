@@ -4,9 +4,13 @@
 #include "tools/writing/plan_header.h"
 
 #include <cinttypes>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <functional>
+
+#include "lib/assert.h"
+#include "tools/writing/cpp_text.h"
 
 namespace reprise {
 
@@ -17,8 +21,9 @@ std::string format(const char* pattern, ...) {
   char text[512];
   va_list arguments;
   va_start(arguments, pattern);
-  std::vsnprintf(text, sizeof text, pattern, arguments);
+  const int bytes = std::vsnprintf(text, sizeof text, pattern, arguments);
   va_end(arguments);
+  REPRISE_ASSERT(bytes >= 0 && bytes < static_cast<int>(sizeof text), "a row of numbers and names that cpp_comment() has cut fits the buffer");
   return text;
 }
 
@@ -27,16 +32,13 @@ std::string tensor_text(const Tensor& t) {
                 t.shape[1], t.shape[2], t.shape[3]);
 }
 
-std::string float_text(float value) { return format("%af", static_cast<double>(value)); }
-
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "\"";
+// C++ has no literal of an infinity or of what is no number.
+std::string double_text(double value) {
+  if (std::isfinite(value)) return format("%a", value);
+  return std::isnan(value) ? "__builtin_nan(\"\")" : value > 0 ? "__builtin_inf()" : "-__builtin_inf()";
 }
+
+std::string float_text(float value) { return std::isfinite(value) ? format("%af", static_cast<double>(value)) : "float(" + double_text(value) + ")"; }
 
 class HeaderWriter {
  public:
@@ -45,7 +47,7 @@ class HeaderWriter {
   std::string tables() {
     table("StateTensor", "kState", tensor_columns() + ", kind, init, init_scale, name, first_number, keeper where one rank has it", plan_.state, [](const StateTensor& s) {
       return "{" + tensor_text(s.tensor) + format(", StateKind{%d}, InitKind{%d}, ", static_cast<int>(s.kind), static_cast<int>(s.init)) +
-             float_text(s.init_scale) + ", " + quoted(s.name) + format(", %u", s.first_number) + (s.keeper == kEveryRank ? "}" : format(", %u}", s.keeper));
+             float_text(s.init_scale) + ", " + cpp_literal(s.name) + format(", %u", s.first_number) + (s.keeper == kEveryRank ? "}" : format(", %u}", s.keeper));
     });
     table("float", "kNumbers", "", plan_.numbers, float_text);
     table("Tensor", "kCarried", tensor_columns(), plan_.carried, tensor_text);
@@ -58,7 +60,7 @@ class HeaderWriter {
   std::string plan_text() const {
     const LearningRate& rate = plan_.learning_rate;
     std::string text = "inline constexpr Plan kPlan = {\n    .format = kPlanFormat,\n";
-    text += "    .name = " + quoted(plan_.name) + ",\n    .backend = " + quoted(plan_.backend) + ",\n";
+    text += "    .name = " + cpp_literal(plan_.name) + ",\n    .backend = " + cpp_literal(plan_.backend) + ",\n";
     text += "    .state = " + span("kState", plan_.state.size()) + ",\n    .numbers = " + span("kNumbers", plan_.numbers.size()) + ",\n";
     text += "    .carried = " + span("kCarried", plan_.carried.size()) + ",\n    .programs = {\n";
     for (uint32_t p = 0; p < kProgramCount; ++p) {
@@ -114,7 +116,7 @@ class HeaderWriter {
     const std::string n = std::to_string(p);
     uint32_t id = 0;
     table("Row", "kRows" + n, "row, kernel, link: op, pass, queue, accumulate, attribute, link, first_argument", program.rows, [&](const Row& r) {
-      const std::string link = r.link < plan_.link_names.size() ? plan_.link_names[r.link] : "";
+      const std::string link = r.link < plan_.link_names.size() ? cpp_comment(plan_.link_names[r.link]) : "";
       return format("/* %4u %-22s %-24s */ {Op{%d}, Pass{%d}, %d, %d, %u, %u, %u}", id++, kernel_info(r.op, r.pass).name, link.c_str(),
                     static_cast<int>(r.op), static_cast<int>(r.pass), r.queue, r.accumulate, r.attribute, r.link, r.first_argument);
     });
@@ -126,14 +128,14 @@ class HeaderWriter {
   void slots(const std::string& table_name, const std::vector<Slot>& list, const std::vector<std::string>& names) {
     uint32_t id = 0;
     table("Slot", table_name, "slot, value: " + tensor_columns() + ", first_row, end_row, below, kind", list, [&](const Slot& s) {
-      const std::string& name = names[id];
+      const std::string name = cpp_comment(names[id]);
       return format("/* %4u %-32s */ {", id++, name.c_str()) + tensor_text(s.tensor) +
              format(", %u, %u, %uu, SlotUse{%d}}", s.first_row, s.end_row, s.below, static_cast<int>(s.use));
     });
   }
 
   static std::string field_text(float value) { return float_text(value); }
-  static std::string field_text(double value) { return format("%a", value); }
+  static std::string field_text(double value) { return double_text(value); }
   static std::string field_text(uint64_t value) { return std::to_string(value); }
   template <typename A>
   static std::string field_text(const A& attribute) {
@@ -159,18 +161,11 @@ class HeaderWriter {
   std::string text_;
 };
 
-// A raw string's pieces: compilers limit the length of one literal.
-std::string raw_literal(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); i += 8000) out += "  R\"reprise(" + text.substr(i, 8000) + ")reprise\"\n";
-  return out;
-}
-
 std::string comment_of(const std::string& lines) {
   std::string text;
   for (size_t at = 0; at < lines.size();) {
     const size_t end = lines.find('\n', at);
-    text += "// " + lines.substr(at, end - at) + "\n";
+    text += "// " + cpp_comment(lines.substr(at, end - at), 1000) + "\n";
     at = end == std::string::npos ? lines.size() : end + 1;
   }
   return text;
@@ -181,8 +176,8 @@ std::string plan_and_proof(const PlanHeaderParts& parts) {
   HeaderWriter writer(parts.plan);
   std::string text = writer.tables() + writer.plan_text();
   text += "inline constexpr char kPlanHash[] = \"" + plan_hash(parts.plan) + "\";\n";
-  text += "inline constexpr char kRecipe[] =\n" + raw_literal(parts.recipe) + "  ;\n";
-  text += "inline constexpr char kSummary[] =\n" + raw_literal(parts.summary) + "  ;\n";
+  text += "inline constexpr char kRecipe[] =\n  " + cpp_literal(parts.recipe, "\n  ") + ";\n";
+  text += "inline constexpr char kSummary[] =\n  " + cpp_literal(parts.summary, "\n  ") + ";\n";
   if (!parts.smaller_budgets.empty()) {
     std::string list;
     for (const uint64_t bytes : parts.smaller_budgets) list += (list.empty() ? "" : ", ") + std::to_string(bytes);
