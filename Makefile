@@ -14,12 +14,31 @@ TARGET   ?= jetson
 RANKS    ?=
 MPICXX   ?= mpicxx
 MPIRUN   ?= mpirun
-# What plans: this build's own command line. A build for a board has that of the machine which it is made on.
-REPRISE  ?= $(BUILD)/reprise
+# What BOARD runs, compiled with the folder of its plan, where it finds what it takes into its flash (.incbin).
+BOARD    ?= mps2-an500
+PROGRAM  ?= ports/cortex_m/train.cpp
+STACK    ?=
+# Of tests and benchmarks.
+SOAK     ?= 20
+AGAINST  ?=
+ROUNDS   ?= 3
+PARTS    ?=
+PROCESSOR ?=
+TURNS    ?=
+BLESS    ?=
+BUSY     ?=
 
-# A path may hold spaces, quotes and dollars: RECIPE is taken as it was typed, and every command line gets it as one quoted word.
+# A value may hold spaces, quotes and dollars: each of these is taken as it was typed, and command lines get it as one quoted word. What they
+# must be, tools/make_variables.sh says before anything is fetched or built. CXX and the like, and ARGS, are words for the shell.
 quoted = '$(subst ','\'',$(1))'
-override RECIPE := $(value RECIPE)
+AS_TYPED := RECIPE BUDGET SCHEDULE RANKS TARGET BOARD STACK PROGRAM SOAK AGAINST PREFIX DESTDIR ROUNDS PARTS PROCESSOR TURNS BLESS BUILD REPRISE
+$(foreach each,$(AS_TYPED),$(eval override $(each) := $$(value $(each))))
+# What plans: this build's own command line. A build for a board has that of the machine which it is made on.
+override REPRISE := $(or $(REPRISE),$(BUILD)/reprise)
+WRONG := $(shell env $(foreach each,$(AS_TYPED),$(each)=$(call quoted,$($(each)))) tools/make_variables.sh $(foreach each,$(MAKECMDGOALS),$(call quoted,$(each))))
+ifneq ($(WRONG),)
+$(error $(WRONG))
+endif
 RECIPE_WORD := $(call quoted,$(RECIPE))
 
 # As many jobs as processors, unless -j says otherwise. V=1 shows every command.
@@ -112,21 +131,22 @@ all: $(BUILD)/reprise  ## build the command line, build/reprise
 $(BUILD)/packages/%: tools/packages.sh
 	@CXX="$(CXX)" MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" LOG=$(BUILD)-apt-$*.log tools/packages.sh $(PACKAGES)
 	@mkdir -p $(@D) && touch $@
-$(BUILD)/packages/run: PACKAGES := $(RUN_PACKAGES)
-$(BUILD)/packages/data: PACKAGES := $(DATA_PACKAGES)
-$(BUILD)/packages/text: PACKAGES := $(TEXT_PACKAGES)
-$(BUILD)/packages/gtest: PACKAGES := $(GTEST_PACKAGES)
-$(BUILD)/packages/test: PACKAGES := $(TEST_PACKAGES)
-$(BUILD)/packages/bench: PACKAGES := $(BENCH_PACKAGES)
-$(BUILD)/packages/other-cpu: PACKAGES := $(OTHER_CPU_PACKAGES)
-$(BUILD)/packages/model: PACKAGES := $(MODEL_PACKAGES)
-$(BUILD)/packages/browser: PACKAGES := $(BROWSER_PACKAGES)
-$(BUILD)/packages/parity: PACKAGES := $(PARITY_PACKAGES)
-$(BUILD)/packages/trace: PACKAGES := $(TRACE_PACKAGES)
-$(BUILD)/packages/onnx: PACKAGES := $(ONNX_PACKAGES)
-$(BUILD)/packages/mpi: PACKAGES := $(MPI_PACKAGES)
-$(BUILD)/packages/test-mpi: PACKAGES := $(TEST_MPI_PACKAGES)
-$(BUILD)/packages/cortex-m: PACKAGES := $(CORTEX_M_PACKAGES)
+override PACKAGES :=
+$(BUILD)/packages/run: override PACKAGES := $(RUN_PACKAGES)
+$(BUILD)/packages/data: override PACKAGES := $(DATA_PACKAGES)
+$(BUILD)/packages/text: override PACKAGES := $(TEXT_PACKAGES)
+$(BUILD)/packages/gtest: override PACKAGES := $(GTEST_PACKAGES)
+$(BUILD)/packages/test: override PACKAGES := $(TEST_PACKAGES)
+$(BUILD)/packages/bench: override PACKAGES := $(BENCH_PACKAGES)
+$(BUILD)/packages/other-cpu: override PACKAGES := $(OTHER_CPU_PACKAGES)
+$(BUILD)/packages/model: override PACKAGES := $(MODEL_PACKAGES)
+$(BUILD)/packages/browser: override PACKAGES := $(BROWSER_PACKAGES)
+$(BUILD)/packages/parity: override PACKAGES := $(PARITY_PACKAGES)
+$(BUILD)/packages/trace: override PACKAGES := $(TRACE_PACKAGES)
+$(BUILD)/packages/onnx: override PACKAGES := $(ONNX_PACKAGES)
+$(BUILD)/packages/mpi: override PACKAGES := $(MPI_PACKAGES)
+$(BUILD)/packages/test-mpi: override PACKAGES := $(TEST_MPI_PACKAGES)
+$(BUILD)/packages/cortex-m: override PACKAGES := $(CORTEX_M_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
@@ -320,7 +340,7 @@ $(BUILD)/data/chatterbot.jsonl: tools/data/chatterbot.py
 $(BUILD)/data/fashion-rotated: tools/data/rotated_fashion.py | $(BUILD)/packages/data
 	@echo "  rotate Fashion-MNIST"
 	$(Q)$< $@
-recipe_names = $(shell grep -ls '$(1)' -- $(RECIPE_WORD))
+recipe_names = $(shell test -f $(RECIPE_WORD) && grep -ls '$(1)' -- $(RECIPE_WORD))
 recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(call recipe_names,/usr/share/datasets/fashion-mnist),$(BUILD)/packages/data) \
               $(if $(call recipe_names,/fashion-rotated"),$(BUILD)/data/fashion-rotated) \
               $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
@@ -362,7 +382,6 @@ $(BOARD_FOLDER)/cuda/nvidia/cu13/lib:
 	  && python3 -m zipfile -e *.whl . && rm *.whl log || { cat log >&2; exit 1; }
 
 board: $(BUILD)/reprise $(BOARD_FOLDER)/root/made  ## compile RECIPE and reprise for a board of TARGET jetson, or aarch64 without a card; copy two files there
-	@case $(TARGET) in jetson | aarch64) ;; *) echo 'make: TARGET must be jetson or aarch64, not "$(TARGET)"' >&2; exit 2 ;; esac
 	@case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-aarch64) echo 'make: TARGET aarch64 has no card, which the recipe is for: take jetson, or "cpu" or "auto"' >&2; exit 2 ;; esac
 	@$(find_folder); test $$ranks = 1 || { echo "make: a board's program is one process, and the plan is for $$ranks: compile it there, or take RANKS=1" >&2; exit 2; }
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
@@ -394,9 +413,6 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 
 # BOARD has a linker script in ports/cortex_m and a core, for which the library is compiled; QEMU has Arm's own boards. An STM32F746's Cortex-M7 has no
 # floats of 64 bits, and runs what is compiled for a Cortex-M4. Nothing is fused but where the source says so: bits are those of processors that cannot.
-BOARD ?= mps2-an500
-# What runs there, compiled with the folder of its plan, where it finds what it takes into its flash (.incbin).
-PROGRAM ?= ports/cortex_m/train.cpp
 CORTEX_M_CORE_mps2-an386 := m4
 CORTEX_M_CORE_mps2-an500 := m7
 CORTEX_M_CORE_mps3-an547 := m55
@@ -423,11 +439,10 @@ $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
 # Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.
 run-board: $(BUILD)/reprise $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4; mps3-an547: an M55) and train under QEMU
-	@test -n "$(filter mps%,$(BOARD))" && test -e ports/cortex_m/$(BOARD).ld || { echo "make: BOARD=$(BOARD): must be one of $(patsubst ports/cortex_m/%.ld,%,$(wildcard ports/cortex_m/mps*.ld))" >&2; exit 2; }
-	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
-	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" -Wa,-I"$$folder" $(PROGRAM) $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
-	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/$(basename $(notdir $(PROGRAM))).elf" \
-	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/$(basename $(notdir $(PROGRAM))).elf"
+	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; program=$$(basename $(call quoted,$(PROGRAM)) .cpp); mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
+	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" -Wa,-I"$$folder" $(call quoted,$(PROGRAM)) $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
+	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/$$program.elf" \
+	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/$$program.elf"
 
 # A host trains on upright images, and its State goes to the board's flash beside samples that are turned by 45 degrees.
 ADAPTED := $(BUILD)/cortex-m/$(BOARD)/fashion-rotated
@@ -512,7 +527,6 @@ asan:  ## the whole suite under the address and undefined-behaviour sanitizers
 compilers: $(BUILD)/libreprise.a $(BUILD)/libjudges.a  ## every kernel built by g++ and by clang: the same bits
 	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/compilers_test.sh
 
-SOAK ?= 20
 soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_test $(BUILD)/reprise  ## kills (of ranks, too), flipped bits and rival runs, SOAK=20 times as many as in the suite, and as many rounds of broken networks
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
 	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
@@ -564,7 +578,7 @@ FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_ROOMS    := formats models tokenizer chat weights recipes data layout schedule profiling snapshots onnx
 FUZZ_OBJECTS  := $(FUZZ_ROOMS:%=$(BUILD)/fuzz/rooms/%.o)
-$(BUILD)/packages/fuzz: PACKAGES := $(FUZZ_PACKAGES)
+$(BUILD)/packages/fuzz: override PACKAGES := $(FUZZ_PACKAGES)
 define compile_to_fuzz
 	@mkdir -p $(@D)
 	@echo "  compile $(1) to fuzz it"
@@ -586,7 +600,7 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 # Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it; and the same bench with
 # kernels as they are, whose instructions valgrind counts. clang announces every access; g++ is silent of a write to where it has announced a read.
 TRAFFIC_PACKAGES := valgrind clang-14
-$(BUILD)/packages/traffic: PACKAGES := $(TRAFFIC_PACKAGES)
+$(BUILD)/packages/traffic: override PACKAGES := $(TRAFFIC_PACKAGES)
 TRAFFIC_OBJECTS := $(patsubst %.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp) tests/bench/neon_shape_tile.cpp)
 TRAFFIC_CXX     ?= clang++-14
 TRAFFIC_FLAGS   := -ffp-contract=on -fsanitize=kernel-address $(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 opt=0 stack=0 globals=0)
@@ -609,7 +623,7 @@ traffic: $(TRAFFIC_PROGRAMS)  ## bytes that each kernel moves between simulated 
 bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
 	$< tests/bench/PLAN_RESULTS.md
 chen: $(BUILD)/tests/bench/chen_bench  ## train Chen et al.'s 990-layer ResNet at several feature-map budgets, or at BUDGET=7GiB; TURNS=3 times in turn
-	$< $(if $(TURNS),--turns $(TURNS)) $(BUDGET)
+	$< $(if $(TURNS),--turns $(TURNS)) $(if $(BUDGET),$(call quoted,$(BUDGET)))
 chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: planned feature maps at depths 128 to 1024
 	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
@@ -617,15 +631,11 @@ bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/c
 	BUILD=$(BUILD) tests/bench/lm_bench.sh
 # What torch.compile compiles against Python's headers. Where SmolLM2 cannot be had the rest is measured, and the page says so.
 PEER_PACKAGES := python3-dev
-$(BUILD)/packages/peers: PACKAGES := $(PEER_PACKAGES)
-ROUNDS    ?= 3
-PARTS     ?=
-BUSY      ?=
-PROCESSOR ?=
+$(BUILD)/packages/peers: override PACKAGES := $(PEER_PACKAGES)
 bench-peers: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/peers $(BUILD)/tests/bench/sgemm_bench $(BUILD)/tests/bench/machine_bench  ## this processor beside PyTorch, MKL, OpenBLAS and BLIS, into tests/bench/PEERS.md and README; ROUNDS=3 PARTS="resnet20 page" BUSY=1
 	@for each in $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl; do $(MAKE) -s $$each || echo "make: SmolLM2 is not measured" >&2; done
 	@BUILD=$(BUILD) CXX="$(CXX)" $(BUILD)/parity-venv/bin/python tests/bench/peers_bench.py --rounds $(ROUNDS) $(if $(BUSY),--busy) \
-	  $(if $(PROCESSOR),--processor $(call quoted,$(PROCESSOR))) $(PARTS)
+	  $(if $(PROCESSOR),--processor $(call quoted,$(PROCESSOR))) $(foreach each,$(PARTS),$(call quoted,$(each)))
 bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/data/kjv.txt $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/NETS.md
 	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
 bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable of 1 Gbit/s between them: what steps send and wait for, into tests/bench/RANKS_RESULTS.md; ROUNDS=3, root
@@ -637,7 +647,7 @@ bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instru
 .PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards bench-board-instructions chen chen-curves
 
 cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
-	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(BLESS) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
+	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(call quoted,$(BLESS)) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
 cuda-models: $(foreach each,attention conv linear loss_head,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
 	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done
 
@@ -657,7 +667,6 @@ gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, i
 
 # Of the library as it is released, and of what a ResNet-8's plan links of it. AGAINST: a commit, whose library is compiled beside this one's, or
 # the folder of another build.
-AGAINST ?=
 $(BUILD)/size/plan.h: tests/runtime/board/resnet8.json $(BUILD)/reprise
 	@echo "  plan $<"
 	$(Q)mkdir -p $(@D) && { $(BUILD)/reprise plan $< -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }; }
@@ -684,7 +693,7 @@ install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install 
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
 	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	install -d $(INSTALLED)/share/reprise/boards && install -m 644 tools/boards/*.json $(INSTALLED)/share/reprise/boards
-	sed -e $(call quoted,s|@PREFIX@|$(PREFIX)|) lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
+	PREFIX=$(call quoted,$(PREFIX)) awk '/^prefix=/ { $$0 = "prefix=" ENVIRON["PREFIX"] } { print }' lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
 install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES
 	install -m 644 $(BUILD)/libreprise-cuda.a $(INSTALLED)/lib/libreprise-cuda.a
