@@ -1,4 +1,5 @@
 // `reprise import`: a net from elsewhere becomes a recipe.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -59,7 +60,10 @@ int run_import(const ImportOptions& options, const Port& port) {
     throw UserError("--check: cannot go with --classes, whose layer is new", UserError::kUsage);
   const ImportReport report = import_net(order_of(options, port));
   if (options.json) print_json(import_json(report));
-  for (const std::string& line : report.refused) std::cerr << options.file << ": " << line << "\n";
+  constexpr size_t kMostLines = 20;
+  const size_t lines = report.refused.size();
+  for (size_t n = 0; n < std::min(lines, kMostLines); ++n) std::cerr << UserError(options.file + ": " + report.refused[n]).what() << "\n";
+  if (lines > kMostLines) std::cerr << UserError(options.file).what() << ": and " << lines - kMostLines << " refusals more, which --json lists\n";
   if (!report.refused.empty()) return UserError::kBadInput;
   if (!options.json) std::cout << import_text(report);
   return 0;

@@ -930,7 +930,10 @@ class Translator {
 
   void translate() {
     model_.opsets[""] = kOpset;
-    for (const AtenNode& node : graph_.nodes) add(node);
+    for (const AtenNode& node : graph_.nodes) {
+      add(node);
+      if (model_.nodes.size() > kMostOnnxNodes) return;  // whoever reads the file refuses it
+    }
     for (const std::string& output : graph_.outputs) {
       const auto value = graph_.values.find(output);
       model_.outputs.push_back(value == graph_.values.end() ? OnnxValue{output, 0, {}} : value->second);
@@ -960,6 +963,11 @@ class Translator {
       AtenCall call(node, found->onnx, graph_, names_);
       found->write(call);
       call.finish();
+      for (const OnnxNode& made : call.made()) {
+        for (const OnnxAttribute& attribute : made.attributes) made_numbers_ += attribute.tensor ? attribute.tensor->elements() : 0;
+      }
+      constexpr uint64_t kMostMade = uint64_t{1} << 24;
+      if (made_numbers_ > kMostMade) call.give_up("with more than " + std::to_string(kMostMade) + " numbers that no file has, in all nodes together");
       if (call.reason().empty()) {
         std::move(call.made().begin(), call.made().end(), std::back_inserter(model_.nodes));
       } else {
@@ -999,6 +1007,7 @@ class Translator {
   const AtenGraph& graph_;
   OnnxModel& model_;
   AtenNames names_;
+  uint64_t made_numbers_ = 0;  // of constants that stand for arguments
 };
 
 }  // namespace

@@ -42,7 +42,7 @@ struct AtenGraph {
 
 // Adds its nodes and outputs to a model that has its inputs and constants. A node that has no translation stays as it is, in the domain
 // "torch", with what stands against it in its op, so that whoever reads the model refuses it beside all others. What an op changes in
-// place is another value from there on. Dropout becomes a Dropout where the graph was exported in training, and nothing where it was
+// place is another value from there on. Ends at once where the model has more than kMostOnnxNodes. Dropout becomes a Dropout where the graph was exported in training, and nothing where it was
 // not.
 void add_aten_nodes(const AtenGraph& graph, OnnxModel& model);
 

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string_view>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
@@ -75,18 +77,33 @@ json recipe_json(const ImportOrder& order, const ImportReport& report, const Imp
   return recipe;
 }
 
+// What is wrong with it is wrong with the model: there is no recipe yet that a message could name.
+Recipe parsed(const ImportOrder& order, const json& recipe) {
+  try {
+    return parse_recipe(recipe.dump(), order.recipe, std::filesystem::path(order.recipe).parent_path().string());
+  } catch (const UserError& error) {
+    std::string text = error.what();
+    if (text.starts_with(order.recipe + ": ")) text.erase(0, order.recipe.size() + 2);
+    if (const size_t place = text.rfind(" (line "); place != std::string::npos) text.erase(place);
+    throw UserError(order.file + ": the net that it becomes: " + text, error.status);
+  }
+}
+
 // Each tensor of the net has its numbers, of its shape; a new head has none.
 void require_weights(const ImportOrder& order, const ImportedNet& net, const Graph& graph) {
   const std::vector<std::string> of_head = head_tensors(net);
+  std::map<std::string_view, const ImportedTensor*> weights;
+  for (const ImportedTensor& weight : net.weights) weights.try_emplace(weight.name, &weight);
   for (const Value& value : graph.values) {
     const bool is_stored = value.kind == ValueKind::kParameter || (value.kind == ValueKind::kBuffer && value.tensor.dtype == DType::kF32);
     const bool is_new = order.request.classes > 0 && std::count(of_head.begin(), of_head.end(), value.name) > 0;
     if (!is_stored || is_new) continue;
-    const auto found = std::find_if(net.weights.begin(), net.weights.end(), [&](const ImportedTensor& weight) { return weight.name == value.name; });
-    if (found == net.weights.end()) throw UserError(order.file + ": tensor " + json_shown(value.name) + ": missing");
+    const auto found = weights.find(value.name);
+    if (found == weights.end()) throw UserError(order.file + ": tensor " + json_shown(value.name) + ": missing");
     const auto want = stored_shape(value.tensor);
-    if (std::vector<uint64_t>(want.begin(), want.end()) != found->shape) {
-      throw UserError(order.file + ": tensor " + json_shown(found->tensor->name) + ": is of " + json(found->shape).dump() + "; the net needs " + json(want).dump());
+    const ImportedTensor& weight = *found->second;
+    if (std::vector<uint64_t>(want.begin(), want.end()) != weight.shape) {
+      throw UserError(order.file + ": tensor " + json_shown(weight.tensor->name) + ": is of " + json(weight.shape).dump() + "; the net needs " + json(want).dump());
     }
   }
 }
@@ -173,7 +190,7 @@ ImportReport import_net(const ImportOrder& order) {
   json recipe = recipe_json(order, report, net), whole = recipe;
   whole["model"] = model_json(read_net(net.graph, {order.file}));
   const RecipeRules rules = {order.file};
-  const Recipe read = parse_recipe(whole.dump(), order.recipe, std::filesystem::path(order.recipe).parent_path().string());
+  const Recipe read = parsed(order, whole);
   require_weights(order, net, build_model(read, rules));
   count_memory(read, report);
   if (const std::filesystem::path folder = std::filesystem::path(order.recipe).parent_path(); !folder.empty())

@@ -10,6 +10,7 @@
 #include "tools/models/model.h"
 #include "tools/onnx/norms.h"
 #include "tools/onnx/powers.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -20,6 +21,8 @@ constexpr int64_t kOldestOpset = 11;
 // A batch whose size the model leaves open is of so many samples while shapes are computed: a prime that no other axis is a multiple of.
 constexpr int64_t kOpenBatch = 1000003;
 constexpr int64_t kOpenTexts = 3;  // of texts, whose masks are computed
+constexpr int64_t kMostBatch = 1000000;              // of a model that fixes it
+constexpr uint64_t kMostComputed = uint64_t{1} << 28;  // numbers of arithmetic with what is known: half a minute's work
 
 bool is_floating(uint32_t stored) {
   const auto type = static_cast<OnnxType>(stored);
@@ -189,6 +192,10 @@ ImportValue Importer::value(NodeReader& reader, size_t n) {
   const std::string& name = reader.node().inputs[n];
   const auto found = values_.find(name);
   if (found == values_.end()) return reader.refuse("reads " + json_shown(name) + ", which nothing before it writes"), ImportValue();
+  if (found->second.form == ImportForm::kUnknown) {
+    reader.note_lack();
+    if (net_.refused.empty()) reader.refuse("reads " + json_shown(name) + ", an output that is not available (yet)");
+  }
   return found->second;
 }
 
@@ -326,7 +333,11 @@ std::optional<TensorView> Importer::tensor(NodeReader& reader, size_t n) { retur
 
 std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of_parameters) const {
   if (value.form != ImportForm::kConstant || value.repeats) return std::nullopt;
-  if (value.known) return value.known->is_whole() ? std::optional(*value.known) : std::nullopt;
+  constexpr uint64_t kCopiedAtOnce = 16, kWorkOfFloat = 16;  // as much work as one number of the arithmetic; as so many
+  if (value.known) {
+    spend(value.known->numbers.size() / kCopiedAtOnce);
+    return value.known->is_whole() ? std::optional(*value.known) : std::nullopt;
+  }
   if ((value.is_parameter && !of_parameters) || value.tensor->elements() > kMostKnown) return std::nullopt;
   const std::vector<int> ids = value.view.ids();
   for (size_t n = 0; n < ids.size(); ++n) {
@@ -336,6 +347,7 @@ std::optional<KnownNumbers> Importer::known_of(const ImportValue& value, bool of
   const auto type = static_cast<OnnxType>(value.tensor->type);
   known.is_integer = !is_float(*value.tensor);
   if (known.is_integer && type != OnnxType::kInt64 && type != OnnxType::kInt32 && type != OnnxType::kBool) return std::nullopt;
+  spend(value.tensor->elements() * (known.is_integer ? 1 : kWorkOfFloat));
   if (known.is_integer) {
     for (const int64_t number : file_.integers(*value.tensor)) known.numbers.push_back(static_cast<double>(number));
   } else {
@@ -371,21 +383,13 @@ std::optional<ImportValue> Importer::parameter(NodeReader& reader, size_t n) {
 bool Importer::is_output(const std::string& value) const { return value == output_ || value == net_.output; }
 
 const OnnxNode* Importer::only_reader_of(const std::string& value) const {
-  const OnnxNode* reader = nullptr;
-  if (is_output(value)) return nullptr;
-  for (const OnnxNode& node : model_.nodes) {
-    if (node.op == "Shape") continue;
-    const long times = std::count(node.inputs.begin(), node.inputs.end(), value);
-    if (times > 1 || (times == 1 && reader != nullptr)) return nullptr;
-    if (times == 1) reader = &node;
-  }
-  return reader;
+  const auto found = uses_.find(value);
+  return found == uses_.end() || found->second.times != 1 || is_output(value) ? nullptr : found->second.reader;
 }
 
 const OnnxNode* Importer::writer_of(const std::string& value) const {
-  const auto writes = [&](const OnnxNode& node) { return std::count(node.outputs.begin(), node.outputs.end(), value) > 0; };
-  const auto found = std::find_if(model_.nodes.begin(), model_.nodes.end(), writes);
-  return found == model_.nodes.end() ? nullptr : &*found;
+  const auto found = uses_.find(value);
+  return found == uses_.end() ? nullptr : found->second.writer;
 }
 
 const ImportValue* Importer::find(const std::string& name) const {
@@ -433,8 +437,11 @@ std::string Importer::name_of(const OnnxNode& node, const OnnxTensor* parameter)
 }
 
 std::string Importer::unique_name(const std::string& name) {
-  std::string unique = name;
-  for (int n = 2; !names_.insert(unique).second; ++n) unique = name + "_" + std::to_string(n);
+  if (names_.insert(name).second) return name;
+  int& ending = endings_.try_emplace(name, 1).first->second;
+  std::string unique;
+  do unique = name + "_" + std::to_string(++ending);
+  while (!names_.insert(unique).second);
   return unique;
 }
 
@@ -465,9 +472,10 @@ json* Importer::node_called(const std::string& name) {
 }
 
 void Importer::replace_at_end(const std::string& name, const json& node) {
-  nodes_.erase(nodes_.begin() + static_cast<long>(places_.at(name)));
+  const size_t place = places_.at(name);
+  nodes_.erase(nodes_.begin() + static_cast<long>(place));
   nodes_.push_back(node);
-  for (size_t n = 0; n < nodes_.size(); ++n) places_[nodes_[n].at("name")] = n;
+  for (size_t n = place; n < nodes_.size(); ++n) places_[nodes_[n].at("name")] = n;
 }
 
 TensorView Importer::written_as(const TensorView& view, const std::vector<int64_t>& shape) {
@@ -557,7 +565,10 @@ std::string Importer::learned(const OnnxNode& node, const ImportValue& constant,
   // Constants within nodes may have one name, or none: which it is, is where it stands.
   std::string key = "learned " + std::to_string(reinterpret_cast<uintptr_t>(constant.tensor)) + json(ids).dump() + json(shape).dump();
   if (!constant.functions.empty()) key += " functions " + json(constant.functions).dump();
-  if (constant.rows) key += " rows " + json(*constant.rows).dump();
+  if (constant.rows) {
+    spend(16 * constant.rows->size());
+    key += " rows " + json(*constant.rows).dump();
+  }
   for (const Factor& factor : constant.view.memory) key += ',' + std::to_string(factor.size);
   std::string& made = made_[key];
   if (!made.empty()) return made;
@@ -625,8 +636,11 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter,
 // ---- the model ----
 
 ImportedNet Importer::import() {
+  const LongWork work("reading the model's nodes");
   net_.graph["nodes"] = json::array();
   check_model();
+  if (!has_single_writers()) return std::move(net_);
+  index_nodes();
   read_constants();
   read_input();
   find_output();
@@ -637,6 +651,7 @@ ImportedNet Importer::import() {
     } else {
       ++net_.left_out;
     }
+    leave_read_inputs(n);
   }
   finish();
   tie_shared();
@@ -651,6 +666,61 @@ void Importer::check_model() {
   }
   if (model_.has_functions) refuse("functions of the model's own are not available (yet)");
   if (model_.has_sparse) refuse("sparse constants are not available (yet)");
+}
+
+// Every value has one writer, which comes before its readers: then the model has no cycle, and a name means one thing.
+bool Importer::has_single_writers() {
+  const auto refuses = [&](const std::string& reason) { return refuse(reason), false; };
+  std::set<std::string> written;
+  for (const OnnxTensor& tensor : model_.constants) {
+    if (tensor.name.empty()) return refuses("a constant has no name; must have one");
+    if (!written.insert(tensor.name).second) return refuses("tensor " + json_shown(tensor.name) + ": two constants have this name; must be one");
+  }
+  std::set<std::string> inputs;  // old files have the constants among them
+  for (const OnnxValue& input : model_.inputs) {
+    if (input.name.empty()) return refuses("an input has no name; must have one");
+    if (!inputs.insert(input.name).second) return refuses("input " + json_shown(input.name) + ": two inputs have this name; must be one");
+  }
+  written.merge(inputs);
+  for (const OnnxNode& node : model_.nodes) {
+    for (const std::string& output : node.outputs) {
+      if (output.empty() || written.insert(output).second) continue;
+      NodeReader(node, net_.refused).refuse("writes " + json_shown(output) + ", which is there before it; must have one writer");
+      return false;
+    }
+  }
+  return true;
+}
+
+void Importer::spend(uint64_t numbers) const {
+  computed_ += numbers;
+  if (computed_ <= kMostComputed) return;
+  throw UserError(file_.path() + ": its nodes compute with more than " + std::to_string(kMostComputed) +
+                  " numbers before the net runs, which is the most that is available");
+}
+
+void Importer::index_nodes() {
+  for (size_t n = 0; n < model_.nodes.size(); ++n) {
+    const OnnxNode& node = model_.nodes[n];
+    for (const std::string& input : node.inputs) {
+      Uses& uses = uses_[input];
+      uses.last = n;
+      if (node.op == "Shape") continue;
+      uses.reader = &node;
+      ++uses.times;
+    }
+    for (const std::string& output : node.outputs) {
+      if (!output.empty()) uses_[output].writer = &node;
+    }
+  }
+}
+
+// Forgets what no node behind this one reads: models compute with long lists.
+void Importer::leave_read_inputs(size_t node) {
+  for (const std::string& input : model_.nodes[node].inputs) {
+    const Uses& uses = uses_.at(input);
+    if (uses.last == node && uses.writer != nullptr && !is_output(input)) values_.erase(input);
+  }
 }
 
 void Importer::read_constants() {
@@ -693,6 +763,8 @@ void Importer::read_images(const OnnxValue& input) {
   }
   const bool is_open = input.shape.empty() || input.shape[0].size <= 0;
   batch_ = shape[0] = is_open ? kOpenBatch : input.shape[0].size;
+  if (!is_open && batch_ > kMostBatch)
+    return refuse("input " + json_shown(input.name) + ": has a batch of " + std::to_string(batch_) + "; must be at most " + std::to_string(kMostBatch));
   net_.graph["image"] = {shape[2], shape[3], shape[1]};
   ImportValue images;
   images.form = ImportForm::kTensor;
@@ -721,6 +793,9 @@ void Importer::read_texts(const std::vector<const OnnxValue*>& inputs) {
   if (texts_.length > 65535) return refuse("input " + json_shown(tokens->name) + ": has texts of " + std::to_string(texts_.length) + " tokens; must be at most 65535");
   const bool is_open = tokens->shape.empty() || tokens->shape[0].size <= 0;
   batch_ = texts_.texts = is_open ? kOpenTexts : tokens->shape[0].size;
+  if (batch_ > kMostBatch / texts_.length)
+    return refuse("input " + json_shown(tokens->name) + ": has " + std::to_string(batch_) + " texts of " + std::to_string(texts_.length) +
+                  " tokens; must be " + std::to_string(kMostBatch) + " tokens at most, or leave the batch open");
   for (const OnnxValue* input : inputs) {
     const std::vector<int64_t> shape = shape_of(*input);
     if (shape[1] > 0 && shape[1] != texts_.length)
@@ -771,8 +846,13 @@ std::vector<int64_t> Importer::axes_of(const OnnxNode& reduction) const {
 std::string Importer::divided_by_length(const OnnxNode& node) const {
   if (node.op != "Div" || node.inputs.size() != 2) return "";
   const OnnxNode* length = writer_of(node.inputs[1]);
-  while (length != nullptr && (length->op == "Expand" || length->op == "Clip" || length->op == "Max")) length = writer_of(length->inputs[0]);
-  if (length == nullptr || length->op != "ReduceL2" || length->inputs[0] != node.inputs[0]) return "";
+  const auto is_beside = [](const OnnxNode& each) { return each.op == "Expand" || each.op == "Clip" || each.op == "Max"; };
+  const OnnxNode* before = &node;  // a writer stands before its readers, or the model is refused later
+  while (length != nullptr && length < before && !length->inputs.empty() && is_beside(*length)) {
+    before = length;
+    length = writer_of(length->inputs[0]);
+  }
+  if (length == nullptr || length->op != "ReduceL2" || length->inputs.empty() || length->inputs[0] != node.inputs[0]) return "";
   const std::vector<int64_t> axes = axes_of(*length);
   return axes == std::vector<int64_t>{1} || axes == std::vector<int64_t>{-1} ? node.inputs[0] : "";
 }
@@ -843,6 +923,8 @@ bool Importer::compute(NodeReader& reader) {
   std::optional<KnownNumbers> result = computed(reader, inputs);
   if (!result || reader.node().outputs.empty()) return false;
   if (!repeating.empty() && !repeats_with(reader, inputs, repeating, *result)) return false;
+  for (const KnownNumbers* input : inputs) spend(input == nullptr ? 0 : input->numbers.size());
+  spend(result->numbers.size());
   const ImportValue value = constant_value(std::move(*result));
   pass(reader, repeating.empty() ? value : repeated_value(value, batch_));
   return true;
@@ -907,7 +989,9 @@ bool Importer::is_shared(const ImportedTensor& weight) const {
 // of them without that.
 void Importer::tie_shared() {
   const auto node_of = [](const std::string& weight) { return weight.substr(0, weight.rfind('.')); };
+  const auto is_statistic = [](const std::string& weight) { return weight.ends_with(".running_mean") || weight.ends_with(".running_var"); };
   std::map<const OnnxTensor*, const ImportedTensor*> first;
+  std::map<const OnnxTensor*, bool> are_shared;
   std::map<std::string, std::string> tied, alike;
   std::set<std::pair<std::string, std::string>> sharing;
   for (const ImportedTensor& weight : net_.weights) {
@@ -915,8 +999,12 @@ void Importer::tie_shared() {
     const auto [entry, is_new] = first.try_emplace(weight.tensor, &weight);
     const ImportedTensor& other = *entry->second;
     if (is_new) continue;
-    const bool shared = is_shared(weight);
-    if (other.shape == weight.shape && other.walk == weight.walk) {
+    const auto known = are_shared.find(weight.tensor);
+    const bool shared = known != are_shared.end() ? known->second : (are_shared[weight.tensor] = is_shared(weight));
+    if (shared && is_statistic(weight.name) != is_statistic(other.name)) {
+      refuse("tensor " + json_shown(weight.tensor->name) + ": is read by " + json_shown(other.name) + " and by " + json_shown(weight.name) +
+             ", of which one is a running statistic and the other trained");
+    } else if (other.shape == weight.shape && other.walk == weight.walk) {
       (shared ? tied : alike)[weight.name] = other.name;
       if (shared) sharing.emplace(node_of(weight.name), node_of(other.name));
     } else if (shared) {
@@ -943,10 +1031,14 @@ ImportedNet net_of_onnx(const OnnxFile& file, const ImportRequest& request) {
 }
 
 std::vector<float> numbers_of(const OnnxFile& file, const ImportedTensor& weight) {
-  const std::vector<float> stored = file.floats(*weight.tensor);
+  std::vector<float> stored = file.floats(*weight.tensor);
   if (std::any_of(stored.begin(), stored.end(), [](float number) { return !std::isfinite(number); })) {
     throw UserError(file.path() + ": tensor " + json_shown(weight.tensor->name) + ": holds what is not finite");
   }
+  int64_t stride = 1;
+  bool is_in_order = true;
+  for (size_t axis = weight.walk.size(); axis-- > 0; stride *= weight.walk[axis].size) is_in_order = is_in_order && weight.walk[axis].stride == stride;
+  if (is_in_order) return stored;
   std::vector<float> numbers(stored.size());
   std::vector<int64_t> digits(weight.walk.size());
   int64_t at = 0;

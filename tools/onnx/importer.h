@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <set>
+#include <unordered_map>
 
 #include "tools/models/model.h"
 #include "tools/onnx/net_of_onnx.h"
@@ -74,6 +75,8 @@ class Importer {
   bool has_once(const std::string& node) const { return once_.count(node) > 0; }
   const TextProbe& texts() const { return texts_; }
   bool set_pad(int64_t token);  // the token behind a text's end; false where it is another already
+  // Counts work with numbers that are known before the net runs. Throws UserError where it becomes more than half a minute's.
+  void spend(uint64_t numbers) const;
 
  private:
   struct Learned {
@@ -90,6 +93,9 @@ class Importer {
   void append_rows(const ImportValue& constant, const std::string& name, const std::vector<int>& ids, const std::vector<int64_t>& shape);
   bool is_output(const std::string& value) const;
   void refuse(const std::string& reason) { net_.refused.push_back(reason); }
+  void index_nodes();
+  bool has_single_writers();
+  void leave_read_inputs(size_t node);
   void read_constants();
   void check_model();
   void read_input();
@@ -118,6 +124,14 @@ class Importer {
   void tie_shared();
   void finish();
 
+  // Of a value of the model: who writes it, who reads it, and how often.
+  struct Uses {
+    const OnnxNode* writer = nullptr;
+    const OnnxNode* reader = nullptr;  // of its numbers, the last of them
+    size_t times = 0;                  // how often its numbers are read
+    size_t last = 0;                   // the last node that names it, as its place among the model's
+  };
+
   const OnnxFile& file_;
   const OnnxModel& model_;
   const ImportRequest& request_;
@@ -125,7 +139,10 @@ class Importer {
   ImportedNet net_;
   std::vector<nlohmann::json> nodes_;
   std::map<std::string, size_t> places_;  // of nodes_, by name
-  std::map<std::string, ImportValue> values_;
+  std::map<std::string, ImportValue> values_;  // those that a node yet to be read needs, and the constants
+  std::unordered_map<std::string, Uses> uses_;
+  mutable uint64_t computed_ = 0;  // numbers of the model's arithmetic so far (spend)
+  std::unordered_map<std::string, int> endings_;  // the last number that unique_name has put behind a name
   std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};
   std::map<std::string, std::string> made_;  // nodes that only move numbers or hold them, by what they were made of
   std::map<std::string, ImportValue> settled_;  // what nobody took for a part of a layer, by what it was made of

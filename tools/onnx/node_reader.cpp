@@ -6,12 +6,15 @@
 #include <cstdlib>
 
 #include "tools/formats/json_text.h"
+#include "tools/formats/shown_text.h"
 
 namespace reprise {
 
 void NodeReader::refuse(const std::string& reason) {
   const std::string name = !node_.name.empty() ? node_.name : node_.outputs.empty() ? "" : node_.outputs[0];
-  refused_.push_back("node " + json_shown(name) + " (" + (node_.domain.empty() ? "" : node_.domain + ".") + node_.op + "): " + reason);
+  const std::string op = shown_text((node_.domain.empty() ? "" : node_.domain + ".") + node_.op);
+  constexpr size_t kLongest = 500;  // shapes and places may be lists of a million
+  refused_.push_back("node " + json_shown(name) + " (" + op + "): " + shown_text(reason, kLongest));
 }
 
 const OnnxAttribute* NodeReader::find(const char* name) {

@@ -16,8 +16,10 @@ class NodeReader {
 
   const OnnxNode& node() const { return node_; }
   bool has_input(size_t n) const { return n < node_.inputs.size() && !node_.inputs[n].empty(); }
-  bool failed() const { return refused_.size() > begin_; }
+  // True if the node was refused, or reads what a node before it could not write: a reader must then write nothing.
+  bool failed() const { return lacks_ || refused_.size() > begin_; }
   void refuse(const std::string& reason);
+  void note_lack() { lacks_ = true; }  // of an input whose writer was refused, which needs no second line
 
   int64_t integer(const char* name, int64_t absent);
   double number(const char* name, double absent);
@@ -33,6 +35,7 @@ class NodeReader {
   const OnnxNode& node_;
   std::vector<std::string>& refused_;
   const size_t begin_;
+  bool lacks_ = false;
   std::set<std::string> asked_;
 };
 

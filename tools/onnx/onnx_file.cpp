@@ -1,6 +1,8 @@
 // See onnx_file.h.
 #include "tools/onnx/onnx_file.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -10,16 +12,30 @@
 #include "lib/f16.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/shown_text.h"
 #include "tools/onnx/pt2_file.h"
 #include "tools/onnx/wire.h"
+#include "tools/tokenizer/characters.h"
 
 namespace reprise {
 namespace {
 
 constexpr uint64_t kMostText = 1 << 16, kMostNumbers = uint64_t{1} << 32, kMostInLists = uint64_t{1} << 22, kMostRank = 16;
+constexpr uint64_t kMostMemory = uint64_t{256} << 20;  // of all that is no tensor's numbers
 
 using wire::Bytes, wire::Message, wire::Wire;
 using Field = Message::Field;
+
+// A download that has not ended leaves holes, which read as zeros.
+void require_whole(const InputFile& file) {
+  constexpr uint64_t kLeast = uint64_t{64} << 20, kLeastShare = 16;  // bytes of a file that is looked at; a file system may compress its own
+  struct stat status;
+  if (file.bytes() < kLeast || ::stat(file.path().c_str(), &status) != 0) return;
+  const uint64_t stored = static_cast<uint64_t>(status.st_blocks) * 512;
+  if (stored >= file.bytes() / kLeastShare) return;
+  throw UserError(file.path() + ": has " + std::to_string(file.bytes()) + " bytes, of which " + std::to_string(stored) +
+                  " are on the disk, and the others are zeros; must be whole: is it a download that has not ended?");
+}
 
 class Reader {
  public:
@@ -52,8 +68,19 @@ class Reader {
   std::string text(const Field& f) {
     if (f.wire != Wire::kBytes || f.end - f.begin > kMostText) bytes_.refuse(f.begin, "a text is missing or too long");
     std::string value(f.end - f.begin, '\0');
+    take_memory(f, value.size());
     for (uint64_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(bytes_.at(f.begin + i));
     return value;
+  }
+  // What nodes and values are known by, which the files that are written must hold as JSON.
+  std::string name(const Field& f) {
+    const std::string value = text(f);
+    if (first_byte_not_utf8(value) != std::string::npos) bytes_.refuse(f.begin, "the name \"" + shown_text(value) + "\" is not UTF-8");
+    return value;
+  }
+  void take_memory(const Field& f, uint64_t bytes) {
+    memory_ += bytes;
+    if (memory_ > kMostMemory) bytes_.refuse(f.begin, "its nodes, names and lists take more than " + std::to_string(kMostMemory >> 20) + " MiB");
   }
   uint64_t number(const Field& f) {
     if (f.wire != Wire::kVarint) bytes_.refuse(f.begin, "an integer is missing");
@@ -82,6 +109,7 @@ class Reader {
   template <typename T>
   void add(const Field& f, std::vector<T>& to, T value) {
     if (to.size() == kMostInLists) bytes_.refuse(f.begin, "a list is too long");
+    take_memory(f, sizeof(T));
     to.push_back(value);
   }
 
@@ -89,7 +117,7 @@ class Reader {
     std::string domain;
     int64_t version = 0;
     each(message, [&](const Field& f) {
-      if (f.number == 1) domain = text(f);
+      if (f.number == 1) domain = name(f);
       if (f.number == 2) version = static_cast<int64_t>(number(f));
     });
     model.opsets[domain == "ai.onnx" ? "" : domain] = version;
@@ -97,7 +125,10 @@ class Reader {
 
   void read_graph(const Field& message, OnnxModel& model) {
     each(message, [&](const Field& f) {
-      if (f.number == 1) model.nodes.push_back(read_node(f));
+      if (f.number == 1) {
+        if (model.nodes.size() == kMostOnnxNodes) bytes_.refuse(f.begin, "has more than " + std::to_string(kMostOnnxNodes) + " nodes, which is the most that is available");
+        model.nodes.push_back(read_node(f));
+      }
       if (f.number == 5) model.constants.push_back(read_tensor(f));
       if (f.number == 11) model.inputs.push_back(read_value(f));
       if (f.number == 12) model.outputs.push_back(read_value(f));
@@ -107,13 +138,15 @@ class Reader {
 
   OnnxNode read_node(const Field& message) {
     OnnxNode node;
+    take_memory(message, sizeof(OnnxNode));
     each(message, [&](const Field& f) {
-      if (f.number == 1) node.inputs.push_back(text(f));
-      if (f.number == 2) node.outputs.push_back(text(f));
-      if (f.number == 3) node.name = text(f);
-      if (f.number == 4) node.op = text(f);
+      if (f.number == 1 || f.number == 2) take_memory(f, sizeof(std::string));
+      if (f.number == 1) node.inputs.push_back(name(f));
+      if (f.number == 2) node.outputs.push_back(name(f));
+      if (f.number == 3) node.name = name(f);
+      if (f.number == 4) node.op = name(f);
       if (f.number == 5) node.attributes.push_back(read_attribute(f));
-      if (f.number == 7) node.domain = text(f);
+      if (f.number == 7) node.domain = name(f);
     });
     if (node.domain == "ai.onnx") node.domain.clear();
     return node;
@@ -121,8 +154,9 @@ class Reader {
 
   OnnxAttribute read_attribute(const Field& message) {
     OnnxAttribute attribute;
+    take_memory(message, sizeof(OnnxAttribute));
     each(message, [&](const Field& f) {
-      if (f.number == 1) attribute.name = text(f);
+      if (f.number == 1) attribute.name = name(f);
       if (f.number == 2) attribute.number = real(f);
       if (f.number == 3) attribute.integer = static_cast<int64_t>(number(f));
       if (f.number == 4) attribute.text = text(f);
@@ -139,12 +173,13 @@ class Reader {
     std::vector<int64_t> shape;
     std::map<std::string, std::string> external;
     bool is_external = false;
+    take_memory(message, sizeof(OnnxTensor));
     each(message, [&](const Field& f) {
       if (f.number == 1) add_integers(f, shape);
       if (f.number == 2) tensor.type = static_cast<uint32_t>(number(f));
       if (f.number == 4 || f.number == 9 || f.number == 10) take_numbers(f, tensor);
       if (f.number == 5 || f.number == 7) add_integers(f, tensor.integers);
-      if (f.number == 8) tensor.name = text(f);
+      if (f.number == 8) tensor.name = name(f);
       if (f.number == 13) external.insert(read_entry(f));
       if (f.number == 14) is_external = number(f) == 1;
     });
@@ -184,10 +219,19 @@ class Reader {
     };
     const std::filesystem::path location = entries["location"];
     const bool leaves = location.is_absolute() || std::any_of(location.begin(), location.end(), [](const auto& part) { return part == ".."; });
-    if (location.empty() || leaves) refuse("location is " + json_shown(location.string()) + "; must be a file beside the model's");
-    tensor.file = (std::filesystem::path(bytes_.file().path()).parent_path() / location).string();
+    const bool has_zero = entries["location"].find('\0') != std::string::npos;
+    if (location.empty() || leaves || has_zero) refuse("location is " + json_shown(location.string()) + "; must be a file beside the model's");
+    std::filesystem::path path = std::filesystem::path(bytes_.file().path()).parent_path();
+    for (const auto& part : location) {
+      path /= part;
+      std::error_code ignored;
+      if (std::filesystem::is_symlink(path, ignored))
+        refuse("location is " + json_shown(location.string()) + ", which a symbolic link leads to; must be a file beside the model's, as a copy is");
+    }
+    tensor.file = path.string();
     tensor.at = integer_of("offset", 0);
     const InputFile file(tensor.file);
+    require_whole(file);
     if (tensor.at > file.bytes()) refuse("offset is behind the end of " + tensor.file);
     tensor.bytes = integer_of("length", file.bytes() - tensor.at);
     if (tensor.bytes > file.bytes() - tensor.at) refuse(tensor.file + " ends before the numbers do");
@@ -195,8 +239,9 @@ class Reader {
 
   OnnxValue read_value(const Field& message) {
     OnnxValue value;
+    take_memory(message, sizeof(OnnxValue));
     each(message, [&](const Field& f) {
-      if (f.number == 1) value.name = text(f);
+      if (f.number == 1) value.name = name(f);
       if (f.number == 2) each(f, [&](const Field& type) {
           if (type.number == 1) each(type, [&](const Field& tensor) {
               if (tensor.number == 1) value.type = static_cast<uint32_t>(number(tensor));
@@ -209,14 +254,16 @@ class Reader {
   }
   OnnxDimension read_dimension(const Field& message) {
     OnnxDimension dimension;
+    take_memory(message, sizeof(OnnxDimension));
     each(message, [&](const Field& f) {
       if (f.number == 1) dimension.size = static_cast<int64_t>(number(f));
-      if (f.number == 2) dimension.name = text(f);
+      if (f.number == 2) dimension.name = name(f);
     });
     return dimension;
   }
 
   Bytes bytes_;
+  uint64_t memory_ = 0;  // bytes of the model so far
 };
 
 }  // namespace
@@ -253,7 +300,10 @@ uint64_t OnnxTensor::elements() const {
 }
 
 OnnxFile::OnnxFile(const std::string& path)
-    : OnnxFile(path, [](const InputFile& file) { return is_pt2(file) ? read_pt2(file) : Reader(file).read(); }) {}
+    : OnnxFile(path, [](const InputFile& file) {
+        require_whole(file);
+        return is_pt2(file) ? read_pt2(file) : Reader(file).read();
+      }) {}
 
 OnnxFile OnnxFile::of_tensor(const std::string& path) {
   return OnnxFile(path, [](const InputFile& file) {
@@ -261,6 +311,15 @@ OnnxFile OnnxFile::of_tensor(const std::string& path) {
     model.constants.push_back(Reader(file).read_alone());
     return model;
   });
+}
+
+// Reads all bytes of a tensor as they are stored.
+void OnnxFile::read_stored(const OnnxTensor& tensor, void* to) const {
+  if (tensor.file.empty()) return file_.read(tensor.at, to, tensor.bytes);
+  const InputFile external(tensor.file);
+  if (tensor.at > external.bytes() || tensor.bytes > external.bytes() - tensor.at)
+    throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": " + tensor.file + " has become shorter while it was in use");
+  external.read(tensor.at, to, tensor.bytes);
 }
 
 std::vector<unsigned char> OnnxFile::bytes_of(const OnnxTensor& tensor, uint64_t of_number) const {
@@ -271,11 +330,7 @@ std::vector<unsigned char> OnnxFile::bytes_of(const OnnxTensor& tensor, uint64_t
   }
   std::vector<unsigned char> bytes(wanted);
   if (wanted == 0 || tensor.elements() == 0) return {};
-  if (tensor.file.empty()) {
-    file_.read(tensor.at, bytes.data(), wanted);
-  } else {
-    InputFile(tensor.file).read(tensor.at, bytes.data(), wanted);
-  }
+  read_stored(tensor, bytes.data());
   return is_strided ? gathered(bytes, tensor, of_number) : bytes;
 }
 
@@ -286,8 +341,14 @@ std::vector<float> OnnxFile::floats(const OnnxTensor& tensor) const {
   if (!is_double && !is_float && type != OnnxType::kHalf && type != OnnxType::kBfloat16) {
     throw UserError(path() + ": tensor " + json_shown(tensor.name) + ": must be of FLOAT, FLOAT16, BFLOAT16 or DOUBLE, not of type " + std::to_string(tensor.type));
   }
+  std::vector<float> numbers;
+  if (is_float && tensor.strides.empty() && tensor.bytes == tensor.elements() * sizeof(float)) {  // without a copy
+    numbers.resize(tensor.elements());
+    read_stored(tensor, numbers.data());
+    return numbers;
+  }
   const std::vector<unsigned char> bytes = bytes_of(tensor, is_double ? 8 : is_float ? 4 : 2);
-  std::vector<float> numbers(tensor.elements());
+  numbers.resize(tensor.elements());
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (is_float) {
       std::memcpy(&numbers[i], &bytes[4 * i], 4);

@@ -59,6 +59,8 @@ struct OnnxValue {
   std::vector<OnnxDimension> shape;
 };
 
+constexpr size_t kMostOnnxNodes = 20000;  // those of a .pt2 once they are ONNX's
+
 struct OnnxModel {
   std::map<std::string, int64_t> opsets;  // versions by domain; "" is ONNX's own
   bool has_functions = false, has_sparse = false;
@@ -84,6 +86,7 @@ class OnnxFile {
 
  private:
   OnnxFile(const std::string& path, OnnxModel (*read)(const InputFile& file)) : file_(path), model_(read(file_)) {}
+  void read_stored(const OnnxTensor& tensor, void* to) const;
   std::vector<unsigned char> bytes_of(const OnnxTensor& tensor, uint64_t of_number) const;
   InputFile file_;
   OnnxModel model_;

@@ -38,9 +38,13 @@ class Pt2Reader {
     try {
       read_program();
     } catch (const json::exception& error) {
-      refuse(error.what());
+      const std::string text = error.what();  // "[json.exception.out_of_range.403] key 'sizes' not found"
+      refuse("its JSON is not as it must be: " + text.substr(text.find("] ") == std::string::npos ? 0 : text.find("] ") + 2));
     }
     add_aten_nodes(graph_, model_);
+    place_ = "graph_module.graph.nodes";
+    if (model_.nodes.size() > kMostOnnxNodes)
+      refuse("has more than " + std::to_string(kMostOnnxNodes) + " nodes as ONNX, which is the most that is available");
     return std::move(model_);
   }
 
@@ -170,6 +174,7 @@ class Pt2Reader {
 
   void read_signature(const json& signature) {
     place_ = "graph_module.signature";
+    for (size_t n = 0; n < model_.constants.size(); ++n) places_.try_emplace(model_.constants[n].name, n);
     for (const json& spec : signature.at("input_specs")) {
       for (const auto& [kind, key] :
            {std::pair("parameter", "parameter_name"), {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"}}) {
@@ -198,9 +203,9 @@ class Pt2Reader {
     return found->second;
   }
   void name_tensor(const std::string& value, const std::string& name, bool is_parameter) {
-    const auto found = std::find_if(model_.constants.begin(), model_.constants.end(), [&](const OnnxTensor& tensor) { return tensor.name == name; });
-    const bool is_there = found != model_.constants.end();
-    if (is_there) found->is_trained = is_parameter;
+    const auto found = places_.find(name);
+    const bool is_there = found != places_.end();
+    if (is_there) model_.constants[found->second].is_trained = is_parameter;
     const bool is_pickled = std::find(pickled_.begin(), pickled_.end(), name) != pickled_.end();
     if (!is_there)
       refuse("tensor " + json_shown(name) + (is_pickled ? ": is pickled, which is not read" : ": has no numbers in the archive"));
@@ -309,6 +314,7 @@ class Pt2Reader {
   AtenGraph graph_;
   std::map<std::string, AtenInteger> symbols_;
   std::vector<std::string> pickled_;
+  std::map<std::string, size_t> places_;  // of the model's constants, by name
 };
 
 }  // namespace

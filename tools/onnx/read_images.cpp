@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/formats/json_text.h"
 #include "tools/onnx/importer.h"
 #include "tools/onnx/norms.h"
 
@@ -77,7 +78,7 @@ class WindowReader {
     if (how == "NOTSET") return;
     window.pad.assign(4, 0);
     if (how == "VALID") return;
-    if (how != "SAME_UPPER" && how != "SAME_LOWER") return reader_.refuse("auto_pad is \"" + how + "\", which is not known");
+    if (how != "SAME_UPPER" && how != "SAME_LOWER") return reader_.refuse("auto_pad is " + json_shown(how) + ", which is not known");
     for (size_t side = 0; side < 2; ++side) {
       const int64_t stride = std::max<int64_t>(1, window.stride[side]), out = (in[side] + stride - 1) / stride;
       const int64_t all = std::max<int64_t>(0, (out - 1) * stride + window.dilation[side] * (window.kernel[side] - 1) + 1 - in[side]);
@@ -484,10 +485,10 @@ void read_resize(Importer& net, NodeReader& reader) {
   if (mode == "linear" && places == "align_corners") kind = "bilinear_aligned";
   // Of one place PyTorch takes the middle, and ONNX the first.
   const bool takes_first = places == "pytorch_half_pixel" && ((shape[2] == 1 && x->shape()[2] > 1) || (shape[3] == 1 && x->shape()[3] > 1));
-  if (takes_first) return reader.refuse("to a side of 1 with \"" + places + "\" is not available; with \"half_pixel\" it is");
+  if (takes_first) return reader.refuse("to a side of 1 with " + json_shown(places) + " is not available; with \"half_pixel\" it is");
   if (kind.empty())
-    return reader.refuse("mode is \"" + mode + "\" with \"" + places + "\" and \"" + rounding +
-                         "\"; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
+    return reader.refuse("mode is " + json_shown(mode) + " with " + json_shown(places) + " and " + json_shown(rounding) +
+                         "; available are nearest with asymmetric and floor, and linear with half_pixel or align_corners");
   const std::vector<int64_t> written = {shape[0], shape[2], shape[3], shape[1]};
   const TensorView layout = TensorView::of("", shape, {0, 2, 3, 1}, written);
   net.set_tensor(reader, net.append({{"op", "resize_" + kind}, {"size", {shape[2], shape[3]}}}, net.name_of(reader.node()), {images->node},

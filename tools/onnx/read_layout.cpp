@@ -275,6 +275,7 @@ void take_rows(Importer& net, NodeReader& reader, const ImportValue& table, int6
   const size_t along = static_cast<size_t>(axis);
   const int64_t V = table.view.axis_size(along), C = table.view.axis_size(1 - along), R = product(places.shape);
   auto rows = std::make_shared<std::vector<double>>();
+  net.spend(16 * places.numbers.size());  // each becomes text
   for (const int64_t place : places.integers()) rows->push_back(static_cast<double>(place + (place < 0 ? V : 0)));
   if (rows->empty() || std::any_of(rows->begin(), rows->end(), [V](double row) { return row < 0 || row >= static_cast<double>(V); }))
     return reader.refuse("takes a place that is none of " + std::to_string(V));

@@ -24,6 +24,8 @@ bool is_near(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b);
 std::optional<ImportValue> function_of_parameter(const ImportValue& x, const json& node) {
   if (!x.is_constant() || x.tensor == nullptr || !x.is_parameter) return std::nullopt;
   ImportValue result = x;
+  constexpr size_t kMostFunctions = 64;
+  if (x.functions.size() == kMostFunctions) return std::nullopt;
   result.form = ImportForm::kOfParameter;
   result.functions.push_back(node);
   return result;
@@ -516,7 +518,13 @@ bool stands_first(Importer& net, const TensorView& b, const TensorView& a) {
 ImportValue sum_of_constants(const ImportValue& a, const ImportValue& b) {
   ImportValue sum;
   sum.form = ImportForm::kTerms;
-  sum.terms = {a, b};
+  for (const ImportValue* part : {&a, &b}) {
+    if (part->form == ImportForm::kTerms) {
+      sum.terms.insert(sum.terms.end(), part->terms.begin(), part->terms.end());
+    } else {
+      sum.terms.push_back(*part);
+    }
+  }
   return sum;
 }
 
@@ -526,7 +534,11 @@ void read_any_two(Importer& net, NodeReader& reader, const char* op, ImportValue
   const auto is_fixed = [](const ImportValue& x) { return x.is_constant() || x.form == ImportForm::kTerms; };
   if (is_fixed(a) && is_fixed(b)) {
     if (multiplies) return reader.refuse("computes with the parameters alone, which is not available (yet)");
-    return net.set(reader, sum_of_constants(a, b));
+    constexpr size_t kMostTerms = 64;
+    ImportValue sum = sum_of_constants(a, b);
+    if (sum.terms.size() > kMostTerms)
+      return reader.refuse("is a sum of more than " + std::to_string(kMostTerms) + " constants, which is the most that is available");
+    return net.set(reader, sum);
   }
   if (is_fixed(a)) std::swap(a, b);
   for (auto [each, beside] : {std::pair(&a, &b), std::pair(&b, &a)}) {

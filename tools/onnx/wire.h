@@ -57,6 +57,7 @@ class Message {
     if (at_ == end_) return std::nullopt;
     const uint64_t start = at_, key = varint();
     Field field{key >> 3, static_cast<Wire>(key & 7), 0, 0, 0, start};
+    if (field.number == 0) bytes_.refuse(start, "a field of number 0");  // as in a file of zeros
     switch (field.wire) {
       case Wire::kVarint: field.value = varint(); return field;
       case Wire::kEight: field.value = fixed(8); return field;
