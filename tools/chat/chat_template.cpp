@@ -8,6 +8,7 @@
 #include "tools/chat/template_functions.h"
 #include "tools/chat/template_lexer.h"
 #include "tools/formats/error.h"
+#include "tools/formats/shown_text.h"
 #include "tools/tokenizer/characters.h"
 
 namespace reprise {
@@ -141,7 +142,8 @@ class TemplateRun {
     set(namespaces_[name_space.index], name, std::move(value));
   }
 
-  static void set(Frame& frame, const std::string& name, Value value) {
+  void set(Frame& frame, const std::string& name, Value value) {
+    budget_.spend_search(frame.size());
     for (auto& [known, held] : frame) {
       if (known != name) continue;
       held = std::move(value);
@@ -158,7 +160,8 @@ class TemplateRun {
     return nullptr;
   }
 
-  static const Value* find_in(const Frame& frame, const std::string& name) {
+  const Value* find_in(const Frame& frame, const std::string& name) {
+    budget_.spend_search(frame.size());
     for (const auto& [known, value] : frame) {
       if (known == name) return &value;
     }
@@ -272,6 +275,7 @@ class TemplateRun {
     }
     if (const auto* const text = value.as_text()) {
       budget_.spend_bytes(text->size());
+      budget_.require_bytes(text->size() * sizeof(size_t));
       const std::vector<size_t> starts = character_starts(text->bytes);
       if (!is_inside(starts.size() - 1)) return Value::undefined("character " + std::to_string(index) + " of a text");
       const auto at = static_cast<size_t>(place(starts.size() - 1));
@@ -322,6 +326,7 @@ class TemplateRun {
     const auto* const text = value.as_text();
     if (text == nullptr) template_fault(std::string("a slice of ") + value.kind());
     budget_.spend_bytes(text->size());
+    budget_.require_bytes(text->size() * sizeof(size_t));
     const std::vector<size_t> starts = character_starts(text->bytes);
     MarkedText cut;
     visit_slice(expression, starts.size() - 1, [&](size_t i) { cut.append(text->piece(starts[i], starts[i + 1])); });
@@ -346,13 +351,14 @@ class TemplateRun {
     const bool raises = expression.name == "raise_exception";
     if (!raises && expression.name != "strftime_now") template_fault("the macro \"" + expression.name + "\" is called before it is defined");
     if (!arguments.keywords.empty() || arguments.values.size() != 1) template_fault("\"" + expression.name + "\" takes one argument");
-    if (raises) template_fault("the template refuses the conversation: " + arguments.values[0].printed().bytes);
+    if (raises) template_fault("the template refuses the conversation: " + shown_text(arguments.values[0].printed().bytes, 400));
     return date_text(arguments.values[0]);
   }
 
   // What its body writes, which sees the outermost names and its arguments.
   Value call_macro(const Statement& macro, const TemplateArguments& arguments) {
     Frame frame = bound_arguments(macro, arguments);
+    budget_.spend_search(frames_.size());
     std::vector<Frame> others(std::make_move_iterator(frames_.begin() + 1), std::make_move_iterator(frames_.end()));
     frames_.resize(1);
     frames_.push_back(std::move(frame));
@@ -369,7 +375,7 @@ class TemplateRun {
     return Value::text(std::move(outside.text), budget_);
   }
 
-  static Frame bound_arguments(const Statement& macro, const TemplateArguments& arguments) {
+  Frame bound_arguments(const Statement& macro, const TemplateArguments& arguments) {
     const size_t places = macro.names.size() - 1;
     if (arguments.values.size() > places) {
       template_fault("the macro \"" + macro.names[0] + "\" takes " + std::to_string(places) + " arguments, not " + std::to_string(arguments.values.size()));
@@ -377,6 +383,7 @@ class TemplateRun {
     Frame frame;
     for (size_t i = 0; i < arguments.values.size(); ++i) set(frame, macro.names[i + 1], arguments.values[i]);
     for (const auto& [name, value] : arguments.keywords) {
+      budget_.spend_search(macro.names.size());
       const bool is_open = std::find(macro.names.begin() + 1 + static_cast<ptrdiff_t>(arguments.values.size()), macro.names.end(), name) != macro.names.end();
       if (!is_open) template_fault("the macro \"" + macro.names[0] + "\" takes no argument \"" + name + "\", or has it already");
       set(frame, name, value);
@@ -461,7 +468,12 @@ class TemplateRun {
 
   Value concatenate(const Expression& expression) {
     MarkedText text;
-    for (const auto& operand : expression.operands) text.append(evaluate(*operand).printed());
+    for (const auto& operand : expression.operands) {
+      const MarkedText part = evaluate(*operand).printed();
+      budget_.spend_walk(part.size());
+      budget_.require_bytes(text.size() + part.size());
+      text.append(part);
+    }
     return Value::text(std::move(text), budget_);
   }
 
@@ -509,11 +521,13 @@ class TemplateRun {
       return in_floats ? in_float(word, float_of(left), float_of(right)) : in_integers(word, integer_of(left), integer_of(right));
     }
     if (word == "+" && left.as_text() && right.as_text()) {
+      budget_.require_bytes(left.as_text()->size() + right.as_text()->size());
       MarkedText text = *left.as_text();
       text.append(*right.as_text());
       return Value::text(std::move(text), budget_);
     }
     if (word == "+" && left.as_list() && right.as_list()) {
+      budget_.require_bytes((left.as_list()->size() + right.as_list()->size()) * sizeof(Value));
       TemplateList list = *left.as_list();
       list.insert(list.end(), right.as_list()->begin(), right.as_list()->end());
       return Value::list(std::move(list), budget_);

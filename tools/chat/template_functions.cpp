@@ -38,9 +38,17 @@ TemplateValue made_text(MarkedText text, TemplateBudget& budget) { return Templa
 
 // Where the needle stands in the text from `from` on; npos where nowhere. In linear time.
 size_t find_text(const std::string& text, const std::string& needle, size_t from, TemplateBudget& budget) {
-  budget.spend_steps(1 + (text.size() - from) / 64);
+  budget.spend_steps(1);
+  budget.spend_walk(text.size() - from);
   const void* const found = ::memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
   return found == nullptr ? std::string::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+}
+
+// character_starts, which takes a number for each character.
+std::vector<size_t> starts_of(const std::string& text, TemplateBudget& budget) {
+  budget.spend_search(text.size());
+  budget.require_bytes(text.size() * sizeof(size_t));
+  return character_starts(text);
 }
 
 struct Sides {
@@ -58,7 +66,7 @@ TemplateValue strip_sides(const MarkedText& text, const TemplateValue* character
   }
   if (!characters->as_text()) template_fault(std::string("the characters to strip must be text, not ") + characters->kind());
   const std::string& stripped = characters->as_text()->bytes;
-  const std::vector<size_t> starts = character_starts(text.bytes), of_stripped = character_starts(stripped);
+  const std::vector<size_t> starts = starts_of(text.bytes, budget), of_stripped = starts_of(stripped, budget);
   const auto is_stripped = [&](size_t i) {
     const std::string_view character = std::string_view(text.bytes).substr(starts[i], starts[i + 1] - starts[i]);
     budget.spend_steps(of_stripped.size());
@@ -84,8 +92,9 @@ TemplateValue trim(const Arguments& arguments, TemplateBudget& budget) {
 }
 
 template <bool is_end>
-TemplateValue begins_or_ends(const Arguments& arguments, TemplateBudget&) {
+TemplateValue begins_or_ends(const Arguments& arguments, TemplateBudget& budget) {
   const std::string &text = text_argument(arguments, 0).bytes, &part = text_argument(arguments, 1).bytes;
+  budget.spend_walk(part.size());
   return TemplateValue::boolean(is_end ? text.ends_with(part) : text.starts_with(part));
 }
 
@@ -160,7 +169,7 @@ TemplateValue split(const Arguments& arguments, TemplateBudget& budget) {
 TemplateValue replace_text(const MarkedText& text, const MarkedText& old, const MarkedText& by, int64_t most, TemplateBudget& budget) {
   MarkedText replaced;
   size_t at = 0;
-  const std::vector<size_t> starts = old.bytes.empty() ? character_starts(text.bytes) : std::vector<size_t>();
+  const std::vector<size_t> starts = old.bytes.empty() ? starts_of(text.bytes, budget) : std::vector<size_t>();
   for (size_t n = 0; most < 0 || n < static_cast<size_t>(most); ++n) {
     size_t found;
     if (old.bytes.empty()) {
@@ -170,9 +179,10 @@ TemplateValue replace_text(const MarkedText& text, const MarkedText& old, const 
       found = find_text(text.bytes, old.bytes, at, budget);
       if (found == std::string::npos) break;
     }
+    budget.spend_bytes(by.size() + 1);
+    budget.require_bytes(replaced.size() + found - at + by.size());
     replaced.append(text.piece(at, found));
     replaced.append(by);
-    budget.spend_bytes(by.size() + 1);
     at = found + old.size();
   }
   replaced.append(text.piece(at, text.size()));
@@ -232,7 +242,7 @@ TemplateValue get(const Arguments& arguments, TemplateBudget& budget) {
 TemplateValue length(const Arguments& arguments, TemplateBudget& budget) {
   const TemplateValue& value = arguments.values[0];
   if (const auto* const text = value.as_text()) {
-    budget.spend_steps(text->size() / 64);
+    budget.spend_walk(text->size());
     return TemplateValue::integer(static_cast<int64_t>(count_characters(text->bytes)));
   }
   if (const auto* const list = value.as_list()) return TemplateValue::integer(static_cast<int64_t>(list->size()));
@@ -417,8 +427,8 @@ TemplateList elements_of(const TemplateValue& value, TemplateBudget& budget) {
     return elements;
   }
   if (const auto* const text = value.as_text()) {
-    const std::vector<size_t> starts = character_starts(text->bytes);
-    budget.spend_bytes(starts.size() * sizeof(MarkedText));
+    const std::vector<size_t> starts = starts_of(text->bytes, budget);
+    budget.require_bytes(starts.size() * sizeof(MarkedText));
     for (size_t i = 0; i + 1 < starts.size(); ++i) elements.push_back(made_text(text->piece(starts[i], starts[i + 1]), budget));
     return elements;
   }

@@ -267,8 +267,9 @@ class TemplateLexer {
 std::vector<TemplateToken> cut_template(const std::string& source, const std::string& name) { return TemplateLexer(source, name).cut(); }
 
 void refuse_template(const std::string& name, int line, const std::string& reason) {
+  constexpr size_t kLongest = 2000;
   std::string shown;
-  for (const char c : reason) shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
+  for (const char c : reason.substr(0, kLongest)) shown += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
   throw UserError(name + ", line " + std::to_string(line) + ": " + shown);
 }
 

@@ -1,6 +1,7 @@
 // Jinja's grammar (jinja2/parser.py is the definition), as much of it as the language has.
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "tools/chat/template_functions.h"
 #include "tools/chat/template_lexer.h"
@@ -152,7 +153,7 @@ class TemplateParser {
   void find_macros() {
     for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
       const bool begins = tokens_[i].kind == Token::Kind::kBlockBegin && tokens_[i + 1].kind == Token::Kind::kName && tokens_[i + 1].text == "macro";
-      if (begins && tokens_[i + 2].kind == Token::Kind::kName) macros_.push_back(tokens_[i + 2].text);
+      if (begins && tokens_[i + 2].kind == Token::Kind::kName) macros_.insert(tokens_[i + 2].text);
     }
   }
 
@@ -403,7 +404,7 @@ class TemplateParser {
     if (callee->kind == ExpressionKind::kName) {
       const std::string name = callee->name;
       const bool is_known = std::find(std::begin(kTemplateCalls), std::end(kTemplateCalls), name) != std::end(kTemplateCalls);
-      if (!is_known && std::find(macros_.begin(), macros_.end(), name) == macros_.end()) refuse("the function \"" + name + "\" is not supported");
+      if (!is_known && macros_.count(name) == 0) refuse("the function \"" + name + "\" is not supported");
       ExpressionPointer call = make(ExpressionKind::kCall, at, name, {});
       parse_arguments(*call);
       return call;
@@ -589,7 +590,7 @@ class TemplateParser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int depth_ = 0;
-  std::vector<std::string> macros_;
+  std::set<std::string> macros_;
   int loops_ = 0;
   bool in_generation_ = false, in_macro_ = false;
   TemplateBudget constants_;  // the source is bounded, so these are

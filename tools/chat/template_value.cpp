@@ -97,6 +97,8 @@ class JsonWriter {
   }
 
   void write_text(const MarkedText& text) {
+    budget_.spend_walk(text.size());
+    budget_.require_bytes(text_.size() + text.size());
     has_marks_ = has_marks_ || (text.size() > 0 && text.origin(0) == TextOrigin::kMarked);
     text_ += '"';
     for (const char c : text.bytes) {
@@ -141,13 +143,17 @@ void TemplateBudget::spend_steps(uint64_t steps) {
   steps_ -= steps;
 }
 
-void TemplateBudget::spend_bytes(uint64_t bytes) {
+void TemplateBudget::require_bytes(uint64_t bytes) const {
   if (bytes > bytes_) template_fault("makes more than " + std::to_string(kBytes >> 20) + " MiB of text; does it grow without end?");
+}
+
+void TemplateBudget::spend_bytes(uint64_t bytes) {
+  require_bytes(bytes);
   bytes_ -= bytes;
 }
 
 TemplateValue TemplateValue::text(MarkedText value, TemplateBudget& budget) {
-  budget.spend_bytes(value.size());
+  budget.spend_bytes(sizeof(MarkedText) + value.size());
   return TemplateValue(Held(std::make_shared<const MarkedText>(std::move(value))));
 }
 
@@ -227,8 +233,11 @@ MarkedText TemplateValue::printed() const {
 }
 
 const TemplateValue* TemplateMapping::find(const std::string& key, TemplateBudget& budget) const {
-  budget.spend_steps(1 + entries.size() / 16);
+  budget.spend_steps(1);
+  budget.spend_search(entries.size());
   for (const auto& [name, value] : entries) {
+    if (name.size() != key.size()) continue;
+    budget.spend_walk(key.size());
     if (name.bytes == key) return &value;
   }
   return nullptr;
@@ -237,7 +246,11 @@ const TemplateValue* TemplateMapping::find(const std::string& key, TemplateBudge
 bool equal(const TemplateValue& a, const TemplateValue& b, TemplateBudget& budget) {
   budget.spend_steps(1);
   if (a.is_number() && b.is_number()) return equal_numbers(a, b);
-  if (a.as_text() && b.as_text()) return a.as_text()->bytes == b.as_text()->bytes;
+  if (a.as_text() && b.as_text()) {
+    if (a.as_text()->size() != b.as_text()->size()) return false;
+    budget.spend_walk(a.as_text()->size());
+    return a.as_text()->bytes == b.as_text()->bytes;
+  }
   if (a.as_list() && b.as_list()) return equal_lists(*a.as_list(), *b.as_list(), budget);
   if (a.as_mapping() && b.as_mapping()) return equal_mappings(*a.as_mapping(), *b.as_mapping(), budget);
   if (a.as<TemplateValue::Namespace>() && b.as<TemplateValue::Namespace>()) {
@@ -255,7 +268,10 @@ bool less(const TemplateValue& a, const TemplateValue& b, TemplateBudget& budget
     return x != nullptr && y != nullptr ? *x < *y : as_double(a) < as_double(b);
   }
   // Code points are ordered as their bytes in UTF-8.
-  if (a.as_text() && b.as_text()) return a.as_text()->bytes < b.as_text()->bytes;
+  if (a.as_text() && b.as_text()) {
+    budget.spend_walk(std::min(a.as_text()->size(), b.as_text()->size()));
+    return a.as_text()->bytes < b.as_text()->bytes;
+  }
   template_fault(std::string("compares the order of ") + a.kind() + " and " + b.kind());
 }
 

@@ -21,8 +21,14 @@ class TemplateBudget {
   static constexpr uint64_t kBytes = uint64_t{256} << 20;
   void spend_steps(uint64_t steps);
   void spend_bytes(uint64_t bytes);
+  // Counts a walk over so many bytes of text, or over so many elements: a machine does some of them in the time of one step.
+  void spend_walk(uint64_t bytes) { spend_steps(bytes / kBytesOfStep); }
+  void spend_search(uint64_t elements) { spend_steps(elements / kElementsOfStep); }
+  // Refuses what will be spent when it is made, before it takes memory.
+  void require_bytes(uint64_t bytes) const;
 
  private:
+  static constexpr uint64_t kBytesOfStep = 64, kElementsOfStep = 16;
   uint64_t steps_ = kSteps, bytes_ = kBytes;
 };
 
