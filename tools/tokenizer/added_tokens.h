@@ -20,8 +20,11 @@ class AddedTokens {
     int32_t id;
   };
 
-  // `text` is what is looked for; an empty one is never found.
+  // A text is compared with a token at each of its places, and a tree of them takes some 64 bytes for each byte.
+  static constexpr size_t kLongest = 512, kMostNodes = size_t{1} << 22;
+  // `text` is what is looked for, at most kLongest bytes; an empty one is never found. The caller asks is_full() before.
   void add(const AddedToken& token, std::string_view text, bool is_control);
+  bool is_full() const { return nodes_.size() + kLongest > kMostNodes; }
   bool empty() const { return tokens_.empty(); }
 
   // The first match at or after `from`, with the white space that it takes; none where there is no further one. The text is UTF-8.

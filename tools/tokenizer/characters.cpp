@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace reprise {
 namespace {
@@ -79,16 +81,91 @@ size_t first_byte_not_utf8(std::string_view text) {
 
 namespace {
 
-std::string_view normal_form(const icu::Normalizer2& form, std::string_view text, std::string& buffer) {
+const icu::UnicodeSet& unicode_9() {
+  static const icu::UnicodeSet kCharacters = characters_of_unicode_9();
+  return kCharacters;
+}
+
+// ICU puts each mark into its place among those before it, which takes the square of their number. Marks that stand in order stay where they are.
+class LongMarks {
+ public:
+  LongMarks() {
+    UErrorCode error = U_ZERO_ERROR;
+    form_ = icu::Normalizer2::getNFDInstance(error);
+    if (U_FAILURE(error)) throw std::bad_alloc();
+  }
+
+  // The text with long runs of marks in order, in `buffer` where there are some. It has the same normal forms.
+  std::string_view in_order(std::string_view text, std::string& buffer) {
+    size_t kept = 0;  // text up to here is in the buffer, if there is one
+    for (size_t at = kLong; at < text.size(); at += kLong) {
+      size_t begin = character_before(text, at + 1), end = begin;
+      if (!is_mark(text, begin)) continue;
+      while (begin > kept && is_mark(text, character_before(text, begin))) begin = character_before(text, begin);
+      while (end < text.size() && is_mark(text, end)) end += character_at(text, end).bytes;
+      if (end - begin > kLong) {
+        if (kept == 0) buffer.clear();
+        buffer.append(text.substr(kept, begin - kept));
+        append_in_order(text.substr(begin, end - begin), buffer);
+        kept = end;
+      }
+      at = std::max(at, end);
+    }
+    if (kept == 0) return text;
+    buffer.append(text.substr(kept));
+    return buffer;
+  }
+
+ private:
+  static constexpr size_t kLong = 256;  // bytes of a run
+
+  // What the character becomes in normal form D.
+  const icu::UnicodeString& parts_of(uint32_t code) {
+    const auto c = static_cast<UChar32>(code);
+    if (!unicode_9().contains(c) || !form_->getDecomposition(c, parts_)) parts_.setTo(c);
+    return parts_;
+  }
+  bool is_mark(std::string_view text, size_t at) {
+    const uint32_t code = character_at(text, at).code;
+    return code >= 0x300 && unicode_9().contains(static_cast<UChar32>(code)) && form_->getCombiningClass(parts_of(code).char32At(0)) != 0;
+  }
+  void append_in_order(std::string_view marks, std::string& to) {
+    std::vector<std::pair<uint8_t, UChar32>> codes;  // class and character
+    for (size_t at = 0; at < marks.size();) {
+      const Character next = character_at(marks, at);
+      const icu::UnicodeString& parts = parts_of(next.code);
+      for (int32_t n = 0; n < parts.length(); n = parts.moveIndex32(n, 1))
+        codes.emplace_back(form_->getCombiningClass(parts.char32At(n)), parts.char32At(n));
+      at += next.bytes;
+    }
+    std::stable_sort(codes.begin(), codes.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (const auto& [ignored, code] : codes) {
+      char bytes[U8_MAX_LENGTH];
+      size_t count = 0;
+      U8_APPEND_UNSAFE(bytes, count, code);
+      to.append(bytes, count);
+    }
+  }
+
+  const icu::Normalizer2* form_;
+  icu::UnicodeString parts_;
+};
+
+std::string_view normal_form(const icu::Normalizer2& form, std::string_view given, std::string& buffer) {
   UErrorCode error = U_ZERO_ERROR;
+  std::string ordered;
+  const std::string_view text = LongMarks().in_order(given, ordered);
   const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
   // What today's tables find normal is normal by those of Unicode 9 too: its parts are, and only characters that they do not know lie between.
-  if (form.isNormalizedUTF8(piece, error) && U_SUCCESS(error)) return text;
-  static const icu::UnicodeSet kUnicode9 = characters_of_unicode_9();
+  if (form.isNormalizedUTF8(piece, error) && U_SUCCESS(error)) {
+    if (text.data() == given.data()) return given;
+    buffer = std::move(ordered);
+    return buffer;
+  }
   buffer.clear();
   icu::StringByteSink<std::string> sink(&buffer);
   error = U_ZERO_ERROR;
-  icu::FilteredNormalizer2(form, kUnicode9).normalizeUTF8(0, piece, sink, nullptr, error);
+  icu::FilteredNormalizer2(form, unicode_9()).normalizeUTF8(0, piece, sink, nullptr, error);
   if (U_FAILURE(error)) throw std::bad_alloc();  // of a valid text nothing else can fail
   return buffer;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/formats/error.h"
 #include "tools/tokenizer/bert_text.h"
 #include "tools/tokenizer/characters.h"
 #include "tools/tokenizer/scored_merges.h"
@@ -174,6 +175,9 @@ bool Cutter::belongs_to_previous(SplitBehavior behavior, bool previous_is_match,
 }
 
 Cutter::Cutter(const TokenizerFile& file) {
+  constexpr size_t kMostSteps = 64;
+  if (file.cuts.size() > kMostSteps)
+    throw UserError(file.path + ": pre_tokenizer: cuts a text in " + std::to_string(file.cuts.size()) + " steps; must be at most " + std::to_string(kMostSteps));
   for (const CutStep& step : file.cuts) {
     const bool has_pattern = step.cut == Cut::kPattern;
     steps_.push_back({step.cut, has_pattern ? std::make_unique<SplitPattern>(step.pattern, file.path) : nullptr, step.behavior, step.inverts});

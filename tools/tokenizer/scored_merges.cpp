@@ -7,6 +7,8 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/tokenizer/characters.h"
 
 namespace reprise {
@@ -15,6 +17,15 @@ std::vector<ScoredMerge> merges_by_score(const TokenizerFile& file) {
   std::unordered_map<std::string_view, int32_t> id_of_name;
   for (size_t id = 0; id < file.tokens.size(); ++id) {
     if (is_joined(file.tokens[id].kind)) id_of_name.emplace(file.tokens[id].name, static_cast<int32_t>(id));
+  }
+  // Each token is cut at each of its places, and both parts are looked for.
+  constexpr uint64_t kMostWork = uint64_t{1} << 32;
+  uint64_t work = 0;
+  for (const auto& [name, id] : id_of_name) {
+    work += name.size() * name.size();
+    if (work > kMostWork || name.size() > (size_t{1} << 16))
+      throw UserError(file.path + ": its tokens are too long: the token " + std::to_string(id) + ", " + json_shown(std::string(name)) + ", has " +
+                      std::to_string(name.size()) + " bytes; all bytes squared must be at most 2^32 together");
   }
   std::vector<float> scores = file.scores;
   std::sort(scores.begin(), scores.end(), std::greater<>());

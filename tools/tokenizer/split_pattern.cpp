@@ -4,6 +4,7 @@
 #define ONIG_ESCAPE_UCHAR_COLLISION 1  // ICU has a UChar too
 #include <oniguruma.h>
 
+#include <algorithm>
 #include <cctype>
 #include <new>
 
@@ -13,6 +14,9 @@
 
 namespace reprise {
 namespace {
+
+constexpr unsigned long kMostRetries = 10'000'000;  // of one search, a second's work; as many entries of its stack
+constexpr uint64_t kMostForByte = 128, kMostAtFirst = 50'000'000;  // retries
 
 const OnigUChar* bytes_of(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
 
@@ -38,14 +42,14 @@ void SplitPattern::FreeLimits::operator()(OnigMatchParamStruct* limits) const { 
 
 SplitPattern::SplitPattern(const std::string& pattern, const std::string& path) : path_(path) {
   constexpr size_t kLongest = 4096;
-  constexpr unsigned long kMostRetries = 10'000'000;  // of one search, a second's work
-  constexpr unsigned kLargestStack = 10'000'000;      // entries
+  constexpr unsigned kDeepest = 256;  // of groups in each other
   const auto refuse = [&](const std::string& reason) {
     throw UserError(path + ": pre_tokenizer: the regular expression " + json_shown(pattern) + " " + reason);
   };
   if (pattern.size() > kLongest) refuse("is longer than " + std::to_string(kLongest) + " bytes");
   OnigEncoding encodings[] = {ONIG_ENCODING_UTF8};
   onig_initialize(encodings, 1);
+  onig_set_parse_depth_limit(kDeepest);
   regex_t* made = nullptr;
   OnigErrorInfo info;
   const OnigUChar* bytes = bytes_of(pattern);
@@ -54,16 +58,30 @@ SplitPattern::SplitPattern(const std::string& pattern, const std::string& path) 
   pattern_.reset(made);
   limits_.reset(onig_new_match_param());
   if (!limits_ || onig_initialize_match_param(limits_.get()) != ONIG_NORMAL) throw std::bad_alloc();
-  onig_set_retry_limit_in_match_of_match_param(limits_.get(), kMostRetries);
-  onig_set_retry_limit_in_search_of_match_param(limits_.get(), kMostRetries);
-  onig_set_match_stack_limit_size_of_match_param(limits_.get(), kLargestStack);
+}
+
+// Begins with few retries and tries again with eight times as many, so that they are known roughly: Oniguruma does not count them for others.
+int SplitPattern::search(std::string_view text, size_t from, re_registers* found) const {
+  constexpr unsigned long kFewRetries = 256, kMore = 8;
+  const OnigUChar *begin = bytes_of(text), *end = begin + text.size();
+  for (unsigned long most = kFewRetries;; most = std::min(kMore * most, kMostRetries)) {
+    onig_set_retry_limit_in_match_of_match_param(limits_.get(), most);
+    onig_set_retry_limit_in_search_of_match_param(limits_.get(), most);
+    onig_set_match_stack_limit_size_of_match_param(limits_.get(), static_cast<unsigned>(most));
+    const int at = onig_search_with_param(pattern_.get(), begin, end, begin + from, end, found, ONIG_OPTION_NONE, limits_.get());
+    const bool is_cut = at == ONIGERR_RETRY_LIMIT_IN_MATCH_OVER || at == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER || at == ONIGERR_MATCH_STACK_LIMIT_OVER;
+    if (!is_cut || most == kMostRetries) return at;
+    retries_ += most;
+    if (retries_ > kMostAtFirst + kMostForByte * bytes_)
+      throw UserError(path_ + ": pre_tokenizer: its regular expression goes back and forth more than " + std::to_string(kMostForByte) +
+                      " times for each byte of the text; must be one that does not");
+  }
 }
 
 SplitPattern::Match SplitPattern::next_match(std::string_view text, size_t from) const {
   const std::unique_ptr<OnigRegion, void (*)(OnigRegion*)> region(onig_region_new(), [](OnigRegion* all) { onig_region_free(all, 1); });
   if (!region) throw std::bad_alloc();
-  const OnigUChar *begin = bytes_of(text), *end = begin + text.size();
-  const int found = onig_search_with_param(pattern_.get(), begin, end, begin + from, end, region.get(), ONIG_OPTION_NONE, limits_.get());
+  const int found = search(text, from, region.get());
   if (found == ONIG_MISMATCH) return {text.size(), text.size()};
   if (found < 0) throw UserError(path_ + ": pre_tokenizer: its regular expression cannot cut the text: " + reason_of(found, nullptr));
   return {static_cast<size_t>(region->beg[0]), static_cast<size_t>(region->end[0])};
@@ -72,7 +90,9 @@ SplitPattern::Match SplitPattern::next_match(std::string_view text, size_t from)
 SplitPattern::Piece SplitPattern::piece_at(std::string_view text, size_t begin) const {
   Match match = next_match(text, begin);
   if (match.begin == begin && match.end == begin) match = next_match(text, begin + character_at(text, begin).bytes);  // of nothing
-  return match.begin > begin ? Piece{match.begin, false} : Piece{match.end, true};
+  const Piece piece = match.begin > begin ? Piece{match.begin, false} : Piece{match.end, true};
+  bytes_ += piece.end - begin;
+  return piece;
 }
 
 }  // namespace reprise

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 struct re_pattern_buffer;
 struct OnigMatchParamStruct;
+struct re_registers;
 
 namespace reprise {
 
@@ -21,7 +23,8 @@ class SplitPattern {
   SplitPattern(const std::string& pattern, const std::string& path);
 
   // The piece that begins at `begin`: a match that begins there, else what lies before the next one. The text is UTF-8.
-  // Throws UserError where the pattern goes back and forth without an end in sight.
+  // Throws UserError where the pattern goes back and forth without an end in sight: within one search, or more than kMostForByte times for
+  // each byte of all texts so far. One call at a time.
   struct Piece {
     size_t end;
     bool is_match;
@@ -33,6 +36,7 @@ class SplitPattern {
     size_t begin, end;
   };
   Match next_match(std::string_view text, size_t from) const;  // {size, size}: none
+  int search(std::string_view text, size_t from, re_registers* found) const;
 
   struct FreePattern {
     void operator()(re_pattern_buffer* pattern) const;
@@ -43,6 +47,7 @@ class SplitPattern {
   std::string path_;
   std::unique_ptr<re_pattern_buffer, FreePattern> pattern_;
   std::unique_ptr<OnigMatchParamStruct, FreeLimits> limits_;
+  mutable uint64_t bytes_ = 0, retries_ = 0;  // of all texts so far; retries: of searches that took more than a few
 };
 
 }  // namespace reprise

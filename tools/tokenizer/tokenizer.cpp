@@ -8,6 +8,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/input_file.h"
+#include "tools/formats/json_text.h"
 #include "tools/tokenizer/bert_text.h"
 #include "tools/tokenizer/byte_alphabet.h"
 #include "tools/tokenizer/characters.h"
@@ -128,7 +129,12 @@ Tokenizer::Tokenizer(const TokenizerFile& file)
     // A token of control is looked for as templates write it, though with the marks of spaces only one behind a space would be found.
     const bool is_control = kinds_[id] == TokenKind::kControl, is_normalised = added.normalized && !(is_control && marks_before_added_);
     const std::string_view text = is_normalised && !name.empty() ? normalised(name, TextPlace::kBegins, buffer) : name;
-    (is_normalised ? in_normalised_text_ : in_text_).add(added, text, is_control);
+    AddedTokens& tokens = is_normalised ? in_normalised_text_ : in_text_;
+    const std::string refusal = path_ + ": the added token " + std::to_string(added.id) + ", " + json_shown(name);
+    if (text.size() > AddedTokens::kLongest)
+      throw UserError(refusal + ", has " + std::to_string(text.size()) + " bytes; must have at most " + std::to_string(AddedTokens::kLongest));
+    if (tokens.is_full()) throw UserError(refusal + ": the added tokens have more than 4 MiB of text together, which is the most that is available");
+    tokens.add(added, text, is_control);
   }
 }
 

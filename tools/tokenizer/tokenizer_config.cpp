@@ -18,7 +18,7 @@ nlohmann::json read_if_there(const std::string& path) {
 }  // namespace
 
 std::string text_of_tokenizer(const std::string& path) {
-  constexpr uint64_t kMostBytes = uint64_t{1} << 28;
+  constexpr uint64_t kMostBytes = uint64_t{64} << 20;
   const InputFile file(path);
   if (file.bytes() > kMostBytes)
     throw UserError(path + ": is no tokenizer: it is larger than " + std::to_string(kMostBytes) + " bytes");

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/tokenizer/characters.h"
 #include "tools/tokenizer/scored_merges.h"
 
@@ -24,6 +25,10 @@ WordPieces::WordPieces(const TokenizerFile& file) : rules_(file.pieces), unknown
   for (size_t id = 0; id < file.tokens.size(); ++id) {
     const auto& [name, kind, is_added_alone] = file.tokens[id];
     if (!is_joined(kind) || is_added_alone || name.empty()) continue;
+    constexpr size_t kLongestName = 256;  // every shorter one is looked for at each place of a word
+    if (name.size() > kLongestName)
+      throw UserError(file.path + ": the token " + std::to_string(id) + ", " + json_shown(name) + ", has " + std::to_string(name.size()) +
+                      " bytes; a piece of a word must have at most " + std::to_string(kLongestName));
     id_of_name_.emplace(name, static_cast<int32_t>(id));
     longest_bytes_ = std::max(longest_bytes_, name.size());
   }
