@@ -10,6 +10,8 @@
 #include "tools/command_line.h"
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
+#include "tools/formats/exception_text.h"
+#include "tools/progress/shown_output.h"
 #include "tools/session/status_text.h"
 
 namespace reprise {
@@ -71,7 +73,7 @@ int main(int argc, char** argv) {
     std::cerr << "reprise: out of memory while planning; give a larger --unit or a smaller recipe\n";
     return 1;
   } catch (const std::exception& error) {
-    std::cerr << "reprise: " << error.what() << "\n";
+    std::cerr << "reprise: " << reprise::words_of(error) << "\n";
     return 1;
   }
 }

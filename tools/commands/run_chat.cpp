@@ -9,6 +9,7 @@
 #include "tools/commands/model_argument.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/record_file.h"
+#include "tools/progress/shown_output.h"
 
 namespace reprise {
 namespace {
@@ -25,6 +26,7 @@ int run_chat(const ChatArguments& arguments) {
   if (arguments.json) {
     print_json({{"text", tokens.text}, {"ids", tokens.ids}, {"labels", tokens.labels}});
   } else {
+    pass_exact_output();
     std::cout << tokens.text;
   }
   return 0;

@@ -8,6 +8,7 @@
 #include "tools/commands/model_argument.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/progress/shown_output.h"
 #include "tools/tokenizer/tokenizer.h"
 
 namespace reprise {
@@ -45,6 +46,7 @@ int run_detokenize(const DetokenizeArguments& arguments) {
     // JSON holds UTF-8 alone: bytes that are none become U+FFFD.
     std::cout << nlohmann::json({{"text", text}}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   } else {
+    pass_exact_output();
     std::cout << text;
   }
   return 0;

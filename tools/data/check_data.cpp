@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <map>
 #include <mutex>
 #include <system_error>
@@ -16,6 +17,7 @@
 
 #include "tools/data/dataset.h"
 #include "tools/formats/error.h"
+#include "tools/formats/exception_text.h"
 
 namespace reprise {
 namespace {
@@ -47,7 +49,7 @@ class FileCheck {
       try {
         data_.check_file(n);
       } catch (const std::exception& error) {  // an exception must not leave its thread
-        line = error.what();
+        line = words_of(error);
       }
       const std::lock_guard lock(mutex_);
       if (!line.empty()) broken_[n] = line;
@@ -80,18 +82,17 @@ class FileCheck {
 
 // Returns how many files are broken.
 uint64_t check_files(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
-  for (const std::string& warning : data.warnings()) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  for (const std::string& warning : data.warnings()) std::cerr << "warning: " << warning << "\n";
   if (data.unread_files() == 0) {
-    std::fprintf(stderr, "%s set: %llu samples; files, lengths, labels and tokens were checked when it was opened\n", set_name,
-                 static_cast<unsigned long long>(data.size()));
+    std::cerr << set_name << " set: " << data.size() << " samples; files, lengths, labels and tokens were checked when it was opened\n";
     return 0;
   }
   FileCheck check(data, set_name);
   const BrokenFiles& broken = check.run(threads);
-  for (const auto& [n, line] : broken) std::puts(line.c_str());
-  std::fflush(stdout);
-  std::fprintf(stderr, "%s set: %llu pictures, %s\n", set_name, static_cast<unsigned long long>(data.unread_files()),
-               broken.empty() ? "all of them can be decoded" : (std::to_string(broken.size()) + " of them broken").c_str());
+  for (const auto& [n, line] : broken) std::cout << line << "\n";
+  std::cout.flush();
+  std::cerr << set_name << " set: " << data.unread_files() << " pictures, "
+            << (broken.empty() ? "all of them can be decoded" : std::to_string(broken.size()) + " of them broken") << "\n";
   if (broken.size() == data.unread_files()) throw UserError(path + ": not one picture can be decoded");
   return broken.size();
 }
@@ -104,12 +105,11 @@ struct Faults {
 
 // Samples that end a training, or are skipped, are named before whatever else is wrong with the set.
 void name_samples(const DataLook& look, const char* set_name, bool skips) {
-  for (const std::string& line : look.named) std::puts(line.c_str());
-  std::fflush(stdout);
+  for (const std::string& line : look.named) std::cout << line << "\n";
+  std::cout.flush();
   if (look.faults == 0) return;
   const std::string most = look.faults > look.named.size() ? "; the first " + std::to_string(look.named.size()) + " are named" : "";
-  std::fprintf(stderr, "%s set: %llu samples %s%s\n", set_name, static_cast<unsigned long long>(look.faults),
-               skips ? "are skipped (data.bad is \"skip\")" : "would end a training", most.c_str());
+  std::cerr << set_name << " set: " << look.faults << " samples " << (skips ? "are skipped (data.bad is \"skip\")" : "would end a training") << most << "\n";
 }
 
 void check_set(const Recipe& recipe, Split split, uint32_t threads, Faults& faults) {
@@ -160,7 +160,7 @@ int check_data(const Recipe& recipe, uint32_t threads) {
   const bool may_skip = recipe.data.kind == DataSource::Kind::kImageFolder && describe_model(recipe.model).class_weights.empty();
   const char* refused = may_skip ? "training would end at the first broken one: mend or remove them, or set data.broken to \"skip\"\n"
                                  : "training would end at the first broken one: mend or remove them\n";
-  std::fputs(skips ? skipped : refused, stderr);
+  std::cerr << (skips ? skipped : refused);
   return skips && faults.samples == 0 ? 0 : 1;
 }
 

@@ -13,6 +13,7 @@
 #include "tools/data/images.h"
 #include "tools/data/picture.h"
 #include "tools/formats/error.h"
+#include "tools/formats/exception_text.h"
 
 namespace reprise {
 namespace {
@@ -156,7 +157,7 @@ class PictureDataset : public Dataset {
         decode_place(*sample, b, decoded);
       }
     } catch (const std::exception& error) {  // an exception must not leave its thread
-      decoded.error = error.what();
+      decoded.error = words_of(error);
     }
   }
 

@@ -87,4 +87,13 @@ std::string shown_text(std::string_view text, size_t longest) {
   return out;
 }
 
+size_t unfinished_bytes(std::string_view text) {
+  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
+    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
+    if (byte < 0x80) return 0;
+    if (byte >= 0xc0) return back < (byte >= 0xf0 ? 4u : byte >= 0xe0 ? 3u : 2u) ? back : 0;
+  }
+  return 0;
+}
+
 }  // namespace reprise

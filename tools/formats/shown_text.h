@@ -17,4 +17,7 @@ std::string escaped_text(std::string_view text, std::string_view kept = "");
 // Returns escaped_text(text), cut to `longest` characters; "..." stands for the rest.
 std::string shown_text(std::string_view text, size_t longest = 200);
 
+// Returns how many bytes at the end of `text` begin a character of UTF-8 and lack its rest; 0 if it ends with a whole one.
+size_t unfinished_bytes(std::string_view text);
+
 }  // namespace reprise

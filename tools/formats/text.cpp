@@ -10,6 +10,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/shown_text.h"
 
 namespace reprise {
 
@@ -68,7 +69,7 @@ bool matches_end(const std::string& pattern, const std::string& name) { return m
 std::string some_of(const std::vector<std::string>& words, const std::string& between) {
   constexpr size_t kShown = 8;
   std::string list;
-  for (size_t i = 0; i < words.size() && i < kShown; ++i) list += (i == 0 ? "" : between) + words[i];
+  for (size_t i = 0; i < words.size() && i < kShown; ++i) list += (i == 0 ? "" : between) + shown_text(words[i]);
   return words.size() > kShown ? list + " and " + std::to_string(words.size() - kShown) + " more" : list;
 }
 

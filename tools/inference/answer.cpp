@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/shown_text.h"
 #include "tools/session/session.h"
 #include "tools/tokenizer/characters.h"
 
@@ -12,16 +13,6 @@ namespace reprise {
 namespace {
 
 bool reads_bytes(const Recipe& recipe) { return recipe.place.path().empty() && describe_model(recipe.model).vocabulary == 256; }
-
-// The bytes at the end of `text` that begin a character of UTF-8 and lack its rest.
-size_t unfinished_bytes(const std::string& text) {
-  for (size_t back = 1; back <= 3 && back <= text.size(); ++back) {
-    const auto byte = static_cast<unsigned char>(text[text.size() - back]);
-    if (byte < 0x80) return 0;
-    if (byte >= 0xC0) return back < (byte >= 0xF0 ? 4u : byte >= 0xE0 ? 3u : 2u) ? back : 0;
-  }
-  return 0;
-}
 
 }  // namespace
 

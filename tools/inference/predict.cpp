@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <iomanip>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "tools/data/data_feed.h"
 #include "tools/data/unlabelled.h"
 #include "tools/formats/error.h"
+#include "tools/formats/shown_text.h"
 #include "tools/formats/text.h"
 #include "tools/inference/evaluation.h"
 #include "tools/inference/logits.h"
@@ -88,14 +90,16 @@ void print_evaluation(const EvaluationResult& result, uint64_t step, const std::
     std::snprintf(accuracy, sizeof accuracy, ", accuracy %.2f%% (%llu of %llu)", 100 * result.accuracy(), static_cast<unsigned long long>(result.report.correct),
                   static_cast<unsigned long long>(result.report.labelled));
   }
-  std::printf("step %llu: loss %.6g%s%s\n", static_cast<unsigned long long>(step), result.report.loss, accuracy, metrics_text(result.metrics).c_str());
+  char loss[32];
+  std::snprintf(loss, sizeof loss, "%.6g", result.report.loss);
+  std::cout << "step " << step << ": loss " << loss << accuracy << metrics_text(result.metrics) << "\n";
   for (size_t c = 0; c < tallies.size(); ++c) {
-    if (tallies[c].labelled == 0) {
-      std::printf("%-24s       - (no sample)\n", names[c].c_str());
-      continue;
+    char share[96] = "      - (no sample)";
+    if (tallies[c].labelled > 0) {
+      std::snprintf(share, sizeof share, "%6.2f%% (%llu of %llu)", 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
+                    static_cast<unsigned long long>(tallies[c].labelled));
     }
-    std::printf("%-24s %6.2f%% (%llu of %llu)\n", names[c].c_str(), 100 * tallies[c].accuracy(), static_cast<unsigned long long>(tallies[c].correct),
-                static_cast<unsigned long long>(tallies[c].labelled));
+    std::cout << std::left << std::setw(24) << shown_text(names[c]) << " " << share << "\n";
   }
 }
 

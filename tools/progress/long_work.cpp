@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tools/formats/shown_text.h"
 #include "tools/progress/terminal.h"
 
 namespace reprise {
@@ -30,7 +31,7 @@ class Display {
  public:
   size_t enter(const std::string& what) {
     const std::lock_guard lock(mutex_);
-    levels_.push_back({what});
+    levels_.push_back({shown_text(what)});
     if (levels_.size() == 1 && !quiet_) start();
     return levels_.size() - 1;
   }
@@ -76,6 +77,7 @@ class Display {
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - start).count();
       std::string line = words() + ", " + std::to_string(seconds) + " s";
       if (terminal) line.resize(std::min(line.size(), static_cast<size_t>(stderr_columns() - 1)));
+      line.resize(line.size() - unfinished_bytes(line));
       write_out(terminal ? "\r" + line + "\x1b[K" : line + "\n");
       drawn = true;
     }

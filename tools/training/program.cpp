@@ -12,11 +12,13 @@
 #include "tools/command_line.h"
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
+#include "tools/formats/exception_text.h"
 #include "tools/formats/text.h"
 #include "tools/inference/answer.h"
 #include "tools/inference/dialogue.h"
 #include "tools/inference/predict.h"
 #include "tools/progress/long_work.h"
+#include "tools/progress/shown_output.h"
 #include "tools/session/filed_plans.h"
 #include "tools/session/plan_signals.h"
 #include "tools/session/program_options.h"
@@ -119,7 +121,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
     std::cerr << error.what() << "\n";
     return error.status;
   } catch (const std::exception& error) {
-    std::cerr << plan.name << ": " << error.what() << "\n";
+    std::cerr << plan.name << ": " << words_of(error) << "\n";
     return 1;
   }
 }
@@ -131,6 +133,7 @@ int run_filed_plans(const FiledPlans& plans, const std::vector<const Port*>& boa
 }
 
 int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
+  const ShownOutput shown;
   const std::optional<std::string> file = plan_option(argc, argv);
   if (!file) return run_choices(choices, argc, argv);
   std::vector<const Port*> boards;
@@ -140,6 +143,9 @@ int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
     return error.status;
+  } catch (const std::exception& error) {
+    std::cerr << *file << ": " << words_of(error) << "\n";
+    return UserError::kBadInput;
   }
 }
 

@@ -498,10 +498,10 @@ class TrainingRun {
       snapshots_ ? snapshots_->save_best(trainer(), recipe_, facts(), score) : give_moments(trainer());
     }
     if (options_.quiet) return;
-    char accuracy[64] = "";
+    char loss[64], accuracy[64] = "";
+    std::snprintf(loss, sizeof loss, "%.4f", result.report.loss);
     if (result.has_accuracy) std::snprintf(accuracy, sizeof accuracy, ", test accuracy %.2f%%", 100 * result.accuracy());
-    std::fprintf(stderr, "step %llu: test loss %.4f%s%s\n", static_cast<unsigned long long>(trainer().step), result.report.loss, accuracy,
-                 metrics_text(result.metrics).c_str());
+    std::cerr << "step " << trainer().step << ": test loss " << loss << accuracy << metrics_text(result.metrics) << "\n";
   }
 
   SnapshotFacts facts() const { return {.data = training_data_->fingerprint(), .class_names = training_data_->class_names(), .score = {}, .base = session_->base(), .texts = texts_, .losses = stopping_ ? std::optional(stopping_->history()) : std::nullopt}; }
