@@ -2,6 +2,10 @@
 #include "tools/formats/csv_file.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <string_view>
+#include <system_error>
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
@@ -47,6 +51,22 @@ std::vector<std::string> fields_of(const std::string& text, const std::string& p
   return fields;
 }
 
+bool is_number(std::string_view text) {
+  if (text.starts_with('+') || text.starts_with('-')) text.remove_prefix(1);
+  double value = 0;
+  const bool is_digit = !text.empty() && ((text[0] >= '0' && text[0] <= '9') || text[0] == '.');  // no "inf"
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return is_digit && error != std::errc::invalid_argument && end == text.data() + text.size();
+}
+
+// True if a spreadsheet would take the text for a formula, now or once an apostrophe in front has been taken away.
+bool begins_as_formula(std::string_view text) {
+  if (is_number(text)) return false;
+  text.remove_prefix(std::min(text.find_first_not_of('\''), text.size()));
+  const std::string_view signs[] = {"=", "+", "-", "@", "\t", "\r", "\n", "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d", "\xef\xbc\xa0"};
+  return std::any_of(std::begin(signs), std::end(signs), [&](std::string_view sign) { return text.starts_with(sign); });
+}
+
 // A column's name, as it is compared with the keys that samples have.
 std::string column_name(std::string name) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
@@ -68,6 +88,14 @@ bool is_utf8(const std::string& text) {
 }
 
 }  // namespace
+
+std::string csv_cell(const std::string& text) {
+  const std::string shown = (begins_as_formula(text) ? "'" : "") + text;
+  if (shown.find_first_of(",\"\r\n") == std::string::npos) return shown;
+  std::string quoted = "\"";
+  for (const char c : shown) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
 
 CsvFile::CsvFile(const std::string& path) : RecordFile(path) {
   find_records();

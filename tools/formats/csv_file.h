@@ -6,6 +6,11 @@
 
 namespace reprise {
 
+// Returns `text` as a cell of a CSV file: quoted where RFC 4180 asks for it, and with an apostrophe in front where a spreadsheet would run it
+// as a formula. That is a text which begins, behind apostrophes of its own, with = + - @, one of their wide forms, a tab or a line's end, and is
+// no number. So whoever takes one apostrophe away in front of such a beginning has the text again.
+std::string csv_cell(const std::string& text);
+
 class CsvFile : public RecordFile {
  public:
   // Finds the records, of which one may span lines inside of quotes; lines that hold nothing but blanks are none. Names of columns are taken

@@ -8,20 +8,11 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tools/formats/csv_file.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {
-namespace {
-
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
-}  // namespace
 
 void write_numbers(const std::string& path, std::vector<std::string> titles, const std::vector<std::vector<std::string>>& samples,
                    const std::vector<std::string>& names, const std::vector<float>& numbers) {
@@ -31,11 +22,11 @@ void write_numbers(const std::string& path, std::vector<std::string> titles, con
   titles.resize(most);
   const auto joined = [](const std::vector<std::string>& fields) {
     std::string line;
-    for (size_t n = 0; n < fields.size(); ++n) line += (n == 0 ? "" : ",") + csv_field(fields[n]);
+    for (size_t n = 0; n < fields.size(); ++n) line += (n == 0 ? "" : ",") + csv_cell(fields[n]);
     return line;
   };
   std::string text = joined(titles);
-  for (const std::string& name : names) text += "," + csv_field(name);
+  for (const std::string& name : names) text += "," + csv_cell(name);
   text += "\n";
   for (size_t row = 0; row < samples.size(); ++row) {
     text += joined(samples[row]) + std::string(most - samples[row].size(), ',');

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <unordered_map>
 
+#include "tools/formats/csv_file.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
@@ -134,7 +135,7 @@ std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& 
   std::string text = "id,lower,upper,size,offset\n";
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     const PackBuffer& buffer = problem.buffers[i];
-    text += problem.ids[i];
+    text += csv_cell(problem.ids[i]);
     for (uint64_t value : {buffer.lower, buffer.upper, buffer.size, offsets[i]}) text += ',' + std::to_string(value);
     text += '\n';
   }
