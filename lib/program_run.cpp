@@ -10,6 +10,8 @@ namespace reprise {
 
 namespace {
 
+constexpr Status kStopped = {Code::kStopped, "stopped between two rows", 0};
+
 // Moments that one rank has are updated there.
 bool runs_here(const Trainer& trainer, const Program& program, const Row& row) {
   if (row.pass != Pass::kUpdate || trainer.peers.count == 1) return true;
@@ -58,7 +60,8 @@ Status run_rows(const Trainer& trainer, ProgramId id) {
   const Program& program = trainer.plan->program(id);
   for (uint32_t r = 0; r < program.rows.count; ++r) {
     if (trainer.observer.before != nullptr) trainer.observer.before(trainer.observer.state, id, r);
-    if (Status status = run_row(trainer, program, program.rows[r]); !status.ok()) {
+    const bool stops = trainer.stops != nullptr && trainer.stops();
+    if (Status status = stops ? kStopped : run_row(trainer, program, program.rows[r]); !status.ok()) {
       status.row = uint64_t{static_cast<uint32_t>(id)} << 32 | r;
       return status;
     }

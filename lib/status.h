@@ -17,6 +17,7 @@ enum class Code : uint8_t {
   kBackend,          // a device call failed, and what it was to do may be done in part; detail: its own error number
   kInputOutput,      // a transfer failed; detail: errno
   kPeer,             // another rank has ended, or cannot be reached; detail: its number (Peers of port.h)
+  kStopped,          // Trainer::stops asked for it between two rows; what the program writes is written in part
 };
 
 constexpr uint64_t kUnknownRow = ~uint64_t{0};

@@ -49,6 +49,7 @@ struct Trainer {
   uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
   uint32_t found_by = kUnknownRank;  // of the last step: the rank that was the first to find its data, or its loss, wrong
   RowObserver observer;  // while there is one, rows are called one by one
+  bool (*stops)() = nullptr;  // asked before each row that is called by itself: true ends the program there, with Code::kStopped
   bool eager = false;
   void* recordings[kProgramCount] = {};  // of the backend's recorder; null: the program's rows are called one by one
 

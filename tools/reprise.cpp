@@ -13,6 +13,7 @@
 #include "tools/formats/exception_text.h"
 #include "tools/progress/shown_output.h"
 #include "tools/session/status_text.h"
+#include "tools/session/stop_signal.h"
 
 namespace reprise {
 namespace {
@@ -64,6 +65,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of write()
+  const reprise::ShownOutput shown;
+  reprise::set_up_ending_signals();
   try {
     return reprise::checked_output(reprise::run(argc, argv), "reprise");
   } catch (const reprise::UserError& error) {

@@ -21,6 +21,7 @@
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/file_lock.h"
+#include "tools/formats/leftovers.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/session/filed_plans.h"
@@ -55,11 +56,14 @@ void run_compiler(const std::string& about, const std::vector<std::string>& word
   arguments.push_back(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
+    ::setpgid(0, 0);  // a signal's handler ends the compiler with all that it has started
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
     ::execvp(arguments[0], arguments.data());
     std::cerr << words[0] << ": cannot be run: " << std::strerror(errno) << "\n";
     ::_exit(127);
   }
+  ::setpgid(child, child);  // whoever of the two is first
+  const RunningChild running(child);
   int status = 0;
   if (child < 0 || ::waitpid(child, &status, 0) != child) throw UserError(words[0] + ": cannot be run: " + std::strerror(errno));
   if (WIFSIGNALED(status)) throw UserError(about + ": not compiled: signal " + std::to_string(WTERMSIG(status)) + " ended " + words[0]);
@@ -115,6 +119,7 @@ void compile_program(const Tree& tree, const Recipe& recipe, const std::string& 
   fs::remove(record, ignored);
   std::cerr << "  compile and prove " << folder << "/plan.h\n";
   const LongWork work("compiling");
+  const Leftover unfinished(folder + "/train.new");
   run_compiler(folder + "/plan.h", command);
   fs::rename(folder + "/train.new", folder + "/train");
   write_file(record, made_of);

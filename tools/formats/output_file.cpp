@@ -18,19 +18,24 @@ namespace {
 
 std::string reason() { return std::strerror(errno); }
 
+// False of /dev/full and its like, which are never deleted.
+bool is_regular(int descriptor) {
+  struct stat status;
+  return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
   descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor_ < 0) throw UserError(path + ": cannot be created: " + reason());
+  if (is_regular(descriptor_)) unfinished_.emplace(path);
 }
 
 OutputFile::~OutputFile() {
   if (descriptor_ < 0) return;
-  struct stat status;
-  const bool regular = ::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode);  // never delete /dev/full
   ::close(descriptor_);
-  if (regular) ::unlink(path_.c_str());
+  if (unfinished_) ::unlink(path_.c_str());
 }
 
 void OutputFile::write(const void* data, uint64_t bytes) {
@@ -53,6 +58,7 @@ void OutputFile::finish() {
     throw UserError(path_ + ": cannot be flushed to the disk: " + reason());
   const int closed = ::close(descriptor_);
   descriptor_ = -1;
+  unfinished_.reset();
   if (closed != 0) {
     const std::string why = reason();
     ::unlink(path_.c_str());
@@ -84,6 +90,7 @@ void replace_file(const std::string& path, const std::function<void(const std::s
   struct stat status;
   if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return write(path);
   const std::string fresh = temporary_beside(path);
+  const Leftover unfinished(fresh);
   write(fresh);
   if (::rename(fresh.c_str(), path.c_str()) == 0) return;
   const std::string why = reason();

@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tools/formats/checksum.h"
+#include "tools/formats/leftovers.h"
 
 namespace reprise {
 
@@ -28,6 +30,7 @@ class OutputFile {
   uint64_t bytes_ = 0;
   Checksum checksum_;
   int descriptor_ = -1;
+  std::optional<Leftover> unfinished_;  // none of what is no regular file
 };
 
 FileSum write_file(const std::string& path, const std::string& text);

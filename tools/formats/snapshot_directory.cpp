@@ -197,6 +197,8 @@ bool SnapshotDirectory::try_lock() {
       refusal = lock + ": cannot be written: " + std::strerror(errno);
     } else {
       made_saving_ = true;
+      saving_leftover_.emplace(saving_);
+      lock_leftover_.emplace(lock);
       return true;
     }
   }
@@ -208,6 +210,7 @@ bool SnapshotDirectory::try_lock() {
 
 void SnapshotDirectory::begin() {
   remove_snapshot(fresh_, names_);
+  fresh_leftover_.emplace(fresh_);
   if (::mkdir(fresh_.c_str(), 0777) != 0) refuse(fresh_, "cannot be created");
 }
 

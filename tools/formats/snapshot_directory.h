@@ -9,8 +9,11 @@
 // Only files of the snapshot's names, and folders that they leave empty, are ever removed.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tools/formats/leftovers.h"
 
 namespace reprise {
 
@@ -44,6 +47,7 @@ class SnapshotDirectory {
   std::string path_, saving_, fresh_, old_;
   std::vector<std::string> names_;
   int lock_ = -1;
+  std::optional<Leftover> saving_leftover_, lock_leftover_, fresh_leftover_;
   bool made_saving_ = false;  // DIR.saving is this program's, and goes with the last snapshot
 };
 

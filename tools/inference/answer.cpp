@@ -7,6 +7,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/shown_text.h"
 #include "tools/session/session.h"
+#include "tools/session/stop_signal.h"
 #include "tools/tokenizer/characters.h"
 
 namespace reprise {
@@ -81,12 +82,13 @@ bool can_answer(const Recipe& recipe, const Plan& plan) {
 
 GenerationOptions generation_of(const ProgramOptions& options, uint32_t tokens) {
   return {.tokens = options.tokens == 0 ? tokens : static_cast<uint32_t>(options.tokens), .temperature = options.temperature,
-          .top_k = static_cast<uint32_t>(options.top_k), .top_p = options.top_p, .seed = options.seed, .drawn = 0, .stop = {}, .never = {}};
+          .top_k = static_cast<uint32_t>(options.top_k), .top_p = options.top_p, .seed = options.seed, .drawn = 0, .stop = {}, .never = {}, .stops = [] { return stop_signal() != 0; }};
 }
 
 int answer_prompt(const CompiledPlan& compiled, const ProgramOptions& options) {
   Session session(compiled, options);
   show_untrained(session);
+  const Doing doing(Activity::kAnswering);
   const Answerer answerer(session.recipe());
   const GenerationOptions generation = generation_of(options, 100);
   const auto show = [&](const std::string& piece) {
@@ -98,7 +100,7 @@ int answer_prompt(const CompiledPlan& compiled, const ProgramOptions& options) {
   } else {
     std::cout << "\n";
   }
-  return 0;
+  return stop_signal() == 0 ? 0 : 128 + stop_signal();
 }
 
 }  // namespace reprise

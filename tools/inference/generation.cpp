@@ -98,7 +98,7 @@ std::vector<int32_t> generate_tokens(Trainer& trainer, const std::vector<int32_t
     const int32_t token = draw(logits, options, options.drawn + answer.size());
     if (std::find(options.stop.begin(), options.stop.end(), token) != options.stop.end()) break;
     answer.push_back(token);
-    if ((see && !see(token)) || position + 1 >= limits.positions) break;
+    if ((see && !see(token)) || (options.stops && options.stops()) || position + 1 >= limits.positions) break;
     require(generate(trainer, &token, 1, position++, logits.data()));
   }
   return answer;

@@ -19,6 +19,7 @@ struct GenerationOptions {
   uint64_t drawn = 0;            // so many were drawn with the seed before
   std::vector<int32_t> stop;     // a token of these ends the text and does not belong to it
   std::vector<int32_t> never;    // these are not drawn: ids of the model that are no tokens
+  std::function<bool()> stops = {};  // asked behind each token; true ends the text
 };
 
 // The plan's, which must have a program that generates (UserError).

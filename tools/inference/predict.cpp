@@ -165,6 +165,7 @@ int evaluate_weights(const CompiledPlan& compiled, const ProgramOptions& options
       tally.correct += likeliest(logits) == static_cast<uint32_t>(label);
     });
   }
+  const Doing doing(Activity::kEvaluating);
   const EvaluationResult result = evaluate_set(session.trainer(), session.port(), recipe, *data, {.most_batches = options.batches, .quiet = options.quiet});
   if (result.stopped) {
     std::cerr << recipe.name << ": the evaluation was stopped by a signal\n";
@@ -220,8 +221,10 @@ class PredictionWalk {
   // Answers the exit status.
   template <typename Reader>
   int run(const Reader& reader) {
+    const Doing doing(Activity::kPredicting);
     DataFeed feed(*data_);
     for (uint64_t n = 0; n < data_->micro_batches(); ++n, first_ += at_once_) {
+      if (stop_signal() != 0) throw UserError(session_.recipe().name + ": the prediction was stopped by a signal", static_cast<UserError::Status>(128 + stop_signal()));
       EvaluationReport unused;
       feed.begin_at(n);
       const Status status = evaluate(session_.trainer(), feed.source(), 1, unused);

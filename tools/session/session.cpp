@@ -103,6 +103,7 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   }
   prove_other_plans(resources);
   require(bind(plan(), backend_, resources, trainer_));
+  trainer_.stops = stops_at_row;
   if (options.resume.empty() || takes_base) load_weights();
   if (asks) ask_reference(*this);
   if (!options.resume.empty()) {

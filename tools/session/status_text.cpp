@@ -23,6 +23,7 @@ std::string number_text(const Status& status) {
     case Code::kInputOutput: return std::string(": ") + std::strerror(static_cast<int>(status.detail));
     case Code::kBackend: return " (error " + std::to_string(status.detail) + " of the device)";
     case Code::kPeer: return status.detail == Peers::kNoRank ? "" : " (rank " + std::to_string(status.detail) + ")";
+    case Code::kStopped: return ", by a second signal";
     default: return status.detail == 0 ? "" : " (" + std::to_string(status.detail) + ")";
   }
 }

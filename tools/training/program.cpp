@@ -109,7 +109,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
     if (options.quiet) silence_long_work();
     if (options.check_data) return check_data(parse_recipe(choices.front().recipe, plan.name, "/"), options.threads);
     if (choices.front().plans.count > 1) set_up_plan_signals(choices.front().plans.count);
-    if (!options.chat) set_up_signals();  // nothing is to be saved where a person converses: a signal ends it at once
+    options.chat ? set_up_ending_signals() : set_up_signals();  // nothing is to be saved where a person converses
     const CompiledPlan compiled = choose_plan(started(choices, options.start_budget), options.quiet);
     if (options.evaluate) return evaluate_weights(compiled, options);
     if (!options.predict.empty()) return predict_samples(compiled, options);
@@ -119,7 +119,7 @@ int run_choices(const std::vector<CompiledPlan>& choices, int argc, char** argv)
     return train(compiled, options);
   } catch (const UserError& error) {
     std::cerr << error.what() << "\n";
-    return error.status;
+    return stops_at_row() ? 128 + stop_signal() : error.status;
   } catch (const std::exception& error) {
     std::cerr << plan.name << ": " << words_of(error) << "\n";
     return 1;

@@ -102,6 +102,7 @@ class TrainingRun {
     // A run that ended here has saved before it evaluated, where an uninterrupted one would have counted that.
     if (stopping_ && first_step_ > 0 && evaluates_after(first_step_) && !stopping_->knows(first_step_)) evaluate_now();
     train();
+    const Doing doing(Activity::kEnding);
     return finish();
   }
 
@@ -223,10 +224,12 @@ class TrainingRun {
       if (!options_.quiet) std::cerr << "warning: " << recipe_.name << ": prompts: cannot be answered: the model has no tokenizer, or its plan no program that generates\n";
       return;
     }
+    const Doing doing(Activity::kAnswering);
     const Answerer answerer(recipe_);
-    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .stop = {}, .never = {}};
+    const GenerationOptions options = {.tokens = static_cast<uint32_t>(recipe_.answer_tokens), .stop = {}, .never = {}, .stops = [this] { return is_asked_to_stop(); }};
     for (const std::string& prompt : recipe_.prompts) {
       const std::string answer = watch(ProgramId::kGenerate, [&] { return answerer.answer(trainer(), prompt, options); });
+      if (is_asked_to_stop()) return;
       if (!options_.quiet) std::cerr << "prompt: " << prompt << "\nanswer: " << answer << "\n";
     }
   }
@@ -239,10 +242,12 @@ class TrainingRun {
     progress_ = &progress;
     saved_at_ = began_ = now();
     waited_before_ = ranks_.waited_seconds();
+    Doing doing(Activity::kTraining);
     while (trainer().step < last_step_ && !stops() && !stops_early()) {
       try {
         pause_->wait_while_asked();
         change_plan_if_asked(progress);
+        doing.begin_turn(step_seconds_);
         run_step(feed, progress);
       } catch (const UserError& error) {
         progress.finish();
@@ -350,11 +355,12 @@ class TrainingRun {
     const Status status = watched_step(feed, report);
     // A disk that fails in the middle of a step that releases gradients, or a gradient found infinite by then, leaves some weights updated.
     // What a device that has failed holds is not known, and cannot be read.
-    weights_are_whole_ = status.code != Code::kBackend && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
+    weights_are_whole_ = status.code != Code::kBackend && status.code != Code::kStopped && (status.ok() || feed.has_thrown() || status.code == Code::kIndexOutOfRange || !recipe_.gradient_release);
     feed.rethrow();
     session_->require(status);
     const double end = now(), seconds = end - start - (pause_->paused_seconds() - paused_before);
     const uint64_t step = trainer().step;
+    step_seconds_ = seconds;
     if (measurements_) measurements_->of(*session_).end_step(seconds);
     if (trace_ && !trace_->wants(step + 1) && trace_->wants(step)) write_trace();
     StepLine line = {step,
@@ -396,6 +402,7 @@ class TrainingRun {
   }
 
   [[noreturn]] void save_before_the_end(const UserError& error) {
+    if (stops_at_row()) throw error;  // whoever asks twice to end does not want to wait
     const uint64_t step = trainer().step;
     if (!all_take_part(snapshots_ && weights_are_whole_ && step != saved_step_)) throw error;
     std::string outcome = "saved to " + options_.save + " after step " + std::to_string(step);
@@ -479,6 +486,7 @@ class TrainingRun {
 
   void evaluate_now() {
     if (evaluation_data_ == nullptr) return;
+    const Doing doing(Activity::kEvaluating);
     const EvaluationLimits limits = {.most_batches = recipe_.evaluate_batches, .quiet = options_.quiet, .stops = [this] { return is_asked_to_stop(); }};
     const EvaluationResult result =
         watch(ProgramId::kEvaluate, [&] { return evaluate_set(trainer(), session_->port(), recipe_, *evaluation_data_, limits); });
@@ -510,6 +518,7 @@ class TrainingRun {
 
   void save() {
     if (!snapshots_) return give_moments(trainer());
+    const Doing doing(Activity::kSaving);
     log_.flush();  // after a power cut too the log has the steps that the snapshot has
     snapshots_->save(trainer(), recipe_, facts());
     saved_step_ = trainer().step;
@@ -550,6 +559,7 @@ class TrainingRun {
   static constexpr double kBoardSeconds = 10;
   BoardState board_ = read_board_state();
   double board_looked_ = 0;
+  double step_seconds_ = 0;  // of the last step, without pauses; 0 before the first
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   const SaveEvery save_every_;
   uint64_t saved_step_ = 0;
@@ -576,6 +586,7 @@ ProgramOptions options_of_rank(const ProgramOptions& options, const Ranks& ranks
 
 int train(const CompiledPlan& compiled, const ProgramOptions& options) {
   const Ranks ranks(compiled.port, parse_recipe(compiled.recipe, compiled.plan.name, "/"));
+  if (!ranks.is_first()) silence_stop_signals();
   return TrainingRun(compiled, options_of_rank(options, ranks), ranks).run();
 }
 
