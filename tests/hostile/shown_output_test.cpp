@@ -74,6 +74,12 @@ TEST(ShownOutput, LetsDataPassThatAskForIt) {
             "\\xe2" + text + "\\u001b");
 }
 
+TEST(ShownOutput, ShortensLongNamesInMessagesAlone) {
+  const std::string name(5000, 'x'), shown = std::string(120, 'x') + "..." + std::string(77, 'x');
+  EXPECT_EQ(printed([&] { return std::cerr << "warning: " + name + " is left out\n", 0; }), "warning: " + shown + " is left out\n");
+  EXPECT_EQ(printed([&] { return std::cout << "{\"name\": \"" + name + "\"}\n", 0; }), "{\"name\": \"" + name + "\"}\n");
+}
+
 TEST(ShownOutput, StillReportsAFullDisk) {
   const std::string said = printed([] { return std::cout << std::string(100000, 'x') << "\xc3", checked_output(0, "test"); }, "/dev/full", 1);
   EXPECT_EQ(said, "test: the output could not be written to stdout\n");

@@ -10,6 +10,6 @@ namespace reprise {
 
 uint64_t spill_bytes_of(const std::string& text, const char* option) { return text == "0" ? 0 : parse_bytes(text, option); }
 
-void print_json(const nlohmann::json& json) { std::cout << json.dump(1) << "\n"; }
+void print_json(const nlohmann::json& json) { std::cout << json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n"; }
 
 }  // namespace reprise

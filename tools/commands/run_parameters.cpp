@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/commands/command.h"
+#include "tools/formats/shown_text.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/state_tensors.h"
 
@@ -30,7 +31,7 @@ nlohmann::json parameters_of(const std::string& file) {
 
 std::string parameters_text(const nlohmann::json& answer) {
   size_t widest = 4;
-  for (const nlohmann::json& parameter : answer.at("parameters")) widest = std::max(widest, parameter.at("name").get<std::string>().size());
+  for (const nlohmann::json& parameter : answer.at("parameters")) widest = std::max(widest, shown_text(parameter.at("name").get<std::string>()).size());
   std::string text;
   const auto add_line = [&](const std::string& name, const std::string& shape, const std::string& elements, const char* trains, const char* decays) {
     char line[128];
@@ -39,7 +40,7 @@ std::string parameters_text(const nlohmann::json& answer) {
   };
   add_line("name", "shape", "elements", "trains", "decays");
   for (const nlohmann::json& parameter : answer.at("parameters")) {
-    add_line(parameter.at("name"), parameter.at("shape").dump(), parameter.at("elements").dump(), parameter.at("trains") ? "yes" : "no",
+    add_line(shown_text(parameter.at("name").get<std::string>()), parameter.at("shape").dump(), parameter.at("elements").dump(), parameter.at("trains") ? "yes" : "no",
              parameter.at("decays") ? "yes" : "no");
   }
   return text + std::to_string(answer.at("parameters").size()) + " parameters, " + answer.at("elements").dump() + " elements, of which " +

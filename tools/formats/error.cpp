@@ -8,12 +8,13 @@ namespace {
 
 std::string line_to_show(const std::string& line) {
   constexpr size_t kLongest = 1200;
-  if (line.size() <= kLongest) return escaped_text(line);
-  const auto is_inside_character = [&](size_t at) { return (static_cast<unsigned char>(line[at]) & 0xc0) == 0x80; };
-  size_t end = kLongest / 2, begin = line.size() - kLongest / 2;
+  const std::string shown = shortened_words(escaped_text(line));
+  if (shown.size() <= kLongest) return shown;
+  const auto is_inside_character = [&](size_t at) { return (static_cast<unsigned char>(shown[at]) & 0xc0) == 0x80; };
+  size_t end = kLongest / 2, begin = shown.size() - kLongest / 2;
   while (end > 0 && is_inside_character(end)) --end;
-  while (begin < line.size() && is_inside_character(begin)) ++begin;
-  return escaped_text(line.substr(0, end)) + " ... " + escaped_text(line.substr(begin));
+  while (begin < shown.size() && is_inside_character(begin)) ++begin;
+  return shown.substr(0, end) + " ... " + shown.substr(begin);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ std::string words_of(const std::exception& error) {
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) return system->code().message();
   if (const auto* json = dynamic_cast<const nlohmann::json::exception*>(&error)) {  // "[json.exception.out_of_range.403] key 'x' not found"
+    constexpr int kNotUtf8 = 316;
+    if (json->id == kNotUtf8) return "a path or a name is not UTF-8, which JSON must be; rename it";
     const std::string text = json->what();
     return "not the JSON that is expected: " + text.substr(text.find("] ") + 2);
   }

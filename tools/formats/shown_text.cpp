@@ -1,6 +1,7 @@
 // See shown_text.h. UTF-8 is decoded here by hand, because a byte that is not part of it must become visible, not an error.
 #include "tools/formats/shown_text.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 
@@ -84,6 +85,23 @@ std::string shown_text(std::string_view text, size_t longest) {
     out += shown;
     return true;
   });
+  return out;
+}
+
+std::string shortened_words(std::string_view text) {
+  constexpr size_t kLongest = 200, kBegin = 120, kEnd = 77;
+  const auto is_of_word = [](char c) { return c > ' ' && c < 0x7f; };
+  std::string out;
+  for (auto at = text.begin(); at != text.end();) {
+    const auto word = std::find_if(at, text.end(), is_of_word), end = std::find_if_not(word, text.end(), is_of_word);
+    out.append(at, word);
+    if (static_cast<size_t>(end - word) <= kLongest) {
+      out.append(word, end);
+    } else {
+      out.append(word, word + kBegin).append("...").append(end - kEnd, end);
+    }
+    at = end;
+  }
   return out;
 }
 

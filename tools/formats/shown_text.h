@@ -17,6 +17,10 @@ std::string escaped_text(std::string_view text, std::string_view kept = "");
 // Returns escaped_text(text), cut to `longest` characters; "..." stands for the rest.
 std::string shown_text(std::string_view text, size_t longest = 200);
 
+// Returns `text` with each word of more than 200 printable ASCII characters shortened in its middle ("begin...end"): what no person writes, and
+// what a file may hold as a name. Other characters end a word, because there are languages without spaces.
+std::string shortened_words(std::string_view text);
+
 // Returns how many bytes at the end of `text` begin a character of UTF-8 and lack its rest; 0 if it ends with a whole one.
 size_t unfinished_bytes(std::string_view text);
 

@@ -22,7 +22,7 @@ bool is_plain(char c) { return (c >= 0x20 && c < 0x7f) || c == '\n' || c == '\t'
 // Stands in front of the buffer that a stream had. Threads may print at the same time, as on std::cout and std::cerr without it.
 class ShownBuffer : public std::streambuf {
  public:
-  explicit ShownBuffer(std::ostream& stream) : stream_(stream), to_(stream.rdbuf(this)) {}
+  ShownBuffer(std::ostream& stream, bool shortens) : stream_(stream), to_(stream.rdbuf(this)), shortens_(shortens) {}
   ~ShownBuffer() override {
     write_held();
     stream_.rdbuf(to_);
@@ -66,6 +66,8 @@ class ShownBuffer : public std::streambuf {
   }
 
   bool write_shown(std::string_view text) {
+    constexpr size_t kLongWord = 200;
+    if (shortens_ && text.size() > kLongWord) return put(shortened_words(escaped_text(text, "\n\t")));
     for (auto at = text.begin(); at != text.end();) {
       const auto special = std::find_if_not(at, text.end(), is_plain);
       const auto plain = std::find_if(special, text.end(), is_plain);
@@ -83,12 +85,13 @@ class ShownBuffer : public std::streambuf {
 
   std::ostream& stream_;
   std::streambuf* const to_;
+  const bool shortens_;  // long words, which are names of a file: of messages, which are for persons alone
   std::mutex mutex_;
   std::string held_;  // the begin of a character; at most three bytes, so never on the heap
   bool passes_all_ = false;
 };
 
-ShownOutput::ShownOutput() : output_(std::make_unique<ShownBuffer>(std::cout)), messages_(std::make_unique<ShownBuffer>(std::cerr)) {}
+ShownOutput::ShownOutput() : output_(std::make_unique<ShownBuffer>(std::cout, false)), messages_(std::make_unique<ShownBuffer>(std::cerr, true)) {}
 ShownOutput::~ShownOutput() = default;
 
 void pass_exact_output() {

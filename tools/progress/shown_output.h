@@ -9,7 +9,7 @@ namespace reprise {
 class ShownBuffer;
 
 // Escapes what is printed on std::cout and std::cerr (escaped_text, except line ends and tabs) from its making to its end; each main function
-// holds one. Escapes are those of JSON, so JSON on stdout keeps its meaning. A character whose bytes are printed in pieces is held until its
+// holds one. Words of more than 200 characters are shortened on std::cerr (shortened_words). Escapes are those of JSON, so JSON on stdout keeps its meaning. A character whose bytes are printed in pieces is held until its
 // last byte. Terminal control that is wanted is written by ::write, and the text in it by shown_text.
 class ShownOutput {
  public:

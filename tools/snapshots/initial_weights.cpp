@@ -24,7 +24,8 @@ std::string misfit_of(const WeightSource& source, const WantedTensor& wanted) {
     find_tensor(source, wanted);
     return "";
   } catch (const UserError& error) {
-    return std::string(error.what()).substr(source.path().size() + 2);
+    const std::string line = error.what(), file = UserError(source.path() + ": ").what();  // as the line shows it
+    return line.starts_with(file) ? line.substr(file.size()) : line;
   }
 }
 
