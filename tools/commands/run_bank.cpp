@@ -4,6 +4,7 @@
 
 #include "tools/commands/plan_source.h"
 #include "tools/formats/output_file.h"
+#include "tools/progress/long_work.h"
 #include "tools/snapshots/bank_file.h"
 
 namespace reprise {
@@ -23,6 +24,7 @@ Command add_bank(OptionParser& app, const Port& port) {
   parser->add_option("-o,--output", options->output, "the bank's file, or the snapshot's folder")->required();
   return {parser, [options, &port] {
             require_other_file(options->output, options->recipe.recipe);
+            const LongWork work("taking a training to " + options->output);
             const SolvedModel model = options->recipe.solve();
             const std::vector<PlanOfBudget> plans = plans_of_budgets(model, {});
             const BankTraining training = {port, model.recipe, plans[0].planned.plan};

@@ -6,6 +6,7 @@
 
 #include "tools/commands/command.h"
 #include "tools/commands/model_argument.h"
+#include "tools/progress/long_work.h"
 #include "tools/tokenizer/tokenizer.h"
 
 namespace reprise {
@@ -19,6 +20,7 @@ struct TokenizeArguments {
 int run_tokenize(const TokenizeArguments& arguments) {
   const Tokenizer tokenizer(tokenizer_of_argument(arguments.model));
   const std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  const LongWork work("tokens of stdin");  // from here on: a person may write the text
   const std::vector<int32_t> ids = tokenizer.encode(text, arguments.special);
   if (arguments.json) {
     print_json({{"ids", ids}});

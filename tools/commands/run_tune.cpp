@@ -5,6 +5,7 @@
 #include "lib/backend.h"
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
 #include "tools/session/status_text.h"
 #include "tools/tuning_report.h"
 
@@ -19,7 +20,10 @@ int run(const Port& port, uint32_t threads, bool json) {
   Status status = port.open_backend("cpu", &backend);
   if (status.ok()) status = port.start_workers(threads, &workers);
   if (!status.ok()) fail("tune", status);
-  const Tuning tuning = port.tune_backend(workers, TuningMode::kMeasure);
+  const Tuning tuning = [&] {
+    const LongWork work("measuring how kernels go through their work");
+    return port.tune_backend(workers, TuningMode::kMeasure);
+  }();
   const nlohmann::json report = tuning_json(tuning, workers.count);
   port.stop_workers(&workers);
   if (json) {

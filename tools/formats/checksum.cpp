@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "tools/formats/input_file.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
@@ -38,12 +39,14 @@ std::string checksum_of(const std::string& text) {
 
 FileSum sum_of_file(const std::string& path) {
   const InputFile file(path);
+  LongWork work("checking " + path);
   Checksum checksum;
   std::vector<unsigned char> piece(uint64_t{1} << 20);
   for (uint64_t at = 0; at < file.bytes(); at += piece.size()) {
     const uint64_t bytes = std::min<uint64_t>(piece.size(), file.bytes() - at);
     file.read(at, piece.data(), bytes);
     checksum.add(piece.data(), bytes);
+    work.done(static_cast<double>(at + bytes) / static_cast<double>(file.bytes()));
   }
   return {file.bytes(), checksum.text()};
 }

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "lib/rng.h"
 #include "tools/formats/error.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -88,10 +90,14 @@ std::vector<int32_t> generate_tokens(Trainer& trainer, const std::vector<int32_t
   }
   std::vector<float> logits(limits.vocabulary);
   uint64_t position = known;
+  std::optional<LongWork> reading("reading the prompt");
   for (; position < prompt.size(); position += std::min<uint64_t>(limits.tokens, prompt.size() - position)) {
     const auto count = static_cast<uint32_t>(std::min<uint64_t>(limits.tokens, prompt.size() - position));
     require(generate(trainer, prompt.data() + position, count, position, logits.data()));
+    if (options.stops && options.stops()) return {};
+    reading->done(static_cast<double>(position) / static_cast<double>(prompt.size()));
   }
+  reading.reset();  // the answer is shown as it comes
   std::vector<int32_t> answer;
   while (answer.size() < options.tokens) {
     for (const int32_t id : options.never) logits[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();

@@ -22,6 +22,7 @@
 #include "tools/inference/outputs.h"
 #include "tools/inference/predictions.h"
 #include "tools/inference/reference.h"
+#include "tools/progress/long_work.h"
 #include "tools/session/session.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/snapshot.h"
@@ -82,7 +83,7 @@ ordered_json evaluation_json(const EvaluationResult& result, uint64_t step, cons
 
 void print_evaluation(const EvaluationResult& result, uint64_t step, const std::vector<std::string>& names, const std::vector<ClassTally>& tallies, bool json) {
   if (json) {
-    std::cout << evaluation_json(result, step, names, tallies).dump() << "\n";
+    std::cout << evaluation_json(result, step, names, tallies).dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
     return;
   }
   char accuracy[96] = "";
@@ -222,6 +223,8 @@ class PredictionWalk {
   template <typename Reader>
   int run(const Reader& reader) {
     const Doing doing(Activity::kPredicting);
+    std::optional<LongWork> work;
+    if (json_) work.emplace("predicting " + std::to_string(samples().size()) + " samples");  // else what is printed shows how far it is
     DataFeed feed(*data_);
     for (uint64_t n = 0; n < data_->micro_batches(); ++n, first_ += at_once_) {
       if (stop_signal() != 0) throw UserError(session_.recipe().name + ": the prediction was stopped by a signal", static_cast<UserError::Status>(128 + stop_signal()));
@@ -231,8 +234,10 @@ class PredictionWalk {
       feed.rethrow();
       session_.require(status);
       session_.require(reader.status());
+      if (work) work->done(static_cast<double>(n + 1) / static_cast<double>(data_->micro_batches()));
     }
-    if (json_) std::cout << all_.dump() << "\n";
+    work.reset();
+    if (json_) std::cout << all_.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << "\n";
     return status_at_end_;
   }
 

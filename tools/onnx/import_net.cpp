@@ -14,6 +14,7 @@
 #include "tools/models/models.h"
 #include "tools/onnx/export_net.h"
 #include "tools/planning/planner.h"
+#include "tools/progress/long_work.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/state_tensors.h"
 #include "tools/tokenizer/tokenizer_file.h"
@@ -171,6 +172,7 @@ void count_memory(const Recipe& recipe, ImportReport& report) {
 
 ImportReport import_net(const ImportOrder& order) {
   if (!order.recipe.ends_with(".json")) throw UserError(order.recipe + ": must end in .json, as the name of a recipe");
+  const LongWork work("importing " + order.file);
   const OnnxFile file(order.file);
   ImportedNet net = net_of_onnx(file, order.request);
   const std::string stem = stem_of(order.recipe);

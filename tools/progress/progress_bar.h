@@ -14,6 +14,8 @@ class Progress {
            double pause_seconds = 10);
   // `words`: a few, as "loss 0.1234"; may be empty.
   void show(uint64_t step, const char* words, double now_seconds);
+  // True if show() would print a line now for a step that is not the last.
+  bool is_due(double now_seconds) const { return !quiet_ && now_seconds - shown_ >= pause_; }
   void finish();  // ends the line
 
  private:

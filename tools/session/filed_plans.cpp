@@ -6,6 +6,7 @@
 #include "lib/same_state.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
+#include "tools/progress/long_work.h"
 #include "tools/session/status_text.h"
 
 namespace reprise {
@@ -23,6 +24,7 @@ FiledPlans::FiledPlans(const std::string& path) : path_(path), filed_(parse_plan
 }
 
 void FiledPlans::prove(const Backend& backend) const {
+  const LongWork work("proving " + path_);
   for (const Plan& plan : plans_) {
     std::vector<CheckMark> marks(check_marks(plan));
     const Verdict verdict = check(plan, marks.data(), *backend.rules);

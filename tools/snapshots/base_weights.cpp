@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
-#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -31,7 +30,6 @@ std::string find_base(const BaseWeights& base, const Recipe& recipe, const std::
 }
 
 BaseWeights sum_base(const WeightSource& weights) {
-  const LongWork work("checking " + weights.path());
   BaseWeights base = {std::filesystem::absolute(weights.path()).string(), sum_of_file(weights.path()), {}};
   for (const std::string& shard : weights.shards()) base.shards[std::filesystem::path(shard).filename().string()] = sum_of_file(shard);
   return base;

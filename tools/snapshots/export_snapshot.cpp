@@ -16,6 +16,7 @@
 #include "tools/onnx/export_net.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
+#include "tools/progress/long_work.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/companion_files.h"
@@ -312,6 +313,7 @@ json export_json(const ExportReport& report) {
 }
 
 ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& request) {
+  const LongWork work("exporting " + request.snapshot);
   std::vector<std::string> warnings;
   const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
   for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";

@@ -45,7 +45,6 @@ bool holds(const std::string& path, const json& wanted) {
   if (!fs::exists(path, ignored) || !fs::exists(note_of(path), ignored)) return false;
   const json note = json::parse(read_file(note_of(path)), nullptr, false);
   if (note.is_discarded() || !note.is_object() || note.value("weights", json()) != wanted) return false;
-  const LongWork work("checking " + path);
   const FileSum sum = sum_of_file(path);
   return note.value("bytes", json()) == sum.bytes && note.value("xxh3", json()) == sum.checksum;
 }

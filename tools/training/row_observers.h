@@ -26,7 +26,7 @@ class RowObservers {
   }
 
  private:
-  RowObserver list_[3] = {};
+  RowObserver list_[4] = {};
   uint32_t count_ = 0;
 };
 

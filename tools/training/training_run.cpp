@@ -153,6 +153,23 @@ class TrainingRun {
     return observers;
   }
 
+  // Shows how much of a step is done, where it takes long.
+  RowObserver row_progress() {
+    return {this, [](void* self, ProgramId, uint32_t) { static_cast<TrainingRun*>(self)->show_row(); }, nullptr};
+  }
+  void show_row() {
+    constexpr double kPatienceSeconds = 2;
+    ++rows_begun_;
+    const double seconds = now() - pause_->paused_seconds();
+    if (progress_ == nullptr || seconds - step_began_ < kPatienceSeconds || !progress_->is_due(seconds)) return;
+    const Plan& plan = session_->plan();
+    uint64_t rows = plan.program(ProgramId::kUpdate).rows.count;
+    for (uint32_t turn = 0; turn < plan.accumulate; ++turn) rows += plan.program(program_of_micro_batch(plan, turn)).rows.count;
+    char words[64];
+    std::snprintf(words, sizeof words, "%.0f%% of step %llu", 100.0 * static_cast<double>(rows_begun_ - 1) / static_cast<double>(rows), static_cast<unsigned long long>(trainer().step + 1));
+    progress_->show(trainer().step, words, seconds);
+  }
+
   // Answers what `work` does, which runs a program that is no part of a step, watched where the manifest asks for it.
   template <typename F>
   auto watch(ProgramId id, const F& work) {
@@ -279,6 +296,9 @@ class TrainingRun {
   Status watched_step(DataFeed& feed, StepReport& report) {
     const bool traced = trace_ && trace_->wants(trainer().step + 1);
     RowObservers observers = pausing(ProgramId::kMicroFirst);
+    if (trainer().recordings[static_cast<uint32_t>(ProgramId::kMicroFirst)] == nullptr) observers.add(row_progress());
+    rows_begun_ = 0;
+    step_began_ = now() - pause_->paused_seconds();
     if (traced) observers.add(trace_->observer());
     if (measurements_) {
       measurements_->of(*session_).begin_step(*session_);
@@ -559,6 +579,8 @@ class TrainingRun {
   static constexpr double kBoardSeconds = 10;
   BoardState board_ = read_board_state();
   double board_looked_ = 0;
+  double step_began_ = 0;    // on the clock without pauses
+  uint64_t rows_begun_ = 0;  // of the step that runs
   double step_seconds_ = 0;  // of the last step, without pauses; 0 before the first
   uint64_t first_step_ = 0, last_step_ = 0;  // steps done when this run began, and when it ends
   const SaveEvery save_every_;
