@@ -4,14 +4,18 @@
 # A program counts its GoogleTest cases; a script counts as one; a crash counts as a failure; what is skipped says why.
 set -u
 jobs=${JOBS:-$(nproc)}
-logs=$(mktemp -d)
+# The folder's path is short because Unix sockets below it may have 107 bytes.
+logs=$(mktemp -d "${TMPDIR:-/tmp}/r.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
 export XDG_CACHE_HOME=$logs/cache  # what programs keep for a person stays out of that person's folder
 
-# Runs one test into a log; writes "PASSED FAILED" beside it, and prints what a person wants to know.
+# Runs one test into a log; writes "PASSED FAILED" beside it, and prints what a person wants to know. Each test has a TMPDIR of its own, which goes with
+# it: two mpirun of one user share a folder there, and the one that ends first removes it.
 run_test() {
   local test=$1 log=$2 start=$SECONDS name status ok bad skipped
   name=$(basename "$test")
+  export TMPDIR=$log.d
+  mkdir "$TMPDIR"
   if [[ $test == *.sh ]]; then
     if "$test" >"$log" 2>&1; then ok=1 bad=0; else ok=0 bad=1; fi
   else
@@ -25,6 +29,7 @@ run_test() {
     if [ "$status" = 0 ] && [ "$ok" = 0 ] && [ -z "$skipped" ]; then bad=1; echo "no test ran" >>"$log"; fi
   fi
   echo "$ok $bad" >"$log.counts"
+  rm -rf "$TMPDIR"
   {
     printf '%-28s %5d passed %3d failed  %3d s\n' "$name" "$ok" "$bad" $((SECONDS - start))
     grep -h '^skipped: ' "$log" | sed 's/^/    /'

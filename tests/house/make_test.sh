@@ -52,7 +52,7 @@ done
 checkout="$scratch/it's my checkout"
 mkdir -p "$checkout/build"
 cp -a Makefile lib ports tools cuda tests "$checkout"
-for made in reprise libtools.a libreprise.a lib ports tools packages; do cp -a "$build/$made" "$checkout/build/$made"; done
+for made in reprise libtools.a libreprise.a lib ports tools packages; do flock "$build" cp -a "$build/$made" "$checkout/build/$made"; done  # others make there
 [ ! -e "$build/rooms" ] || cp -a "$build/rooms" "$checkout/build/rooms"
 cd "$checkout"
 make_well all

@@ -22,7 +22,7 @@ sed -n "/cat > my\/net.json <<'END'/,/^ *END\$/p" README.md | sed '1d;$d' >"$scr
 "$build/reprise" plan "$scratch/my.json" -o "$scratch/plan" 2>"$scratch/words" || fail "my/net.json cannot be planned: $(cat "$scratch/words")"
 
 # 3. The first block of C++ is a whole program, for the library as `make install` leaves it.
-env MAKEFLAGS= make -s install BUILD="$build" CXX="$compiler" PREFIX="$scratch/installed" >"$scratch/words" 2>&1 || fail "make install: $(cat "$scratch/words")"
+env MAKEFLAGS= flock "$build" make -s install BUILD="$build" CXX="$compiler" PREFIX="$scratch/installed" >"$scratch/words" 2>&1 || fail "make install: $(cat "$scratch/words")"
 awk '/^```cpp/ && !done { inside = 1; next } /^```/ && inside { inside = 0; done = 1 } inside' README.md >"$scratch/own.cpp"
 [ -s "$scratch/own.cpp" ] || fail "the program was not found"
 case $($compiler --version) in

@@ -12,7 +12,7 @@ trap 'rm -rf "$scratch"' EXIT
 fail() { echo "chip-link: $1" >&2; exit 1; }
 # Code without 64-bit floats runs on both chips.
 library=$build/cortex-m/m4
-make -s BUILD="$build" BOARD=stm32f746 "$library/libreprise.a" >"$scratch/words" 2>&1 || fail "the library does not compile: $(cat "$scratch/words")"
+flock "$build" make -s BUILD="$build" BOARD=stm32f746 "$library/libreprise.a" >"$scratch/words" 2>&1 || fail "the library does not compile: $(cat "$scratch/words")"
 
 cat >"$scratch/tiny.json" <<'JSON'
 {"name": "tiny", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 4, "stem": "cifar", "classes": 4, "image": [16, 16, 1]},

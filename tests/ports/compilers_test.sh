@@ -16,7 +16,7 @@ if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: t
 
 out=$build/other-compiler
 mkdir -p "$out"
-make_quietly() { env MAKEFLAGS= make -s -j"$(nproc)" SANITIZE= "$@" >"$out/make.log" 2>&1 || { cat "$out/make.log" >&2; exit 1; }; }
+make_quietly() { env MAKEFLAGS= flock "$build" make -s -j"$(nproc)" SANITIZE= "$@" >"$out/make.log" 2>&1 || { cat "$out/make.log" >&2; exit 1; }; }
 printer=$build/tests/ports/other_cpu/print_kernel_bits.o
 make_quietly BUILD="$build" CXX="$compiler" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" "$printer"
 if [ "$kernels" = all ]; then

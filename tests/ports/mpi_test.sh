@@ -23,39 +23,49 @@ clean() {
 trap clean EXIT
 fail() { echo "mpi: $1" >&2; exit 1; }
 milliseconds() { date +%s%3N; }
+# How many times longer than alone a program may take now: the processes that want a processor for each that there is.
+busy_factor() { awk -v processors="$(nproc)" '{ print int(($1 + processors) / processors) }' /proc/loadavg; }
 
-# start FOLDER RANKS ARGUMENT...: mpirun's words go to FOLDER/words, its status is this one's.
+# What mpirun has said of a folder's ranks, and each of them by itself: an mpirun that ends because of one rank loses what others have just said.
+words() { cat "$folder/words" "$folder"/*.said 2>/dev/null || true; }
+
+# start FOLDER RANKS ARGUMENT...: mpirun's words go to FOLDER/words, its status is this one's. Several run at a time: each has a TMPDIR of its own, because
+# those of one user share a folder there, which the first to end removes.
 start() {
   folder=$1 ranks=$2
   shift 2
-  mkdir "$folder" && timeout -k 5 60 "$mpirun" -np "$ranks" "$program" "$@" "$folder" >"$folder/words" 2>&1
+  mkdir -p "$folder/tmp" && env TMPDIR="$folder/tmp" timeout -k 5 300 "$mpirun" -np "$ranks" "$program" "$@" "$folder" >"$folder/words" 2>&1
 }
 
 # fault SCENARIO RANKS WHO WORDS: rank WHO misbehaves, mpirun fails, stderr has WORDS, and 5 s later no rank is left (of a longer timeout than 1 s, which
-# `seconds` says, twice as much more).
+# `seconds` says, twice as much more; on a busy machine so many times as much as it is busy).
 fault() {
-  folder=$scratch/$mpi/$1-$2-$3 most=$((3000 + ${seconds:=1} * 2000))
+  folder=$scratch/$mpi/$1-$2-$3 most=$(((3000 + ${seconds:=1} * 2000) * $(busy_factor)))
   ! start "$folder" "$2" "$1" "$2" "$seconds" "$3" || fail "$mpi, $1: mpirun ends with status 0"
-  [ -e "$folder/fault" ] || fail "$mpi, $1: the ranks do not come so far: $(cat "$folder/words")"
+  [ -e "$folder/fault" ] || fail "$mpi, $1: the ranks do not come so far: $(words)"
   began=$(stat -c %.3Y "$folder/fault" | tr -d .)
   while [ -n "$(ranks_in "$folder")" ] && [ $(($(milliseconds) - began)) -lt $most ]; do sleep 0.02; done
   lasted=$(($(milliseconds) - began))
   [ -z "$(ranks_in "$folder")" ] && [ $lasted -lt $most ] || fail "$mpi, $1: after $lasted ms ranks are left: $(ranks_in "$folder" | xargs)"
-  grep -qE "$4" "$folder/words" || fail "$mpi, $1: \"$4\" is missing in: $(cat "$folder/words")"
+  words | grep -qE "$4" || fail "$mpi, $1: \"$4\" is missing in: $(words)"
   echo "$1 $lasted" >>"$scratch/$mpi/all-gone"
 }
 
-# All ranks are stopped for longer than their timeout, as a queue of jobs stops them, and go on.
+# All ranks are stopped for longer than their timeout, as a queue of jobs stops them, and go on. They exchange until FOLDER/resumed is there.
 pause_all() {
   folder=$scratch/$mpi/paused
-  start "$folder" 2 paused 2 1 0 &
+  start "$folder" 2 paused 2 2 0 &
   mpirun_pid=$!
-  for _ in $(seq 500); do [ "$(ranks_in "$folder" | wc -l)" -lt 2 ] || break; sleep 0.02; done
-  for how in STOP CONT; do
-    for pid in $(ranks_in "$folder"); do kill -$how "$pid" || fail "$mpi: a rank has ended too early: $(cat "$folder/words")"; done
-    [ $how = CONT ] || sleep 1.3
+  while [ "$(ranks_in "$folder" | wc -l)" -lt 2 ]; do
+    kill -0 $mpirun_pid 2>/dev/null || fail "$mpi: ranks end before they are stopped: $(words)"
+    sleep 0.02
   done
-  wait $mpirun_pid || fail "$mpi: ranks that were stopped for a while do not go on: $(cat "$folder/words")"
+  for how in STOP CONT; do
+    for pid in $(ranks_in "$folder"); do kill -$how "$pid" || fail "$mpi: a rank has ended too early: $(words)"; done
+    [ $how = CONT ] || sleep 2.3
+  done
+  : >"$folder/resumed"
+  wait $mpirun_pid || fail "$mpi: ranks that were stopped for a while do not go on: $(words)"
 }
 
 # refused RANKS PROCESSES WORDS: a plan for RANKS in so many processes; 0: without mpirun.
@@ -64,11 +74,11 @@ refused() {
   if [ "$2" = 0 ]; then
     mkdir "$folder" && status=0
     "$program" none "$1" 1 0 "$folder" >"$folder/words" 2>&1 || status=$?
-    [ $status = 3 ] || fail "$mpi: $1 ranks without mpirun: status $status: $(cat "$folder/words")"
+    [ $status = 3 ] || fail "$mpi: $1 ranks without mpirun: status $status: $(words)"
   else
     ! start "$folder" "$2" none "$1" 1 0 || fail "$mpi: $1 ranks in $2 processes run"
   fi
-  grep -qE "^code 3: .*$3.* \($1\)\$" "$folder/words" || fail "$mpi: \"$3\" is missing in: $(cat "$folder/words")"
+  words | grep -qE "^code 3: .*$3.* \($1\)\$" || fail "$mpi: \"$3\" is missing in: $(words)"
 }
 
 test_one() {  # MPI WORDS-OF-A-KILL
@@ -80,7 +90,7 @@ test_one() {  # MPI WORDS-OF-A-KILL
   wrapper $flags tests/ports/mpi/peers_check.cpp "$scratch/$1"/*.o "$build/libreprise.a" -o "$program" -lpthread -ldl
 
   for ranks in 2 3 4; do
-    start "$scratch/$1/exchange-$ranks" $ranks exchange $ranks 20 $((ranks - 1)) || fail "$1, $ranks ranks: $(cat "$scratch/$1/exchange-$ranks/words")"
+    start "$scratch/$1/exchange-$ranks" $ranks exchange $ranks 20 $((ranks - 1)) || fail "$1, $ranks ranks: $(words)"
   done
   mkdir "$scratch/$1/alone"
   "$program" none 1 1 1 "$scratch/$1/alone" || fail "$1: a rank alone does not run without mpirun"

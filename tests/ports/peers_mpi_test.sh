@@ -12,9 +12,9 @@ trap 'rm -rf "$scratch"' EXIT
 fail() { echo "peers_mpi: $1" >&2; exit 1; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 
-make -s BUILD="$build" "$build/peers_mpi" >"$scratch/words" 2>&1 || fail "does not compile: $(cat "$scratch/words")"
+flock "$build" make -s BUILD="$build" "$build/peers_mpi" >"$scratch/words" 2>&1 || fail "does not compile: $(cat "$scratch/words")"
 for ranks in 2 3; do
-  timeout -k 5 120 mpirun -np $ranks "$build/peers_mpi" >"$scratch/line" 2>"$scratch/words" || fail "$ranks ranks: $(cat "$scratch/words")"
+  timeout -k 5 300 mpirun -np $ranks "$build/peers_mpi" >"$scratch/line" 2>"$scratch/words" || fail "$ranks ranks: $(cat "$scratch/words")"
   python3 - "$scratch/line" $ranks <<'END' || fail "$ranks ranks print $(cat "$scratch/line")"
 import json, sys
 text = open(sys.argv[1]).read()
@@ -32,7 +32,7 @@ cat >"$scratch/net.json" <<'END'
 {"name": "net", "model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "classes": 4, "image": [8, 8, 3]}, "data": {"kind": "synthetic"},
  "batch": 4, "steps": 2, "parallel": {"ranks": 2}, "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
 END
-timeout 120 "$build/reprise" profile "$scratch/net.json" -o "$scratch/profile.json" --threads 1 --peers "mpirun -np 2 $build/peers_mpi" 2>"$scratch/words" \
+timeout 300 "$build/reprise" profile "$scratch/net.json" -o "$scratch/profile.json" --threads 1 --peers "mpirun -np 2 $build/peers_mpi" 2>"$scratch/words" \
   || fail "profile: $(cat "$scratch/words")"
 "$build/reprise" compare "$scratch/net.json" --ranks 1,2,4 --profile "$scratch/profile.json" 2>"$scratch/words" || fail "compare: $(cat "$scratch/words")"
 ! "$build/reprise" profile "$scratch/net.json" -o "$scratch/none.json" --peers "$build/peers_mpi" 2>"$scratch/words" || fail 'one rank is profiled'

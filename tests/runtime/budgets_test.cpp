@@ -74,14 +74,13 @@ class Budgets : public TrainProgram {
   }
   // Until the log's last line is of such a step; false where the program takes too long.
   bool await(const std::function<bool(const json&)>& wanted) const {
-    for (int tries = 0; tries < 6000; ++tries, sleep_seconds(0.005)) {
+    return test::await([&] {
       const std::string text = file_text(at("log.jsonl"));
       const size_t end = text.rfind('\n');
-      if (end == std::string::npos) continue;
+      if (end == std::string::npos) return false;
       const size_t begin = text.rfind('\n', end - 1) + 1;  // npos + 1 is 0
-      if (wanted(json::parse(text.substr(begin, end - begin)))) return true;
-    }
-    return false;
+      return wanted(json::parse(text.substr(begin, end - begin)));
+    });
   }
   bool await_step(uint64_t step) const {
     return await([&](const json& line) { return line["step"] >= step; });
@@ -229,7 +228,7 @@ TEST_F(Budgets, MemoryPressureAsksForTheSmallerPlan) {
   write_text(pressure, "some avg10=12.50 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n");
   ASSERT_TRUE(await_budget(small_budget()));
   fs::remove(pressure);
-  for (int tries = 0; tries < 2000 && running.err_so_far().find("warning: ") == std::string::npos; ++tries) sleep_seconds(0.01);
+  ASSERT_TRUE(test::await([&] { return running.err_so_far().find("warning: ") != std::string::npos; })) << running.err_so_far();
   running.signal(SIGINT);
   const ProcessResult result = running.wait();
   EXPECT_EQ(result.status, 0) << result.err;

@@ -5,6 +5,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
+exec 9<"$build" && flock 9  # other tests make objects there
 objects=$(find "$build/lib" "$build/ports" -name '*.o' 2>/dev/null || true)
 if [ -z "$objects" ]; then echo "no objects in $build/lib: make it first" >&2; exit 1; fi
 if nm $objects | grep -q '__asan_'; then echo "skipped: the sanitizers' build has symbols of its own"; exit 0; fi

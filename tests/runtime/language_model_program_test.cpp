@@ -594,7 +594,7 @@ TEST_F(LanguageModelProgram, NothingTakesMoreMemoryThanTraining) {
     fs::remove(at("log.jsonl"));
     {
       Process process({program, "--steps", "1000000", "--threads", "2", "--log", at("log.jsonl"), "--quiet"}, limited);
-      for (int i = 0; i < 6000 && file_text(at("log.jsonl")).find("\"step\": 3,") == std::string::npos; ++i) sleep_seconds(0.005);
+      ASSERT_TRUE(await([&] { return file_text(at("log.jsonl")).find("\"step\": 3,") != std::string::npos; }));
       limited.most_address_bytes = most_address_bytes(process.id()) + kRoom;
     }
     ASSERT_GT(limited.most_address_bytes, arena + kRoom);
@@ -825,7 +825,7 @@ TEST_F(LanguageModelProgram, KilledWhileSavingLeavesWholeFiles) {
     const std::string steps = std::to_string(2 - trial % 2);
     fs::remove(at("log.jsonl"));
     Process process({program, "--steps", steps, "--log", at("log.jsonl"), "--save", at("s"), "--quiet"});
-    for (int i = 0; i < 6000 && file_text(at("log.jsonl")).find("\"step\": " + steps + ",") == std::string::npos; ++i) sleep_seconds(0.002);
+    ASSERT_TRUE(await([&] { return file_text(at("log.jsonl")).find("\"step\": " + steps + ",") != std::string::npos; }));
     sleep_seconds(std::uniform_real_distribution<double>(0, 0.03)(random));
     process.signal(SIGKILL);
     process.wait();

@@ -365,7 +365,7 @@ TEST_F(MeasuredRun, ARunThatEndsEarlyLeavesWholeFiles) {
     EXPECT_TRUE(!fs::exists(name) || json::accept(file_text(name))) << name;
   }
   Process process({resnet_stored(), "--steps", "100000000", "--trace", at("t.json"), "--trace-steps", "1:10000", "--manifest", at("m.json"), "--log", at("log.jsonl"), "--quiet"});
-  for (int i = 0; i < 4000 && file_text(at("log.jsonl")).find("\"step\": 5") == std::string::npos; ++i) sleep_seconds(0.002);
+  ASSERT_TRUE(await([&] { return file_text(at("log.jsonl")).find("\"step\": 5") != std::string::npos; }));
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait().status, 128 + SIGTERM);
   const uint64_t steps = json::parse(file_text(at("m.json")))["measured"]["steps"];

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -127,6 +129,21 @@ std::string file_text(const std::string& path) {
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
   if (!(file << text).flush()) throw std::runtime_error("cannot write " + path);
+}
+
+bool await(const std::function<bool()>& holds, double most_seconds) {
+  const auto start = std::chrono::steady_clock::now();
+  while (!holds()) {
+    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > most_seconds) return false;
+    sleep_seconds(0.002);
+  }
+  return true;
+}
+
+double busy_factor() {
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1) return 1;
+  return std::max(1.0, (load + 1) / std::max(1u, std::thread::hardware_concurrency()));
 }
 
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }

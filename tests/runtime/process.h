@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -56,5 +57,12 @@ ProcessResult reprise_command(std::vector<std::string> arguments, const ProcessO
 std::string file_text(const std::string& path);  // "" where there is none
 void write_text(const std::string& path, const std::string& text);
 void sleep_seconds(double seconds);
+
+// Asks every few milliseconds until `holds`, for at most `most_seconds`; returns whether it does. A busy machine may take long: the limit is for what
+// never comes.
+bool await(const std::function<bool()>& holds, double most_seconds = 200);
+
+// How many times longer than on a machine of its own a program may take now: the processes that want a processor for each that there is, at least 1.
+double busy_factor();
 
 }  // namespace reprise::test

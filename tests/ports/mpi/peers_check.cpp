@@ -1,6 +1,7 @@
 // One rank of a test of ports/mpi: peers_check SCENARIO RANKS SECONDS WHO FOLDER. mpi_test.sh compiles it for each MPI that is there, starts it by
 // mpirun, and looks at what is left of it: rank WHO does what the scenario says, while the others wait for it. What goes wrong is said on stderr;
 // status 0 says that nothing has.
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -121,6 +122,19 @@ void exchange_one(Message message) {
   require_content(message);
 }
 
+// The script stops all ranks for a while; rank `who` says whether they have gone on since.
+void exchange_until_resumed(uint32_t who, const std::string& folder) {
+  for (unsigned char waits = 1; waits == 1;) {
+    if (peers.rank == who) {
+      usleep(50000);
+      waits = access((folder + "/resumed").c_str(), F_OK) == 0 ? 0 : 1;
+    }
+    require(peers.start_broadcast(peers.state, who, &waits, 1));
+    require(peers.wait(peers.state, &waits));
+    exchange_one({true, 0, 3, kOdd});
+  }
+}
+
 void leave_file(const std::string& path) {
   FILE* const file = fopen(path.c_str(), "w");
   expect(file != nullptr && fclose(file) == 0, "cannot write " + path);
@@ -147,10 +161,7 @@ void run(const std::string& scenario, uint32_t who, const std::string& folder) {
     if (peers.rank == who) usleep(300000);  // the others wait where they close
     return;
   }
-  for (uint32_t key = 0; scenario == "paused" && key < 20; ++key) {  // the script stops all for a while
-    if (peers.rank == who) usleep(50000);
-    exchange_one({true, 0, key, kOdd});
-  }
+  if (scenario == "paused") exchange_until_resumed(who, folder);
   exchange_one({true, 0, 7, kOdd});
   if (scenario != "paused" && peers.rank == who) misbehave(scenario, folder);
   if (scenario == "hangs") {  // rank 2 loses patience before rank 0 does, and must not take it for the one that hangs
@@ -167,6 +178,8 @@ void run(const std::string& scenario, uint32_t who, const std::string& folder) {
 int main(int argc, char** argv) {
   using namespace reprise;
   if (argc != 6) return 2;
+  const int said = open((argv[5] + ("/" + std::to_string(getpid())) + ".said").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (said < 0 || dup2(said, STDERR_FILENO) < 0) return 2;
   const Status status = port.open_peers(static_cast<uint32_t>(atoi(argv[2])), atof(argv[3]), &peers);
   if (!status.ok()) {
     fprintf(stderr, "code %d: %s (%llu)\n", static_cast<int>(status.code), status.message, static_cast<unsigned long long>(status.detail));
