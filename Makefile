@@ -576,7 +576,7 @@ bench: $(filter-out $(OTHERS_RUN),$(BENCHES))  ## benchmarks: per cent of the me
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_ROOMS    := formats models tokenizer chat weights recipes data layout schedule profiling snapshots onnx
+FUZZ_ROOMS    := writing formats models tokenizer chat weights recipes data layout schedule profiling snapshots onnx
 FUZZ_OBJECTS  := $(FUZZ_ROOMS:%=$(BUILD)/fuzz/rooms/%.o)
 $(BUILD)/packages/fuzz: override PACKAGES := $(FUZZ_PACKAGES)
 define compile_to_fuzz

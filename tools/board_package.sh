@@ -4,6 +4,11 @@
 # REPRISE and PROGRAM are the two programs, NAME is what PROGRAM is called there. FOLDER gets both files, and their names are printed.
 set -eu
 reprise=$1 program=$2 name=$3 version=$4 target=$5 folder=$6
+# The program stands beside reprise in /usr/bin, where a recipe's name must not take the place of a system's own program.
+if [ "$name" = reprise ] || command -v "$name" >/dev/null 2>&1; then
+  echo "board_package: a recipe named \"$name\" would be installed over the command $name: give it another \"name\"" >&2
+  exit 1
+fi
 made=$folder/reprise-$version-$target
 package=$folder/reprise_${version}_arm64.deb
 

@@ -9,7 +9,9 @@
 
 #include "lib/cpu/cpu_rules.h"
 #include "tests/faces/expect_user_error.h"
+#include "tests/faces/onnx_bytes.h"
 #include "tests/runtime/process.h"
+#include "tools/onnx/import_net.h"
 #include "tools/planning/planner.h"
 #include "tools/recipes/recipe.h"
 #include "tools/writing/plan_header.h"
@@ -195,6 +197,35 @@ TEST(HostileHeader, NamesOfAGraphAreTexts) {
   const std::string recipe = every_byte().substr(2) + RandomText(2).bytes(), summary = "a plan\\\n*/ of\n?\?/\n" + RandomText(3).bytes();
   plan.recipe_hash = text_hash(recipe.c_str());
   expect_texts({plan, kCpuRules, recipe, summary});
+}
+
+// A chain of convolutions in an ONNX file: names of nodes, values, initializers, input and output are such texts.
+std::string hostile_onnx(int layers) {
+  RandomText random(5);
+  auto name = [&random, n = 0]() mutable { return random.unicode() + std::to_string(n++); };
+  const std::string input = name(), pooled = name(), flat = name(), output = name(), matrix = name() + ".weight";
+  test::Parts parts = {.nodes = "", .constants = test::bytes(5, test::tensor(matrix, {3, 1})), .input = test::value(11, input, {-1, 1, 6, 6}), .output = test::value(12, output, {-1, 3})};
+  std::string before = input;
+  for (int n = 0; n < layers; ++n) {
+    const std::string weight = name() + ".weight", after = name(), active = name();
+    parts.constants += test::bytes(5, test::tensor(weight, {1, 1, 1, 1}, 0.5f + static_cast<float>(n)));
+    parts.nodes += test::node("Conv", {before, weight}, after) + test::node("Relu", {after}, active);
+    before = active;
+  }
+  parts.nodes += test::node("GlobalAveragePool", {before}, pooled) + test::node("Flatten", {pooled}, flat) +
+                 test::node("Gemm", {flat, matrix}, output, test::integer("transB", 1));
+  return parts.file();
+}
+
+TEST(HostileHeader, NamesOfAnOnnxFileAreTexts) {
+  const TemporaryFolder folder;
+  test::write_text(folder.file("net.onnx"), hostile_onnx(40));
+  const ImportReport report = import_net({folder.file("net.onnx"), folder.file("net.json"), {}, {}, "", ""});
+  ASSERT_TRUE(report.refused.empty()) << report.refused[0];
+  const SolvedModel model = solve_model(read_recipe(folder.file("net.json")));
+  const OwnedPlan plan = plan_model(model, request_of(model)).plan;
+  EXPECT_GE(plan.state.size(), 41u);
+  expect_texts({plan, kCpuRules, canonical_recipe(model.recipe), "a plan"});
 }
 
 // What no reader lets through, a caller of the library may still have: bytes that are not UTF-8, and names of any length.

@@ -1,6 +1,7 @@
 // The gate of growth_gate.h.
 #include "tools/audit/growth_gate.h"
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -102,13 +103,24 @@ std::string growth_refusal(const std::vector<GrowthLine>& lines, const std::stri
   return text.str();
 }
 
+namespace {
+
+// A name of a manifest, which may be anybody's, as a cell of a table: what Markdown or HTML would read otherwise becomes '_'.
+std::string markdown_text(const std::string& text) {
+  std::string out;
+  for (const char c : text.substr(0, 200)) out += std::isalnum(static_cast<unsigned char>(c)) || std::string(" .-:,[]").find(c) != std::string::npos ? c : '_';
+  return out;
+}
+
+}  // namespace
+
 std::string growth_markdown(const std::vector<GrowthLine>& lines, const std::string& name) {
   std::ostringstream text;
-  text << "**Planned memory of " << name << "**\n\n| | baseline | now | change | allowed | |\n|---|---:|---:|---:|---:|---|\n";
+  text << "**Planned memory of " << markdown_text(name) << "**\n\n| | baseline | now | change | allowed | |\n|---|---:|---:|---:|---:|---|\n";
   for (const GrowthLine& line : lines) {
     char limit[32] = "";
     if (line.limit) std::snprintf(limit, sizeof limit, "+%g%%", *line.limit);
-    text << "| " << (line.name == "total" ? "**total**" : shown_key(line.name)) << " | " << amount(line, line.before) << " | " << amount(line, line.now) << " | "
+    text << "| " << (line.name == "total" ? "**total**" : markdown_text(line.name)) << " | " << amount(line, line.before) << " | " << amount(line, line.now) << " | "
          << signed_per_cent(line.growth()) << " | " << limit << " | " << (!line.limit ? "" : line.passes() ? "passes" : "**fails**") << " |\n";
   }
   return text.str();
