@@ -30,35 +30,53 @@ bool works_in_place(const Graph& graph, const Node& node) {
   });
 }
 
-// What crosses behind each node: values that later nodes read.
+// What crosses behind each node: values that later nodes read. Of each value its first and last node are known, so that a graph in which every value
+// crosses every node takes no more room than another.
 class Crossings {
  public:
-  explicit Crossings(const Graph& graph) : graph_(graph), crossing_(graph.nodes.size()) {
-    std::vector<size_t> last_reader(graph.values.size(), kNoNode);
+  explicit Crossings(const Graph& graph) : graph_(graph), born_(graph.values.size(), kNoNode), last_reader_(graph.values.size(), kNoNode) {
+    if (graph.input != kNoValue) born_[graph.input] = 0;
     for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      for (const ValueId v : graph.nodes[i].inputs) last_reader[v] = i;
+      for (const ValueId v : graph.nodes[i].inputs) last_reader_[v] = i;
+      for (const ValueId v : graph.nodes[i].outputs) {
+        if (v != kNoValue) born_[v] = i;
+      }
     }
-    std::set<ValueId> live = {graph.input};
-    for (size_t i = 0; i < graph.nodes.size(); ++i) {
-      live.insert(graph.nodes[i].outputs.begin(), graph.nodes[i].outputs.end());
-      std::erase_if(live, [&](ValueId v) { return v == kNoValue || last_reader[v] == kNoNode || last_reader[v] <= i; });
-      crossing_[i] = live;
+    std::vector<size_t> begin(graph.nodes.size() + 1), end(graph.nodes.size() + 1);
+    for (ValueId v = 0; v < graph.values.size(); ++v) {
+      if (born_[v] == kNoNode || last_reader_[v] == kNoNode || last_reader_[v] <= born_[v]) continue;
+      ++begin[born_[v]];
+      ++end[last_reader_[v]];
     }
+    size_t live = 0;
+    for (size_t i = 0; i < graph.nodes.size(); ++i) count_.push_back(live += begin[i] - end[i]);
   }
 
-  // Behind node i, beside its main output and what is held; nothing where the main output itself does not cross.
-  std::optional<std::set<ValueId>> beside(size_t i, const std::set<ValueId>& held) const {
+  // How many cross behind node i, beside its main output and what is held; nothing where the main output itself does not cross.
+  std::optional<size_t> count_beside(size_t i, const std::set<ValueId>& held) const {
     const std::vector<ValueId>& outputs = graph_.nodes[i].outputs;
-    if (outputs.empty() || crossing_[i].count(outputs[0]) == 0) return std::nullopt;
-    std::set<ValueId> others = crossing_[i];
-    others.erase(outputs[0]);
-    for (const ValueId v : held) others.erase(v);
+    if (outputs.empty() || !crosses(outputs[0], i)) return std::nullopt;
+    const auto counts = [&](ValueId v) { return v != outputs[0] && crosses(v, i); };
+    return count_[i] - 1 - static_cast<size_t>(std::count_if(held.begin(), held.end(), counts));
+  }
+  // These.
+  std::set<ValueId> beside(size_t i, const std::set<ValueId>& held) const {
+    std::set<ValueId> others;
+    if (count_beside(i, held).value_or(0) == 0) return others;
+    for (ValueId v = 0; v < graph_.values.size(); ++v) {
+      if (v != graph_.nodes[i].outputs[0] && crosses(v, i) && held.count(v) == 0) others.insert(v);
+    }
     return others;
   }
 
  private:
+  bool crosses(ValueId v, size_t i) const {
+    return v != kNoValue && born_[v] != kNoNode && born_[v] <= i && last_reader_[v] != kNoNode && last_reader_[v] > i;
+  }
+
   const Graph& graph_;
-  std::vector<std::set<ValueId>> crossing_;
+  std::vector<size_t> born_, last_reader_;  // of each value; kNoNode: none
+  std::vector<size_t> count_;               // of all values that cross behind each node
 };
 
 void append_inside(const Graph& graph, const Crossings& crossings, const Piece& block, std::set<ValueId> held, std::vector<Piece>& pieces);
@@ -71,13 +89,14 @@ void append_pieces(const Graph& graph, const Crossings& crossings, size_t first,
   for (size_t i = first; i < end; ++i) {
     const Node& node = graph.nodes[i];
     piece.leaves += node.inputs.empty() ? 1 : 0;
-    const auto others = crossings.beside(i, held);
-    const bool cut = others && others->size() <= most;
+    const auto count = crossings.count_beside(i, held);
+    const bool cut = count && *count <= most;
     if (!cut && i + 1 < end) continue;
+    const std::set<ValueId> others = crossings.beside(i, held);
     piece.end = i + 1;
-    piece.output = others ? node.outputs[0] : kNoValue;
+    piece.output = count ? node.outputs[0] : kNoValue;
     std::set<ValueId> inside = before;
-    if (others) inside.insert(others->begin(), others->end());
+    inside.insert(others.begin(), others.end());
     if (piece.is_block() && piece.end - piece.first > kMostBlockNodes) {
       append_inside(graph, crossings, piece, inside, pieces);
     } else {
@@ -86,7 +105,7 @@ void append_pieces(const Graph& graph, const Crossings& crossings, size_t first,
     }
     piece = {.first = i + 1};
     before = held;
-    if (others) before.insert(others->begin(), others->end());
+    before.insert(others.begin(), others.end());
   }
 }
 
@@ -95,10 +114,11 @@ void append_inside(const Graph& graph, const Crossings& crossings, const Piece& 
   held.insert(graph.input);  // every link may read it
   std::optional<size_t> fewest;
   for (size_t i = block.first; i + 1 < block.end; ++i) {
-    const auto others = crossings.beside(i, held);
-    if (others && (!fewest || others->size() < *fewest)) fewest = others->size();
+    const auto count = crossings.count_beside(i, held);
+    if (count && (!fewest || *count < *fewest)) fewest = count;
   }
-  if (!fewest) return pieces.push_back(block);
+  constexpr size_t kMostHeld = 256;  // what a link holds for others; each of them is a step of this recursion at most
+  if (!fewest || held.size() > kMostHeld) return pieces.push_back(block);
   append_pieces(graph, crossings, block.first, block.end, *fewest, held, pieces);
 }
 

@@ -52,6 +52,8 @@ struct ResidueChoice {
 
 // Of so many values every combination is tried. Of a link that offers more, the smallest are kept in every tape: it is *truncated*.
 constexpr size_t kMostCandidates = 12;
+// Calls of the longest link of which so many are tried; of one of twice as many calls one value less.
+constexpr size_t kCallsWithAllCandidates = 512;
 
 struct LinkBody {
   std::string name;

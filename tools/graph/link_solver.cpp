@@ -3,9 +3,11 @@
 #include "tools/graph/link_solver.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tools/graph/backward_order.h"
 #include "tools/graph/held.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 
@@ -13,21 +15,28 @@ namespace {
 
 bool is_activation(const Graph& graph, ValueId v) { return v != kNoValue && graph.values[v].kind == ValueKind::kActivation; }
 
-bool dominates(const TapeChoice& a, const TapeChoice& b) {
-  return a.bytes <= b.bytes && a.backward_price <= b.backward_price && a.backward.scratch_bytes <= b.backward.scratch_bytes &&
-         a.forward.scratch_bytes <= b.forward.scratch_bytes;
+// What a set of kept values comes to. The calls of all sets together would not fit into memory.
+struct TapeSum {
+  uint32_t mask = 0;
+  uint64_t bytes = 0, backward_scratch_bytes = 0, forward_scratch_bytes = 0;
+  double backward_price = 0;
+};
+
+bool dominates(const TapeSum& a, const TapeSum& b) {
+  return a.bytes <= b.bytes && a.backward_price <= b.backward_price && a.backward_scratch_bytes <= b.backward_scratch_bytes &&
+         a.forward_scratch_bytes <= b.forward_scratch_bytes;
 }
 
-std::vector<TapeChoice> pareto_front(std::vector<TapeChoice> all) {
-  std::stable_sort(all.begin(), all.end(), [](const TapeChoice& a, const TapeChoice& b) {
+std::vector<TapeSum> pareto_front(std::vector<TapeSum> all) {
+  std::stable_sort(all.begin(), all.end(), [](const TapeSum& a, const TapeSum& b) {
     return a.backward_price != b.backward_price ? a.backward_price < b.backward_price : a.bytes < b.bytes;
   });
-  std::vector<TapeChoice> front;
-  for (TapeChoice& tape : all) {
-    const bool beaten = std::any_of(front.begin(), front.end(), [&](const TapeChoice& f) { return dominates(f, tape); });
-    if (!beaten) front.push_back(std::move(tape));
+  std::vector<TapeSum> front;
+  for (const TapeSum& tape : all) {
+    const bool beaten = std::any_of(front.begin(), front.end(), [&](const TapeSum& f) { return dominates(f, tape); });
+    if (!beaten) front.push_back(tape);
   }
-  std::stable_sort(front.begin(), front.end(), [](const TapeChoice& a, const TapeChoice& b) { return a.bytes > b.bytes; });
+  std::stable_sort(front.begin(), front.end(), [](const TapeSum& a, const TapeSum& b) { return a.bytes > b.bytes; });
   return front;
 }
 
@@ -80,15 +89,32 @@ std::vector<ValueId> LinkSolver::values_kept_by(const KeepRule& keep) const {
 }
 
 std::vector<TapeChoice> LinkSolver::front_of_tapes(const std::vector<ValueId>& always, const std::vector<ValueId>& candidates) const {
-  std::vector<TapeChoice> all;
-  for (uint32_t mask = 0; mask < 1u << candidates.size(); ++mask) {
+  const auto tape_with = [&](uint32_t mask) {
     std::vector<ValueId> kept = always;
     for (size_t c = 0; c < candidates.size(); ++c) {
       if ((mask >> c & 1u) != 0) kept.push_back(candidates[c]);
     }
-    all.push_back(tape_of(kept));
+    return tape_of(kept);
+  };
+  const uint32_t count = 1u << candidates.size();
+  std::vector<TapeSum> all;
+  std::optional<LongWork> work;
+  if (link_.forward.size() > kCallsWithAllCandidates / 8) work.emplace("what a link of " + std::to_string(link_.forward.size()) + " calls may keep");
+  for (uint32_t mask = 0; mask < count; ++mask) {
+    const TapeChoice tape = tape_with(mask);
+    all.push_back({mask, tape.bytes, tape.backward.scratch_bytes, tape.forward.scratch_bytes, tape.backward_price});
+    if (work) work->done(static_cast<double>(mask + 1) / count);
   }
-  return pareto_front(std::move(all));
+  std::vector<TapeChoice> front;
+  for (const TapeSum& sum : pareto_front(std::move(all))) front.push_back(tape_with(sum.mask));
+  return front;
+}
+
+// Of a long link fewer, so that the work is that of the longest link with all of them.
+size_t LinkSolver::most_candidates() const {
+  size_t most = kMostCandidates;
+  for (size_t calls = link_.forward.size() + link_.backward.size(); calls > kCallsWithAllCandidates && most > 0; calls = (calls + 1) / 2) --most;
+  return most;
 }
 
 // Prices per byte at which this link's choice of residue changes.
@@ -146,7 +172,7 @@ std::vector<Call> LinkSolver::forward_with(const std::vector<ValueId>& held, con
 // always picks one of its corners.
 void LinkSolver::find_residues() {
   const std::vector<ValueId>& kept = link_.tapes[0].kept;
-  const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min(kept.size(), kMostCandidates);
+  const size_t count = link_.output == kNoValue || link_.backward.empty() ? 0 : std::min(kept.size(), most_candidates());
   std::vector<ResidueCandidate> all;
   for (uint32_t mask = 0; mask < 1u << count; ++mask) {
     ResidueCandidate set;
@@ -206,12 +232,13 @@ std::vector<ValueId> LinkSolver::find_candidates(std::vector<ValueId>& always) c
   for (const ValueId v : inner_order_) {
     if (needed_.count(v) != 0 && (direct_.count(v) != 0 || !is_dominated(v))) candidates.push_back(v);
   }
-  if (candidates.size() > kMostCandidates) {
+  if (candidates.size() > most_candidates()) {
     std::vector<ValueId> by_size = candidates;
     std::stable_sort(by_size.begin(), by_size.end(),
                      [this](ValueId a, ValueId b) { return graph_.tensor(a).bytes < graph_.tensor(b).bytes; });
-    always.assign(by_size.begin(), by_size.end() - kMostCandidates);
-    std::erase_if(candidates, [&](ValueId v) { return std::count(always.begin(), always.end(), v) != 0; });
+    always.assign(by_size.begin(), by_size.end() - static_cast<ptrdiff_t>(most_candidates()));
+    const std::set<ValueId> kept(always.begin(), always.end());
+    std::erase_if(candidates, [&](ValueId v) { return kept.count(v) != 0; });
   }
   return candidates;
 }
@@ -239,17 +266,28 @@ std::vector<Call> LinkSolver::backward_with(const std::vector<Call>& order, cons
   return calls;
 }
 
+// A link may be a chain of thousands of calls, so that this keeps a stack of its own: of calls, and of which argument comes next.
 void LinkSolver::recompute(ValueId v, std::set<ValueId>& available, std::vector<Call>& calls) const {
-  const auto found = producer_.find(v);
-  if (found == producer_.end() || available.count(v) != 0) return;
-  const Call& call = link_.forward[found->second];
-  const KernelInfo& kernel = kernel_info(call.op, call.pass);
-  for (size_t a = 0; a < call.arguments.size(); ++a) {
-    if (kernel.arguments[a].role != Role::kOutput) recompute(call.arguments[a], available, calls);
-  }
-  calls.push_back(*repeated(call));
-  for (size_t a = 0; a < call.arguments.size(); ++a) {
-    if (kernel.arguments[a].role == Role::kOutput && call.arguments[a] != kNoValue) available.insert(call.arguments[a]);
+  std::vector<std::pair<size_t, size_t>> stack;
+  const auto begin = [&](ValueId value) {
+    const auto found = producer_.find(value);
+    if (found != producer_.end() && available.count(value) == 0) stack.emplace_back(found->second, 0);
+  };
+  begin(v);
+  while (!stack.empty()) {
+    auto& [place, next] = stack.back();
+    const Call& call = link_.forward[place];
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
+    if (next < call.arguments.size()) {
+      const size_t argument = next++;
+      if (kernel.arguments[argument].role != Role::kOutput) begin(call.arguments[argument]);
+      continue;
+    }
+    calls.push_back(*repeated(call));
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      if (kernel.arguments[a].role == Role::kOutput && call.arguments[a] != kNoValue) available.insert(call.arguments[a]);
+    }
+    stack.pop_back();
   }
 }
 

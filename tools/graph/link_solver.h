@@ -1,5 +1,6 @@
 // Enumerates what one link may keep: its front of tapes, and its residue for every mode.
-// Here because every distinct link is solved once, before any schedule: over all sets of what it may keep, up to kMostCandidates values.
+// Here because every distinct link is solved once, before any schedule: over all sets of what it may keep, up to kMostCandidates values, fewer
+// of a link of thousands of calls.
 #pragma once
 
 #include <map>
@@ -37,6 +38,7 @@ class LinkSolver {
   std::vector<Call> forward_with(const std::vector<ValueId>& held, const std::vector<ValueId>& wanted) const;
   std::vector<ValueId> values_kept_by(const KeepRule& keep) const;
   std::vector<TapeChoice> front_of_tapes(const std::vector<ValueId>& always, const std::vector<ValueId>& candidates) const;
+  size_t most_candidates() const;
   void find_needed();
   void find_residues();
   std::vector<ValueId> placed_outside(const std::vector<ValueId>& kept) const;

@@ -372,6 +372,26 @@ PlannedModel plan_model(const SolvedModel& model, const ScheduleRequest& request
   return planned;
 }
 
+namespace {
+
+// In the least memory a chain of thousands of links is computed thousands of times, and its plan would take gigabytes.
+constexpr uint64_t kMostCallsOfLeast = 2'000'000;
+
+// Calls of all forwards, and as many for each backward as its link's forward has.
+uint64_t calls_of(const SolvedModel& model, const Schedule& schedule) {
+  std::vector<uint64_t> before = {0};  // of the links before each
+  for (const LinkBody& link : model.bodies.links) before.push_back(before.back() + link.forward.size());
+  uint64_t calls = 0;
+  for (const Action& action : schedule.actions) {
+    const bool runs = action.kind == ActionKind::kAdvance || action.kind == ActionKind::kRecord || action.kind == ActionKind::kBackward;
+    const int end = action.kind == ActionKind::kAdvance ? action.last : action.first + 1;
+    if (runs) calls += before[static_cast<size_t>(end)] - before[static_cast<size_t>(action.first)];
+  }
+  return calls;
+}
+
+}  // namespace
+
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request) {
   if (model.sharing.room_bytes > model.sharing.least_bytes) return smallest_budget(with_room(model, 0), request);
   const LongWork work("smallest budget of " + model.recipe.name);
@@ -384,6 +404,7 @@ uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& reques
   least.memory_bytes = memory;
   const Schedule schedule = make_schedule(model.chain, least);
   if (!schedule.feasible) return 0;
+  if (calls_of(model, schedule) > kMostCallsOfLeast) return model.fixed_bytes() + memory;
   return assemble(model, schedule.actions, layout_chain(model.chain, schedule.actions)).arena_bytes;
 }
 

@@ -94,7 +94,8 @@ ScheduleRequest request_of(const SolvedModel& model);
 // cost.h. Throws UserError where the profile has not measured it.
 DiskLevel second_level(const SolvedModel& model, uint64_t bytes);
 
-// The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown.
+// The smallest budget, of the kind the recipe gives, for which `request`'s strategy finds a plan; 0: unknown. Of a plan of millions of calls it is
+// without what the layout adds to the schedule's bytes.
 uint64_t smallest_budget(const SolvedModel& model, const ScheduleRequest& request);
 
 }  // namespace reprise
