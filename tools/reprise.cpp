@@ -73,7 +73,7 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << "\n";
     return error.status;
   } catch (const std::bad_alloc&) {
-    std::cerr << "reprise: out of memory while planning; give a larger --unit or a smaller recipe\n";
+    std::cerr << "reprise: the memory does not suffice; of a plan, a larger --unit or a smaller recipe takes less\n";
     return 1;
   } catch (const std::exception& error) {
     std::cerr << "reprise: " << reprise::words_of(error) << "\n";
