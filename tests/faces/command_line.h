@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 
 #include "tests/faces/expect_user_error.h"
@@ -31,9 +30,6 @@ inline bool has_keys(const json& object, const std::set<std::string>& wanted) {
   const std::set<std::string> keys = keys_of(object);
   return std::includes(keys.begin(), keys.end(), wanted.begin(), wanted.end());
 }
-
-// What is said of long work, as under the sanitizers, is no complaint: "planning rn, 2 s".
-inline std::string without_progress(const std::string& err) { return std::regex_replace(err, std::regex("[^\n]*, [0-9]+ s\n+"), ""); }
 
 class CommandLine : public ::testing::Test {
  protected:

@@ -66,10 +66,23 @@ int file_of(const std::string& text) {
 
 }  // namespace
 
+std::string without_progress(const std::string& err) {
+  std::istringstream lines(err);
+  std::string rest;
+  for (std::string line; std::getline(lines, line);) {
+    const size_t comma = line.rfind(", ");
+    const size_t unit = comma == std::string::npos ? comma : line.find_first_not_of("0123456789", comma + 2);
+    const bool is_progress = unit != std::string::npos && unit > comma + 2 && line.substr(unit) == " s";
+    if (!is_progress) rest += line + "\n";
+  }
+  return err.ends_with("\n") || rest.empty() ? rest : rest.substr(0, rest.size() - 1);
+}
+
 bool ProcessResult::is_one_line_with(const std::vector<std::string>& fragments) const {
-  if (err.empty() || err.find('\n') != err.size() - 1) return false;
+  const std::string line = without_progress(err);
+  if (line.empty() || line.find('\n') != line.size() - 1) return false;
   for (const std::string& fragment : fragments) {
-    if (err.find(fragment) == std::string::npos) return false;
+    if (line.find(fragment) == std::string::npos) return false;
   }
   return true;
 }

@@ -20,11 +20,14 @@ struct ProcessOptions {
   double most_seconds = 300;                  // then it is killed: a program that hangs, not one that sanitizers slow down
 };
 
+// What is said of long work, as under the sanitizers or on a busy machine, is no complaint: "planning rn, 2 s". Returns the rest.
+std::string without_progress(const std::string& err);
+
 struct ProcessResult {
   int status = -1;  // the exit status; 128 + signal where one ended it
   std::string out, err;
 
-  // stderr is one line that holds every one of these.
+  // stderr is one line that holds every one of these, beside what is said of long work.
   bool is_one_line_with(const std::vector<std::string>& fragments) const;
 };
 
