@@ -365,7 +365,7 @@ void expect_in_child_with_file_limit(rlim_t file_bytes, const Body& body) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
 }
 
-const std::vector<std::string> kNames = {"model", "state"};
+const FolderKind kNames = {"snapshot", {"model", "state"}, [](const std::string& folder) { return fs::exists(folder + "/state"); }};
 
 void write_snapshot(const std::string& path, const std::string& weights, const std::string& state) {
   SnapshotDirectory snapshot(path, kNames);

@@ -442,9 +442,9 @@ TEST(Metrics, OfClasses) {
 TEST(Predictions, AreWrittenAsOthersReadThem) {
   TemporaryFolder folder;
   const std::vector<float> numbers = {0.5f, -2, 1e-3f, 1.0f / 3};
-  write_numbers(folder.file("p.csv"), {"image"}, {{"a,b.png"}, {"c \"d\".png"}}, {"x", "y,z"}, numbers);
+  write_numbers(Output(folder.file("p.csv"), kPredictions, {}), {"image"}, {{"a,b.png"}, {"c \"d\".png"}}, {"x", "y,z"}, numbers);
   EXPECT_EQ(read_file(folder.file("p.csv")), "image,x,\"y,z\"\n\"a,b.png\",0.5,-2\n\"c \"\"d\"\".png\",0.00100000005,0.333333343\n");
-  write_numbers(folder.file("p.npy"), {"image"}, {{"a"}, {"b"}}, {"x", "y"}, numbers);
+  write_numbers(Output(folder.file("p.npy"), kPredictions, {}), {"image"}, {{"a"}, {"b"}}, {"x", "y"}, numbers);
   const std::string npy = read_file(folder.file("p.npy"));
   EXPECT_EQ(npy.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
   const size_t header = static_cast<unsigned char>(npy[8]) + 256u * static_cast<unsigned char>(npy[9]);

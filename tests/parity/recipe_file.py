@@ -5,7 +5,7 @@ import os
 
 kKeys = {"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "clip_norm",
          "gradient_release", "freeze", "lora", "parallel", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "schedule", "budget",
-         "budgets", "feature_map_budget", "seed", "backend", "card", "math", "$schema"}
+         "budgets", "feature_map_budget", "seed", "backend", "card", "math", "$schema", "written_by"}
 kOptimizers = {
     "sgd": {"lr": 1e-3, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
     "adamw": {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 1e-2}}

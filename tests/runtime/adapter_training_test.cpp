@@ -77,7 +77,7 @@ class AdapterTraining : public ::testing::Test {
     return parse_recipe(value.dump(), "recipe.json", "/");
   }
   void save(Session& run, const Recipe& of, const std::string& name = "snapshot") const {
-    SnapshotDirectory folder(at(name), snapshot_files());
+    SnapshotDirectory folder(at(name), snapshot_folder());
     SnapshotFacts facts;
     facts.base = sum_base(*open_weights(base()));
     save_snapshot(run.trainer, of, facts, folder);
@@ -191,7 +191,10 @@ TEST_F(AdapterTraining, ADoraGoesThroughSnapshotPeftAndMerge) {
     EXPECT_NEAR(Session(plain).loss(), run.loss(), 1e-5 * std::abs(run.loss()));
   }
   EXPECT_GT(std::abs(run.loss() - untrained.loss()), 0.01);
-  save_adapter(run.trainer, of, at("peft"));
+  {
+    SnapshotDirectory peft(at("peft"), adapter_folder(of));
+    save_adapter(run.trainer, of, peft);
+  }
   Session again(of);
   (void)load_adapter(again.trainer, of, at("peft"));
   EXPECT_EQ(again.loss(), run.loss());
@@ -296,7 +299,10 @@ TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
   const Recipe of = recipe();
   Session run(of);
   run.train(4);
-  save_adapter(run.trainer, of, at("peft"));
+  {
+    SnapshotDirectory peft(at("peft"), adapter_folder(of));
+    save_adapter(run.trainer, of, peft);
+  }
   Session again(of);
   EXPECT_NE(again.loss(), run.loss());
   (void)load_adapter(again.trainer, of, at("peft"));
@@ -349,7 +355,10 @@ TEST_F(AdapterTraining, TablesOfATiedModelMustBeOne) {
   const Recipe of = recipe({{"modules_to_save", {"embed_tokens"}}});
   Session run(of);
   run.train(1);
-  save_adapter(run.trainer, of, at("peft"));
+  {
+    SnapshotDirectory peft(at("peft"), adapter_folder(of));
+    save_adapter(run.trainer, of, peft);
+  }
   const std::string head = "base_model.model.lm_head.weight";
   const auto rewrite = [&](const std::string& leave_out, float change_head) {
     const auto from = open_weights(at("peft/adapter_model.safetensors"));

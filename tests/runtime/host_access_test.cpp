@@ -60,7 +60,7 @@ Outcome live(const Plan& plan, const Recipe& recipe, const Backend& backend, Are
     out.state = bytes_at(trainer, trainer.region(Region::kState), plan.state_bytes);
     out.gradients = bytes_at(trainer, trainer.region(Region::kCarried), plan.carried_bytes);
     {
-      SnapshotDirectory snapshots(folder.file("s"), snapshot_files());
+      SnapshotDirectory snapshots(folder.file("s"), snapshot_folder());
       save_snapshot(trainer, recipe, {}, snapshots);
     }
     out.snapshot = test::snapshot_tensors(folder.file("s"));

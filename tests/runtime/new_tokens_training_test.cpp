@@ -165,7 +165,7 @@ class NewTokensTraining : public testing::Test {
   }
   Recipe with_new(const std::string& folder, const json& more = json::object()) const { return recipe({{"huggingface", folder}, {"new_tokens", kNew}}, more); }
   void save(Training& run, const Recipe& of) const {
-    SnapshotDirectory folder(at("snapshot"), snapshot_files());
+    SnapshotDirectory folder(at("snapshot"), snapshot_folder());
     SnapshotFacts facts;
     facts.base = sum_base(*open_weights(published_weights(of)));
     save_snapshot(run.trainer, of, facts, folder);

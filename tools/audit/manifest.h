@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "tools/formats/output.h"
 #include "tools/planning/planner.h"
 
 namespace reprise {
@@ -15,6 +16,9 @@ nlohmann::json manifest_of(const SolvedModel& model, const PlannedModel& planned
 
 // Whether that is meant as a manifest, of whatever version, and not as a recipe.
 bool is_manifest(const nlohmann::json& value);
+bool is_manifest_file(const std::string& path);  // false too where it cannot be read
+
+constexpr OutputKind kManifestFile = {"manifest", is_manifest_file};
 
 // Throws UserError "FILE: field: ..." for another version, a key that is missing or of another kind, and numbers that contradict each
 // other: what follows may then use every field without a look.

@@ -288,6 +288,14 @@ class ManifestCheck {
 
 bool is_manifest(const json& value) { return value.is_object() && value.contains("plan_hash") && value.contains("slots"); }
 
+bool is_manifest_file(const std::string& path) {
+  try {
+    return is_manifest(json::parse(read_file(path), nullptr, false));
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 void check_manifest(const json& manifest, const std::string& file) { ManifestCheck(manifest, file).check(); }
 
 json read_manifest(const std::string& path, const std::string& option) {

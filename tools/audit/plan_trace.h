@@ -4,6 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tools/formats/output.h"
+
 namespace reprise {
 
 // Of a manifest that check_manifest has passed. A program is a process, a queue a thread, and each program is shown once. Slices last the predicted
@@ -12,5 +14,8 @@ struct TraceRates {
   double flops_per_second = 320e9, bytes_per_second = 20e9;  // of PLANNING 4.1's machines: as cost.h weighs them
 };
 nlohmann::json plan_trace(const nlohmann::json& manifest, const TraceRates& rates);
+
+// A trace of a plan or of a run.
+constexpr OutputKind kTraceFile = {"trace"};
 
 }  // namespace reprise

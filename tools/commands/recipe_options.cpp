@@ -47,6 +47,12 @@ std::string RecipeOptions::first_given() const {
   return profile.empty() ? "" : "--profile";
 }
 
+std::vector<std::string> RecipeOptions::inputs() const {
+  std::vector<std::string> inputs = inputs_of(read());
+  inputs.insert(inputs.end(), {recipe, profile, model});
+  return inputs;
+}
+
 Recipe RecipeOptions::read() const {
   RecipeRules unused;
   return read(unused);

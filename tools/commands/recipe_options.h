@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/commands/command.h"
 #include "tools/planning/planner.h"
@@ -23,6 +24,9 @@ struct RecipeOptions {
 
   // The name of an option that changes the plan, of those that are given; "" where there is none.
   std::string first_given() const;
+
+  // Returns the files and folders that the options and the recipe name, none of which may be an output.
+  std::vector<std::string> inputs() const;
 
   // The recipe with its overrides, checked again. Throws UserError; `rules` get what refuses what is found wrong later.
   Recipe read(RecipeRules& rules) const;

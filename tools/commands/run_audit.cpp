@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <optional>
 
 #include "tools/audit/audit_text.h"
 #include "tools/audit/growth_gate.h"
@@ -13,6 +14,7 @@
 #include "tools/audit/prices.h"
 #include "tools/commands/plan_source.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {
@@ -76,25 +78,38 @@ json plans_of(const AuditOptions& options, const PlanSource& source) {
   return plans;
 }
 
-void write_page(const AuditOptions& options, const PlanSource& source) {
+constexpr OutputKind kPage = {"audit"};
+
+// The page with its mark behind the first line, which says that it is HTML.
+void write_page(const Output& to, std::string page) {
+  page.insert(page.find('\n') + 1, "<!-- " + std::string(kWriterKey) + ": " + mark_of(kPage) + " -->\n");
+  to.write(page);
+}
+
+// What is written, null where it is not asked for.
+struct AuditOutputs {
+  std::optional<Output> html, trace;
+};
+
+void write_page(const AuditOptions& options, const Output& to, const PlanSource& source) {
   const json plans = plans_of(options, source);
   size_t shown = 0;
   while (plans[shown]["plan_hash"] != source.manifest["plan_hash"]) ++shown;
   json commands = json::array();
   for (const json& manifest : plans) commands.push_back(proving_command(options.recipe, source, manifest));
-  replace_file(options.html, audit_page({{"plans", plans}, {"shown", shown}, {"diff", nullptr}, {"commands", commands}}));
+  write_page(to, audit_page({{"plans", plans}, {"shown", shown}, {"diff", nullptr}, {"commands", commands}}));
 }
 
-int show_diff(const AuditOptions& options, const PlanSource& source) {
+int show_diff(const AuditOptions& options, const AuditOutputs& outputs, const PlanSource& source) {
   RecipeOptions other;
   other.recipe = options.diff;
   other.board = options.recipe.board;
   const PlanSource second = open_plan(other);
   const json diff = plan_diff(source.manifest, second.manifest);
-  if (!options.html.empty()) {
+  if (outputs.html) {
     const json plans = json::array({source.manifest, second.manifest});
     const json commands = json::array({proving_command(options.recipe, source, source.manifest), proving_command(other, second, second.manifest)});
-    replace_file(options.html, audit_page({{"plans", plans}, {"shown", 1}, {"diff", diff}, {"commands", commands}}));
+    write_page(*outputs.html, audit_page({{"plans", plans}, {"shown", 1}, {"diff", diff}, {"commands", commands}}));
   }
   if (options.json) {
     print_json(diff);
@@ -122,26 +137,27 @@ std::vector<GrowthLine> growth_of(const AuditOptions& options, const json& manif
   return lines;
 }
 
-void refuse_own_files(const AuditOptions& options) {
-  for (const std::string& output : {options.html, options.trace}) {
-    if (output.empty()) continue;
-    for (const std::string& input : {options.recipe.recipe, options.gate, options.diff}) {
-      if (!input.empty()) require_other_file(output, input);
-    }
-  }
+AuditOutputs outputs_of(const AuditOptions& options) {
+  require_different({{"--html", options.html}, {"--trace", options.trace}});
+  std::vector<std::string> inputs = is_manifest_file(options.recipe.recipe) ? std::vector<std::string>{options.recipe.recipe} : options.recipe.inputs();
+  inputs.insert(inputs.end(), {options.gate, options.diff});
+  AuditOutputs outputs;
+  if (!options.html.empty()) outputs.html.emplace(options.html, kPage, inputs);
+  if (!options.trace.empty()) outputs.trace.emplace(options.trace, kTraceFile, inputs);
+  return outputs;
 }
 
 int run_audit(const AuditOptions& options) {
-  refuse_own_files(options);
+  const AuditOutputs outputs = outputs_of(options);
   PlanSource source = open_plan(options.recipe);
   if (options.prices || (!options.html.empty() && !source.plans.empty())) add_prices(source, options.recipe.recipe);
-  if (!options.diff.empty()) return show_diff(options, source);
+  if (!options.diff.empty()) return show_diff(options, outputs, source);
   const std::vector<GrowthLine> growth = growth_of(options, source.manifest);
   const std::string refusal = growth_refusal(growth, options.gate);
   if (options.markdown) std::cout << growth_markdown(growth, source.manifest["recipe"]["name"].get<std::string>());  // also where the gate holds
   if (options.json) print_json(source.manifest);
-  if (!options.html.empty()) write_page(options, source);
-  if (!options.trace.empty()) replace_file(options.trace, plan_trace(source.manifest, {}).dump() + "\n");
+  if (outputs.html) write_page(options, *outputs.html, source);
+  if (outputs.trace) outputs.trace->write(marked_json(kTraceFile, plan_trace(source.manifest, {}).dump()) + "\n");
   if (!refusal.empty()) throw UserError(refusal, UserError::kDoesNotFit);
   if (!options.json && !options.markdown && options.html.empty() && options.trace.empty()) std::cout << audit_text(source.manifest);
   return 0;

@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "tools/commands/plan_source.h"
-#include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 #include "tools/snapshots/bank_file.h"
 
@@ -23,11 +22,12 @@ Command add_bank(OptionParser& app, const Port& port) {
   from->require_option(1);
   parser->add_option("-o,--output", options->output, "the bank's file, or the snapshot's folder")->required();
   return {parser, [options, &port] {
-            require_other_file(options->output, options->recipe.recipe);
             const LongWork work("taking a training to " + options->output);
             const SolvedModel model = options->recipe.solve();
+            std::vector<std::string> inputs = options->recipe.inputs();
+            inputs.insert(inputs.end(), {options->snapshot, options->image});
             const std::vector<PlanOfBudget> plans = plans_of_budgets(model, {});
-            const BankTraining training = {port, model.recipe, plans[0].planned.plan};
+            const BankTraining training = {port, model.recipe, plans[0].planned.plan, inputs};
             const BankReport report = options->image.empty() ? write_bank_file(training, options->snapshot, options->output)
                                                               : write_bank_snapshot(training, options->image, options->output);
             std::cout << options->output << ": step " << report.step << ", a bank of " << report.bytes << " bytes, trained by kernels " << report.kernel_set << "\n";

@@ -2,9 +2,10 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tools/commands/recipe_options.h"
-#include "tools/formats/output_file.h"
+#include "tools/formats/output.h"
 #include "tools/schedule/chain_json.h"
 
 namespace reprise {
@@ -19,12 +20,13 @@ Command add_chain(OptionParser& app) {
   options->recipe.add_to(*parser);
   parser->add_option("-o,--output", options->output, "file; default: stdout");
   return {parser, [options] {
-            if (!options->output.empty()) require_other_file(options->output, options->recipe.recipe);
+            std::optional<Output> output;
+            if (!options->output.empty()) output.emplace(options->output, kChainFile, options->recipe.inputs());
             const SolvedModel model = options->recipe.solve();
-            if (options->output.empty()) {
+            if (!output) {
               std::cout << chain_to_json(model.chain).dump(1) << "\n";
             } else {
-              write_chain(options->output, model.chain);
+              write_chain(*output, model.chain);
             }
             return 0;
           }};

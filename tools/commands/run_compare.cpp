@@ -4,10 +4,12 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tools/commands/recipe_options.h"
 #include "tools/drawing/front_svg.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/compare.h"
 #include "tools/planning/compare_ranks.h"
@@ -15,6 +17,8 @@
 namespace reprise {
 
 namespace {
+
+constexpr OutputKind kFront = {"front"};
 
 struct CompareOptions {
   RecipeOptions recipe;
@@ -53,10 +57,11 @@ int run_ranks(const CompareOptions& options) {
 
 int run_compare(const CompareOptions& options) {
   if (!options.ranks.empty()) return run_ranks(options);
-  if (!options.svg.empty()) require_other_file(options.svg, options.recipe.recipe);
+  std::optional<Output> svg;
+  if (!options.svg.empty()) svg.emplace(options.svg, kFront, options.recipe.inputs());
   const SolvedModel model = options.recipe.solve();
   const nlohmann::json answer = options.sweep ? sweep_strategies(model) : compare_strategies(model);
-  if (!options.svg.empty()) write_file(options.svg, front_svg(answer, model.recipe.name + ": memory against extra work"));
+  if (svg) svg->write("<!-- " + std::string(kWriterKey) + ": " + mark_of(kFront) + " -->\n" + front_svg(answer, model.recipe.name + ": memory against extra work"));
   if (options.json || options.sweep) {
     print_json(answer);
   } else {

@@ -28,6 +28,7 @@ ExportRequest request_of(const ExportOptions& options) {
                                                              {options.onnx, ExportForm::kOnnx}};
   ExportRequest request;
   request.snapshot = options.snapshot;
+  request.inputs = {options.recipe};
   for (const auto& [to, form] : forms) {
     if (to.empty()) continue;
     request.to = to;

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +14,7 @@
 #include "tools/commands/plan_folder.h"
 #include "tools/commands/plan_source.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/smaller_budgets.h"
@@ -26,29 +27,57 @@ namespace reprise {
 
 namespace {
 
+bool begins_with(const std::string& path, const std::string& text) {
+  std::ifstream file(path, std::ios::binary);
+  std::string beginning(text.size(), '\0');
+  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  return beginning == text;
+}
+
+constexpr OutputKind kHeaderFile = {"plan", [](const std::string& path) { return begins_with(path, kPlanHeaderMark); }};
+constexpr OutputKind kPlanFile = {"plan", [](const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string beginning(16, '\0');
+  file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  return is_plan_file(beginning);
+}};
+
+struct PlanOutput {
+  std::string path, text;
+  OutputKind kind;
+};
+
 bool holds(const std::string& path, const std::string& text) {
   struct stat status;
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && read_file(path) == text;
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && static_cast<uint64_t>(status.st_size) == text.size() && read_file(path) == text;
 }
 
 // All of them or none; one that holds its text already is only touched, so that make sees it as made.
-void write_files(const std::vector<std::pair<std::string, std::string>>& files) {
-  std::vector<std::string> fresh(files.size());
+void write_files(const std::vector<PlanOutput>& files, const std::vector<std::string>& inputs) {
+  std::vector<Output> outputs;
+  for (const PlanOutput& file : files) outputs.emplace_back(file.path, file.kind, inputs);
+  std::vector<std::string> staged(files.size());
   try {
     for (size_t i = 0; i < files.size(); ++i) {
-      const auto& [path, text] = files[i];
-      if (holds(path, text)) continue;
-      fresh[i] = temporary_beside(path);
-      write_file(fresh[i], text);
+      if (!holds(files[i].path, files[i].text)) staged[i] = outputs[i].stage([&](const std::string& to) { write_file(to, files[i].text); });
     }
+    for (const Output& output : outputs) output.check();
   } catch (const UserError&) {
-    for (const std::string& name : fresh) ::unlink(name.c_str());
+    for (const std::string& name : staged) ::unlink(name.c_str());
     throw;
   }
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::string& path = files[i].first;
-    const bool done = fresh[i].empty() ? ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0 : std::rename(fresh[i].c_str(), path.c_str()) == 0;
-    if (!done) throw UserError(path + ": cannot be replaced: " + std::strerror(errno));
+    const std::string& path = files[i].path;
+    if (!staged[i].empty()) outputs[i].place(staged[i]);
+    else if (::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) != 0) throw UserError(path + ": cannot be replaced: " + std::strerror(errno));
+  }
+}
+
+// Before anything is planned.
+void refuse_foreign_files(const std::string& folder, PlanForm form, const std::vector<std::string>& inputs) {
+  const bool is_file = form == PlanForm::kFile;
+  for (const std::string& in : {folder, folder + "/cuda"}) {
+    const Output manifest(in + "/manifest.json", kManifestFile, inputs), plan(in + (is_file ? "/plan.bin" : "/plan.h"), is_file ? kPlanFile : kHeaderFile, inputs);
   }
 }
 
@@ -75,7 +104,7 @@ void warn_of_missing_kernels(const SolvedModel& model, const OwnedPlan& plan) {
 // What a folder gets: a file for the program and one for people, of all the program's plans; `space` is the header's namespace.
 struct PlanFiles {
   std::string summary;
-  std::vector<std::pair<std::string, std::string>> files;  // name and text
+  std::vector<PlanOutput> files;
 };
 PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budgets, const std::string& folder, const std::string& space, PlanForm form) {
   const std::vector<PlanOfBudget> plans = plans_of_budgets(model, budgets);
@@ -97,15 +126,16 @@ PlanFiles plan_files(const SolvedModel& model, const std::vector<uint64_t>& budg
       filed.push_back({each.planned.plan, parts.back().recipe, parts.back().summary, plan_hash(each.planned.plan),
                        parts.back().smaller_budgets});
   }
-  made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n"}};
-  if (form == PlanForm::kFile) made.files.emplace_back(folder + "/plan.bin", plan_file(filed));
-  else made.files.emplace_back(folder + "/plan.h", plan_header(parts.front(), {parts.begin() + 1, parts.end()}));
+  made.files = {{folder + "/manifest.json", manifest_of_plans(plans).dump(1) + "\n", kManifestFile}};
+  if (form == PlanForm::kFile) made.files.push_back({folder + "/plan.bin", plan_file(filed), kPlanFile});
+  else made.files.push_back({folder + "/plan.h", plan_header(parts.front(), {parts.begin() + 1, parts.end()}), kHeaderFile});
   return made;
 }
 
 }  // namespace
 
 std::string plan_into(const RecipeOptions& options, const std::string& folder, PlanForm form) {
+  refuse_foreign_files(folder, form, options.inputs());
   const SolvedModel model = options.solve();
   const std::vector<uint64_t> budgets = options.read().budgets;
   PlanFiles made = plan_files(model, budgets, folder, "generated", form);
@@ -117,7 +147,7 @@ std::string plan_into(const RecipeOptions& options, const std::string& folder, P
   }
   make_folders(is_auto ? folder + "/cuda" : folder);
   const LongWork work("writing " + folder);
-  write_files(made.files);
+  write_files(made.files, options.inputs());
   return made.summary;
 }
 

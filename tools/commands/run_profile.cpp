@@ -7,7 +7,7 @@
 
 #include "tools/commands/recipe_options.h"
 #include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
+#include "tools/formats/output.h"
 #include "tools/profiling/measure.h"
 #include "tools/profiling/measure_wire.h"
 #include "tools/recipes/recipe_graph.h"
@@ -31,8 +31,7 @@ int run_profile(const Port& port, const ProfileOptions& wanted) {
   if (recipe.backend == Recipe::BackendChoice::kCuda) {
     throw UserError(options.recipe + ": backend: \"cuda\" cannot be measured here; use \"cpu\", or \"auto\"");
   }
-  require_other_file(output, options.recipe);
-  if (::access(output.c_str(), F_OK) == 0) (void)read_profile(output);  // what is no profile stays
+  const Output to(output, kProfileFile, options.inputs());
   std::optional<Wire> wire;  // first, because it takes seconds, and the rest minutes
   if (!wanted.peers.empty()) wire = measure_wire(wanted.peers);
   MeasureOptions measure;
@@ -43,7 +42,7 @@ int run_profile(const Port& port, const ProfileOptions& wanted) {
   measure.spill_file = spill.c_str();
   Profile profile = measure_profile(port, recipe, measure);
   profile.wire = wire;
-  replace_file(output, profile_text(profile));
+  to.write(profile_text(profile));
   std::cerr << profile.kernels.size() << " distinct kernel calls, " << profile.threads << (profile.threads == 1 ? " thread" : " threads") << ", kernels "
             << profile.kernel_set << "\n";
   if (wire) std::cerr << wire_words(*wire) << "\n";

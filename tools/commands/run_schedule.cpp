@@ -5,7 +5,7 @@
 
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
+#include "tools/formats/output.h"
 #include "tools/formats/text.h"
 #include "tools/layout/chain_layout.h"
 #include "tools/planning/planner.h"
@@ -59,7 +59,8 @@ int run_schedule(ScheduleOptions& options) {
     throw UserError("schedule: --policy: a chain file names no values; give a recipe to `reprise plan` or `compare`", UserError::kUsage);
   }
   if (options.memory.empty()) throw UserError("schedule: --memory: give the bytes that the chain may use", UserError::kUsage);
-  if (!options.actions.empty()) require_other_file(options.actions, options.chain);
+  std::optional<Output> actions;
+  if (!options.actions.empty()) actions.emplace(options.actions, kActionsFile, std::vector<std::string>{options.chain});
   const Chain chain = read_chain(options.chain);
   ScheduleRequest request;
   request.strategy = options.strategy;
@@ -74,7 +75,7 @@ int run_schedule(ScheduleOptions& options) {
     const ChainLayout layout = layout_chain(c, actions);
     return LayoutFigures{layout.packed_bytes, layout.move_bytes};
   });
-  if (!options.actions.empty() && answer.schedule.feasible) write_file(options.actions, actions_as_jsonl(answer.schedule.actions));
+  if (actions && answer.schedule.feasible) actions->write(actions_as_jsonl(answer.schedule.actions));
   if (options.json) {
     std::cout << answer.json.dump() << "\n";
   } else {

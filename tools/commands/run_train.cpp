@@ -44,6 +44,13 @@ std::string cache_folder(const std::string& recipe, const std::string& name) {
   return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
 }
 
+// Beside the recipe where that folder can be written, else in the working folder; one for each recipe.
+std::string adapter_place(const std::string& recipe, const std::string& name) {
+  const fs::path beside = fs::absolute(recipe).parent_path();
+  const bool can_be_written = ::access(beside.c_str(), W_OK | X_OK) == 0;
+  return ((can_be_written ? beside : fs::current_path()) / (name + ".adapter")).string();
+}
+
 void add_words(std::vector<std::string>& words, const std::string& text) {
   std::istringstream stream(text);
   for (std::string word; stream >> word;) words.push_back(word);
@@ -159,7 +166,7 @@ void look_first(const Recipe& recipe, const RecipeRules& rules, const ProgramOpt
     if (const std::string missing = missing_weights(recipe); !missing.empty()) throw UserError(missing);
     if (options.init_skip.empty()) look_at_weights(recipe, rules, true);
   }
-  if (!options.predict.empty() || !options.prompt.empty() || options.chat) return;
+  if (!options.trains() && !options.evaluate) return;
   look_at_data(recipe, true);
 }
 
@@ -181,7 +188,7 @@ int run_here(const FiledPlans& plans, const std::vector<std::string>& arguments,
 }
 
 int run_train(const RecipeOptions& options, const OptionParser& parser, const Port& port) {
-  const std::vector<std::string> arguments = parser.remaining();
+  std::vector<std::string> arguments = parser.remaining();
   if (begins_as_plan(options.recipe)) {
     if (const std::string given = options.first_given(); !given.empty()) {
       throw UserError("reprise train: " + given + ": has no effect on " + options.recipe + ", a plan file, whose plan is made", UserError::kUsage);
@@ -198,6 +205,7 @@ int run_train(const RecipeOptions& options, const OptionParser& parser, const Po
   if (const std::optional<int> status = status_of(arguments, parser, recipe, port.most_workers, training)) return *status;
   if (training.check_data) return check_data(recipe, training.threads);
   look_first(recipe, rules, training);
+  if (recipe.lora && training.adapter.empty() && training.trains()) arguments.insert(arguments.end(), {"--adapter", adapter_place(options.recipe, recipe.name)});
   const std::optional<Tree> tree = find_tree();
   const std::string folder = cache_folder(options.recipe, recipe.name);
   // Another `reprise train` of the recipe may be planning or compiling for another budget: one at a time, until its program has started, when exec

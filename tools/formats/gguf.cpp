@@ -391,12 +391,20 @@ void append_scalar(std::string& text, GgufType type, const json& value) {
   throw std::logic_error("GgufWriter: a list is no scalar");
 }
 
+const std::string kMarkKey = std::string("reprise.") + kWriterKey;
+
 }  // namespace
 
-GgufWriter::GgufWriter(const std::string& path) : file_(path) {}
+GgufWriter::GgufWriter(const std::string& path) : file_(path) {
+  append_string(metadata_, kMarkKey);
+  append(metadata_, static_cast<uint32_t>(GgufType::kString));
+  append_string(metadata_, mark_of(kGgufFile));
+  ++values_;
+}
 
 void GgufWriter::add(const std::string& key, const GgufValue& value) {
   if (head_written_) throw std::logic_error("GgufWriter: metadata after data");
+  if (key == kMarkKey) return;
   if (key == "general.alignment") alignment_ = value.value.get<uint64_t>();
   append_string(metadata_, key);
   append(metadata_, static_cast<uint32_t>(value.type));

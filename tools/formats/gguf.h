@@ -13,6 +13,7 @@
 
 #include "tools/formats/ggml_blocks.h"
 #include "tools/formats/input_file.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {
@@ -82,7 +83,9 @@ class GgufFile {
 
 // Writes a file without ever holding it whole: give every value and declare every tensor, then write() the tensors' blocks in the order
 // of declaration, in pieces of any size, then finish(). Equal calls give equal bytes. A value "general.alignment" sets the alignment. A
-// file that was not finished is deleted. Throws UserError where the file cannot be written.
+// file that was not finished is deleted. The metadata begin with our mark, "reprise.written_by"; one that is given is passed over. Throws
+// UserError where the file cannot be written.
+constexpr OutputKind kGgufFile = {"gguf"};
 class GgufWriter {
  public:
   explicit GgufWriter(const std::string& path);

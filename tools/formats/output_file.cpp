@@ -3,6 +3,7 @@
 #include "tools/formats/output_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+#include <utility>
 
 #include "tools/formats/error.h"
 
@@ -27,9 +30,16 @@ bool is_regular(int descriptor) {
 }  // namespace
 
 OutputFile::OutputFile(const std::string& path) : path_(path) {
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (const std::optional<int> named = descriptor_named(path)) {
+    descriptor_ = ::fcntl(*named, F_DUPFD_CLOEXEC, 0);
+  } else {
+    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (is_regular(descriptor_)) {
+      unfinished_.emplace(path);
+      (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
+    }
+  }
   if (descriptor_ < 0) throw UserError(path + ": cannot be created: " + reason());
-  if (is_regular(descriptor_)) unfinished_.emplace(path);
 }
 
 OutputFile::~OutputFile() {
@@ -58,12 +68,12 @@ void OutputFile::finish() {
     throw UserError(path_ + ": cannot be flushed to the disk: " + reason());
   const int closed = ::close(descriptor_);
   descriptor_ = -1;
-  unfinished_.reset();
+  const std::string why = reason();
   if (closed != 0) {
-    const std::string why = reason();
-    ::unlink(path_.c_str());
+    if (unfinished_) ::unlink(path_.c_str());
     throw UserError(path_ + ": cannot be closed: " + why);
   }
+  unfinished_.reset();
 }
 
 FileSum write_file(const std::string& path, const std::string& text) {
@@ -73,47 +83,25 @@ FileSum write_file(const std::string& path, const std::string& text) {
   return file.sum();
 }
 
+std::optional<int> descriptor_named(const std::string& path) {
+  constexpr std::pair<std::string_view, int> kNames[] = {{"/dev/stdin", 0}, {"/dev/stdout", 1}, {"/dev/stderr", 2}};
+  for (const auto& [name, number] : kNames) {
+    if (path == name) return number;
+  }
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    const std::string number = path.starts_with(folder) ? path.substr(folder.size()) : "";
+    if (!number.empty() && number.size() <= 9 && number.find_first_not_of("0123456789") == std::string::npos) return std::stoi(number);
+  }
+  return std::nullopt;
+}
+
 std::string temporary_beside(const std::string& path) {
   std::string name;
   struct stat status;
   for (int n = 0; name.empty() || ::lstat(name.c_str(), &status) == 0; ++n) {
-    name = path + ".new-" + std::to_string(::getpid()) + (n == 0 ? "" : "-" + std::to_string(n));
+    name = path + kFreshEnding + std::to_string(::getpid()) + (n == 0 ? "" : "-" + std::to_string(n));
   }
   return name;
-}
-
-void replace_file(const std::string& path, const std::string& text) {
-  replace_file(path, [&](const std::string& to) { write_file(to, text); });
-}
-
-void replace_file(const std::string& path, const std::function<void(const std::string&)>& write) {
-  struct stat status;
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return write(path);
-  const std::string fresh = temporary_beside(path);
-  const Leftover unfinished(fresh);
-  write(fresh);
-  if (::rename(fresh.c_str(), path.c_str()) == 0) return;
-  const std::string why = reason();
-  ::unlink(fresh.c_str());
-  throw UserError(path + ": cannot be replaced: " + why);
-}
-
-void require_writable(const std::string& path) {
-  struct stat status;
-  const bool is_there = ::stat(path.c_str(), &status) == 0;
-  if (is_there && S_ISDIR(status.st_mode)) throw UserError(path + ": cannot be written: is a folder");
-  if (is_there && !S_ISREG(status.st_mode)) return;  // a pipe, a device
-  const std::string fresh = temporary_beside(path);
-  const int descriptor = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (descriptor < 0) throw UserError(path + ": cannot be written: " + reason());
-  ::close(descriptor);
-  ::unlink(fresh.c_str());
-}
-
-void require_other_file(const std::string& output, const std::string& input) {
-  struct stat a, b;
-  if (::stat(output.c_str(), &a) != 0 || ::stat(input.c_str(), &b) != 0 || !S_ISREG(a.st_mode)) return;
-  if (a.st_dev == b.st_dev && a.st_ino == b.st_ino) throw UserError(output + ": is the input itself, which would be lost; give another output");
 }
 
 std::string read_file(const std::string& path) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -12,10 +11,13 @@
 
 namespace reprise {
 
-// Throws UserError with the path and the system's reason. A file that was not finished is deleted by the destructor.
+// Throws UserError with the path and the system's reason. A file that was not finished is deleted by the destructor. While it is written it
+// is locked (flock), so that another process sees that its writer lives.
 class OutputFile {
  public:
-  explicit OutputFile(const std::string& path);  // created, or emptied
+  // Creates the file, or empties it: tools give it a name that no file has, which Output (output.h) and SnapshotDirectory choose. A device, a
+  // pipe or a descriptor is written as it is.
+  explicit OutputFile(const std::string& path);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -33,20 +35,18 @@ class OutputFile {
   std::optional<Leftover> unfinished_;  // none of what is no regular file
 };
 
+// Writes a file that holds `text`, as OutputFile does.
 FileSum write_file(const std::string& path, const std::string& text);
 std::string read_file(const std::string& path);
 
-// A new name beside the path: nobody else's file has it.
+// The key under which a file says who wrote it.
+constexpr const char* kWriterKey = "written_by";
+
+// Returns a new name beside the path, PATH.new-PROCESS: no file has it.
 std::string temporary_beside(const std::string& path);
-// A file of that name is either the old one or the new one, whatever happens. What is no regular file is written in place.
-void replace_file(const std::string& path, const std::string& text);
-// The same with a file that `write` writes to the path which it is given.
-void replace_file(const std::string& path, const std::function<void(const std::string&)>& write);
+constexpr const char* kFreshEnding = ".new-";
 
-// For who writes a file at the end of long work: throws UserError where it could not be made now. A file that is there stays as it is.
-void require_writable(const std::string& path);
-
-// Throws UserError where the output is the input's file, by whatever name.
-void require_other_file(const std::string& output, const std::string& input);
+// Returns the number of the open descriptor that the path names: of /dev/stdin, stdout and stderr, /dev/fd/N and /proc/self/fd/N.
+std::optional<int> descriptor_named(const std::string& path);
 
 }  // namespace reprise

@@ -180,7 +180,9 @@ void SafetensorsFile::read(const StoredTensor& tensor, uint64_t at, void* to, ui
   file_.read(tensor.offset + at, to, bytes);
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::string& path) : file_(path) {}
+constexpr char kWriter[] = "reprise";
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path) : file_(path) { add_metadata(kWriterKey, kWriter); }
 
 bool is_written_here(const std::string& path) {
   try {

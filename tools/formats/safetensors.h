@@ -54,13 +54,12 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// What a file's metadata say where this program wrote it, and nobody else: by this a folder is known that may be replaced.
-constexpr const char *kWriterKey = "written_by", *kWriter = "reprise";
-bool is_written_here(const std::string& path);  // false too where the file cannot be read
+// Returns whether the file's metadata say that this program wrote it ("written_by": "reprise"); false too where it cannot be read.
+bool is_written_here(const std::string& path);
 
 // Writes a file without ever holding it whole: declare every tensor, then write() their bytes in the order of
 // declaration, in pieces of any size, then finish(). The header's order is the order of declaration, so equal calls
-// give equal bytes. Every write is checked: a full disk throws UserError. A file that was not finished is deleted.
+// give equal bytes. The metadata begin with our mark. Every write is checked: a full disk throws UserError. A file that was not finished is deleted.
 class SafetensorsWriter {
  public:
   explicit SafetensorsWriter(const std::string& path);

@@ -14,7 +14,7 @@
 #include <filesystem>
 
 #include "tools/formats/error.h"
-#include "tools/formats/safetensors.h"
+#include "tools/formats/output.h"
 
 namespace reprise {
 namespace {
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 }
 
 // Absolute, without a trailing slash; a symbolic link to the folder is followed, so that the link stays.
-std::string target_of(const std::string& path) {
+std::string folder_target_of(const std::string& path) {
   if (path.empty()) throw UserError("snapshot folder: must be a path, not \"\"");
   std::error_code error;
   fs::path target = fs::canonical(path, error);
@@ -109,7 +109,7 @@ bool is_foreign(const std::string& folder) {
 }
 
 // Whether the file at `path` is still the open one: its owner removes it while others wait.
-bool is_same_file(int descriptor, const std::string& path) {
+bool is_open_one(int descriptor, const std::string& path) {
   struct stat open_one, named;
   return ::fstat(descriptor, &open_one) == 0 && ::lstat(path.c_str(), &named) == 0 && open_one.st_dev == named.st_dev &&
          open_one.st_ino == named.st_ino;
@@ -117,16 +117,17 @@ bool is_same_file(int descriptor, const std::string& path) {
 
 }  // namespace
 
-void require_replaceable(const std::string& folder, const std::vector<std::string>& inputs) {
+void require_replaceable(const std::string& folder, const FolderKind& kind, const std::vector<std::string>& inputs) {
+  if (!is_there(folder)) return;
   for (const std::string& input : inputs) {
-    std::error_code ignored;
-    if (!input.empty() && fs::equivalent(folder, input, ignored)) throw UserError(folder + ": is an input, which would be lost; give another folder");
+    const bool is_in_it = !input.empty() && !is_folder(input) && is_there(input) && is_same_file(folder, fs::absolute(input).parent_path().string());
+    if (input.empty() || !(is_in_it || is_same_file(folder, input))) continue;
+    throw UserError(folder + (is_in_it ? ": holds the input " + input : ": is an input") + ", which would be lost; give another folder");
   }
-  if (!is_folder(folder) || is_there(folder + "/training.json")) return;  // a snapshot, also one of before the mark
-  for (const std::string& name : entries_of(folder)) {
-    if (!name.ends_with(".safetensors") || is_written_here(folder + "/" + name)) continue;
-    throw UserError(folder + ": holds " + name + ", which this program has not written and which would be lost; give another folder");
-  }
+  refuse_foreign_files(folder, kind.files);
+  const std::vector<std::string> names = entries_of(folder);
+  if (names.empty() || kind.is_own(folder)) return;
+  throw UserError(folder + ": holds " + names.front() + ", and is no " + kind.name + " that this program has written: it would be lost; give another folder");
 }
 
 void remove_snapshot(const std::string& folder, const std::vector<std::string>& names) {
@@ -142,16 +143,16 @@ void remove_snapshot(const std::string& folder, const std::vector<std::string>& 
   refuse(folder, "cannot be removed");
 }
 
-SnapshotDirectory::SnapshotDirectory(const std::string& path, const std::vector<std::string>& file_names)
-    : path_(target_of(path)), saving_(path_ + ".saving"), fresh_(saving_ + "/new"), old_(saving_ + "/old"), names_(file_names) {
+SnapshotDirectory::SnapshotDirectory(const std::string& path, const FolderKind& kind, const std::vector<std::string>& inputs)
+    : path_(folder_target_of(path)), saving_(path_ + ".saving"), fresh_(saving_ + "/new"), old_(saving_ + "/old"), kind_(kind), inputs_(inputs) {
   std::error_code ignored;  // mkdir will say why not
   fs::create_directories(fs::path(path_).parent_path(), ignored);
-  refuse_foreign_files(path_, names_);
+  require_replaceable(path_, kind_, inputs_);
   take_lock();
   try {
     if (!is_there(path_) && is_folder(old_) && ::rename(old_.c_str(), path_.c_str()) != 0) refuse(old_, "cannot be renamed to " + path_);
-    remove_snapshot(old_, names_);
-    remove_snapshot(fresh_, names_);
+    remove_snapshot(old_, kind_.files);
+    remove_snapshot(fresh_, kind_.files);
   } catch (...) {
     ::close(lock_);
     throw;
@@ -191,7 +192,7 @@ bool SnapshotDirectory::try_lock() {
   } else if (is_held) {
     refusal = path_ + ": another run saves there" + (owner > 0 ? ", process " + std::to_string(owner) : "") +
               ": give --save another folder, or wait until it has ended";
-  } else if (is_same_file(lock_, lock)) {
+  } else if (is_open_one(lock_, lock)) {
     const std::string text = kLockMark + std::to_string(::getpid()) + "\n";
     if (::ftruncate(lock_, 0) != 0 || ::pwrite(lock_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
       refusal = lock + ": cannot be written: " + std::strerror(errno);
@@ -209,14 +210,14 @@ bool SnapshotDirectory::try_lock() {
 }
 
 void SnapshotDirectory::begin() {
-  remove_snapshot(fresh_, names_);
+  remove_snapshot(fresh_, kind_.files);
   fresh_leftover_.emplace(fresh_);
   if (::mkdir(fresh_.c_str(), 0777) != 0) refuse(fresh_, "cannot be created");
 }
 
 void SnapshotDirectory::abandon() noexcept {
   try {
-    remove_snapshot(fresh_, names_);
+    remove_snapshot(fresh_, kind_.files);
   } catch (const UserError&) {  // the next run removes it, or says why it cannot
   }
 }
@@ -241,20 +242,20 @@ std::string SnapshotDirectory::put_in_place() {
 }
 
 void SnapshotDirectory::commit(const std::string& keep_old_as) {
-  refuse_foreign_files(path_, names_);
+  require_replaceable(path_, kind_, inputs_);
   for (const std::string& name : entries_of(fresh_)) flush(file(name), O_RDONLY);
   flush(fresh_, O_RDONLY | O_DIRECTORY);
   const std::string old = put_in_place();
   flush(saving_, O_RDONLY | O_DIRECTORY);
   flush(fs::path(path_).parent_path().string(), O_RDONLY | O_DIRECTORY);
   if (old.empty()) return;
-  if (keep_old_as.empty()) return remove_snapshot(old, names_);
+  if (keep_old_as.empty()) return remove_snapshot(old, kind_.files);
   if (::renameat2(AT_FDCWD, old.c_str(), AT_FDCWD, keep_old_as.c_str(), RENAME_NOREPLACE) != 0) refuse(keep_old_as, "the snapshot of before cannot be kept there");
 }
 
-void recover_snapshot(const std::string& path, const std::vector<std::string>& file_names) {
-  const std::string target = target_of(path);
-  if (!is_there(target) && is_folder(target + ".saving/old")) SnapshotDirectory recovered(path, file_names);
+void recover_snapshot(const std::string& path, const FolderKind& kind) {
+  const std::string target = folder_target_of(path);
+  if (!is_there(target) && is_folder(target + ".saving/old")) SnapshotDirectory recovered(path, kind);
   if (!is_folder(target)) throw UserError(path + ": is no folder; give one that holds a snapshot");
 }
 

@@ -17,15 +17,27 @@
 
 namespace reprise {
 
+// A kind of folder that is written whole.
+struct FolderKind {
+  const char* name;                 // for messages, as "snapshot"
+  std::vector<std::string> files;  // the names of all files that one may hold
+  // Returns whether a folder that holds some of these files is one that this program wrote. Does not throw.
+  bool (*is_own)(const std::string& folder);
+};
+
+// Throws UserError where the folder must not be replaced: where it holds a file of another name, where it is not empty and not of this kind and
+// this program's, and where one of `inputs` is the folder or a file in it, by any name. An input that is "" or is not there counts for nothing.
+void require_replaceable(const std::string& folder, const FolderKind& kind, const std::vector<std::string>& inputs);
+
 // The right to save into one folder, from the start of a run to its end. Throws UserError with the path and the system's reason.
-//   SnapshotDirectory out("out", {"model.safetensors", "training.json"});
+//   SnapshotDirectory out("out", snapshot_folder(), {recipe.data.path});
 //   for each snapshot: out.begin(); ... write all files to out.file(name) ...; out.commit();
 // Without commit() DIR stays as it was.
 class SnapshotDirectory {
  public:
-  // Refuses where another run saves there, where DIR or DIR.saving hold what is not a snapshot's, or where they cannot be written.
-  // Takes up what a killed run left.
-  SnapshotDirectory(const std::string& path, const std::vector<std::string>& file_names);
+  // Refuses where another run saves there, where DIR must not be replaced (require_replaceable), where DIR.saving is not a run's, or where they
+  // cannot be written. Takes up what a killed run left.
+  SnapshotDirectory(const std::string& path, const FolderKind& kind, const std::vector<std::string>& inputs = {});
   ~SnapshotDirectory();  // removes DIR.saving
   SnapshotDirectory(const SnapshotDirectory&) = delete;
   SnapshotDirectory& operator=(const SnapshotDirectory&) = delete;
@@ -34,7 +46,7 @@ class SnapshotDirectory {
 
   void begin();
   std::string file(const std::string& name) const { return fresh_ + "/" + name; }
-  // Refuses, and changes nothing, where DIR holds a file that is not a snapshot's: it would be lost. The snapshot of before is removed, or
+  // Refuses, and changes nothing, where DIR must not be replaced by now. The snapshot of before is removed, or
   // kept under the path that is given, where nothing may be.
   void commit(const std::string& keep_old_as = "");
   void abandon() noexcept;  // removes what begin() began
@@ -45,21 +57,18 @@ class SnapshotDirectory {
   std::string put_in_place();
 
   std::string path_, saving_, fresh_, old_;
-  std::vector<std::string> names_;
+  const FolderKind kind_;
+  const std::vector<std::string> inputs_;
   int lock_ = -1;
   std::optional<Leftover> saving_leftover_, lock_leftover_, fresh_leftover_;
   bool made_saving_ = false;  // DIR.saving is this program's, and goes with the last snapshot
 };
-
-// For a folder that a person names as a target: refuses one that is an input, or holds weights which this program has not written, as a
-// published model's. Both may have no file but those of a snapshot's names, and would be lost.
-void require_replaceable(const std::string& folder, const std::vector<std::string>& inputs);
 
 // Removes the files of these names and, if nothing else lies there, the folder. Throws UserError where something does.
 void remove_snapshot(const std::string& folder, const std::vector<std::string>& names);
 
 // For the start of a resume: on file systems that cannot exchange two folders, a kill between two renames can leave the last good
 // snapshot in DIR.saving/old; this puts it back. Throws UserError where there is no folder at DIR then.
-void recover_snapshot(const std::string& path, const std::vector<std::string>& file_names);
+void recover_snapshot(const std::string& path, const FolderKind& kind);
 
 }  // namespace reprise

@@ -11,10 +11,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "tools/data/data_feed.h"
 #include "tools/data/unlabelled.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/shown_text.h"
 #include "tools/formats/text.h"
 #include "tools/inference/evaluation.h"
@@ -270,10 +273,15 @@ double probability_of(double logit) { return 1 / (1 + std::exp(-logit)); }
 // a vector for each.
 class NumberPredictions {
  public:
-  NumberPredictions(PredictionWalk& walk, const ModelDescription& model, std::vector<std::string> names, const std::string& to)
-      : walk_(walk), model_(model), names_(std::move(names)), to_(to) {
-    const bool is_file = to.ends_with(".csv") || to.ends_with(".npy");
-    if (!to.empty() && !is_file) throw UserError(to + ": --predict-to: must end in .csv or .npy", UserError::kUsage);
+  NumberPredictions(PredictionWalk& walk, const Recipe& recipe, std::vector<std::string> names, const ProgramOptions& options)
+      : walk_(walk), model_(describe_model(recipe.model)), names_(std::move(names)) {
+    const std::string& to = options.predict_to;
+    if (to.empty()) return;
+    if (!to.ends_with(".csv") && !to.ends_with(".npy")) throw UserError(to + ": --predict-to: must end in .csv or .npy", UserError::kUsage);
+    std::vector<std::string> inputs = options.inputs(), others = inputs_of(recipe);
+    inputs.insert(inputs.end(), others.begin(), others.end());
+    to_.emplace(to, kPredictions, inputs);
+    to_->require_writable();
   }
 
   // What the net's loss reads of the micro-batch's row n.
@@ -295,7 +303,7 @@ class NumberPredictions {
   }
 
   void write() const {
-    if (!to_.empty()) write_numbers(to_, {are_texts_ ? "text" : "image", "text_pair"}, taken_, names_, numbers_);
+    if (to_) write_numbers(*to_, {are_texts_ ? "text" : "image", "text_pair"}, taken_, names_, numbers_);
   }
 
  private:
@@ -323,7 +331,7 @@ class NumberPredictions {
   PredictionWalk& walk_;
   const ModelDescription model_;
   const std::vector<std::string> names_;
-  const std::string to_;
+  std::optional<Output> to_;
   bool are_texts_ = false;
   std::vector<std::vector<std::string>> taken_;  // files of pictures, or texts, one or the two of a row
   std::vector<float> numbers_;                   // of these
@@ -336,6 +344,7 @@ class MapPredictions {
       : walk_(walk), model_(describe_model(recipe.model)), to_(to) {
     if (to.empty()) throw UserError(recipe.name + ": --predict: the net writes maps; say with --predict-to DIR where", UserError::kUsage);
     require_different_stems();
+    require_no_loss();
     std::error_code error;
     std::filesystem::create_directories(to, error);
     if (error) throw UserError(to + ": --predict-to: cannot be made: " + error.message());
@@ -363,21 +372,33 @@ class MapPredictions {
     }
   }
 
+  // Refuses, before anything is written, the folder that pictures are read from, and files in it that are no maps of before.
+  void require_no_loss() const {
+    std::set<std::string> folders;
+    for (const UnlabelledSample& sample : walk_.samples()) folders.insert(std::filesystem::absolute(sample.file).parent_path().string());
+    for (const std::string& folder : folders) {
+      if (is_same_file(folder, to_)) throw UserError(to_ + ": --predict-to: is the folder of " + walk_.samples()[0].file + ", which is read; give another folder");
+    }
+    for (const UnlabelledSample& sample : walk_.samples()) (void)output_for(sample.file);
+  }
+
+  bool writes_classes() const { return model_.target == ModelDescription::Target::kClassMap; }
+  Output output_for(const std::string& file) const {
+    return {to_ + "/" + std::filesystem::path(file).stem().string() + (writes_classes() ? ".png" : ".npy"), kMap, {file}};
+  }
+
   // Classes as bytes at the size that the net has; numbers as they are, [H,W,K].
   void take_map(const NetOutputs& outputs, uint64_t first, uint64_t places, uint64_t sample) {
-    const std::string& file = walk_.samples()[sample].file;
-    std::string written = to_ + "/" + std::filesystem::path(file).stem().string();
-    if (model_.target == ModelDescription::Target::kClassMap) {
-      written += ".png";
+    const Output output = output_for(walk_.samples()[sample].file);
+    if (writes_classes()) {
       std::vector<uint8_t> classes(places);
       for (uint64_t place = 0; place < places; ++place) classes[place] = static_cast<uint8_t>(outputs.likeliest(first + place));
       const uint32_t width = model_.output[model_.output.size() - 2];
-      write_grey_png(written, static_cast<uint32_t>(places / width), width, classes.data());
+      output.write([&](const std::string& path) { write_grey_png(path, static_cast<uint32_t>(places / width), width, classes.data()); });
     } else {
-      written += ".npy";
-      write_npy(written, {model_.output.begin(), model_.output.end()}, outputs.numbers.data() + first * outputs.columns);
+      output.write([&](const std::string& path) { write_npy(path, {model_.output.begin(), model_.output.end()}, outputs.numbers.data() + first * outputs.columns); });
     }
-    walk_.say(sample, {{"written", written}}, " " + written);
+    walk_.say(sample, {{"written", output.path()}}, " " + output.path());
   }
 
   PredictionWalk& walk_;
@@ -415,7 +436,7 @@ int predict_samples(const CompiledPlan& compiled, const ProgramOptions& options)
   PredictionWalk walk(session, options);
   const ModelDescription model = describe_model(recipe.model);
   if (model.output.size() > 1) return predict_maps(session, walk, options.predict_to);
-  NumberPredictions predictions(walk, model, names_of_outputs(recipe, options), options.predict_to);
+  NumberPredictions predictions(walk, recipe, names_of_outputs(recipe, options), options);
   const int status = predict_numbers(session, walk, predictions);
   predictions.write();
   return status;

@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <unordered_map>
 
 #include "tools/formats/csv_file.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/progress/long_work.h"
 
@@ -131,8 +134,12 @@ PackProblem parse_pack_problem(const std::string& text, const std::string& file,
   return problem;
 }
 
+namespace {
+constexpr char kTitle[] = "id,lower,upper,size,offset\n";
+}  // namespace
+
 std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& offsets) {
-  std::string text = "id,lower,upper,size,offset\n";
+  std::string text = kTitle;
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     const PackBuffer& buffer = problem.buffers[i];
     text += csv_cell(problem.ids[i]);
@@ -142,8 +149,33 @@ std::string packed_csv(const PackProblem& problem, const std::vector<uint64_t>& 
   return text;
 }
 
+namespace {
+
+// Whether the file has our title, and nothing but rows of it.
+bool is_packing(const std::string& path) {
+  try {
+    const std::string text = read_file(path);
+    if (!text.starts_with(kTitle)) return false;
+    for (std::string_view rest = std::string_view(text).substr(std::strlen(kTitle)); !rest.empty();) {
+      const size_t end = rest.find('\n');
+      if (end == std::string_view::npos) return false;
+      const std::vector<std::string_view> fields = split(rest.substr(0, end), ',');
+      const auto is_number = [](std::string_view field) { return !field.empty() && field.find_first_not_of("0123456789") == std::string_view::npos; };
+      if (fields.size() != 5 || !std::all_of(fields.begin() + 1, fields.end(), is_number)) return false;
+      rest.remove_prefix(end + 1);
+    }
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+constexpr OutputKind kPacking = {"packing", is_packing, true};
+
+}  // namespace
+
 nlohmann::json run_pack(const PackRequest& request) {
-  if (!request.output_path.empty()) require_other_file(request.output_path, request.problem_path);
+  std::optional<Output> output;
+  if (!request.output_path.empty()) output.emplace(request.output_path, kPacking, std::vector<std::string>{request.problem_path});
   const LongWork work("packing " + request.problem_path);
   const PackProblem problem = parse_pack_problem(read_file(request.problem_path), request.problem_path, request.capacity);
   const auto start = std::chrono::steady_clock::now();
@@ -153,8 +185,7 @@ nlohmann::json run_pack(const PackRequest& request) {
   options.seconds = request.seconds;
   const Packing packing = pack_buffers(problem.buffers, options);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (packing.feasible && !request.output_path.empty())
-    replace_file(request.output_path, packed_csv(problem, packing.offsets));
+  if (packing.feasible && output) output->write(packed_csv(problem, packing.offsets));
   nlohmann::json report = {{"feasible", packing.feasible},
                            {"packed", nullptr},
                            {"lower_bound", packing.lower_bound},

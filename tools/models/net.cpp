@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "tools/formats/output_file.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 #include "tools/graph/graph.h"
@@ -468,7 +469,7 @@ std::vector<uint32_t> output_of(const NetModel& model) {
 }  // namespace
 
 NetModel NetModel::read(const JsonFields& fields) {
-  fields.allow_only({"family", "image", "text", "tokens", "nodes", "tied"});
+  fields.allow_only({"family", "image", "text", "tokens", "nodes", "tied", kWriterKey});
   NetModel model;
   for (const auto& [second, first] : {std::pair("text", "image"), {"tokens", "image"}, {"tokens", "text"}}) {
     if (fields.has(second) && fields.has(first)) fields.refuse(second, "cannot go with \"" + std::string(first) + "\": a net reads one of them");

@@ -9,6 +9,7 @@
 #include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output.h"
 #include "tools/onnx/onnx_writer.h"
 #include "tools/onnx/pt2_file.h"
 
@@ -39,7 +40,7 @@ Source find_source(const std::string& imported) {
         ": does not say what it was imported from; --onnx is for a net that `reprise import` made, and init.from must name its weights");
   }
   Source source;
-  const fs::path was = notes.at(kFromKey), beside = fs::path(imported).parent_path() / was.filename();
+  const fs::path folder = fs::absolute(imported).parent_path(), was = (folder / notes.at(kFromKey)).lexically_normal(), beside = folder / was.filename();
   source.path = fs::exists(was) ? was.string() : beside.string();
   if (!fs::exists(source.path))
     throw UserError(was.string() + ": is gone, and not beside " + imported +
@@ -142,15 +143,23 @@ bool computes_as_in_training(const OnnxFile& file, const OnnxNode& node) {
 
 }  // namespace
 
-void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRequest& request) {
-  writer.add_metadata(kFromKey, fs::absolute(file.path()).lexically_normal().string());
+bool is_imported(const std::string& path) {
+  try {
+    return is_written_here(path) && SafetensorsFile(path).metadata().count(kSumKey) > 0;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRequest& request, const std::string& folder) {
+  writer.add_metadata(kFromKey, relative_path(file.path(), folder));
   writer.add_metadata(kSumKey, sum_text(file.path()));
   writer.add_metadata(kInputsKey, json(request.inputs).dump());
   if (!request.loss.empty()) writer.add_metadata(kLossKey, request.loss);
   if (!request.output.empty()) writer.add_metadata(kOutputKey, request.output);
 }
 
-OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to) {
+OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to, std::vector<std::string> inputs) {
   const Source source = find_source(imported);
   const OnnxFile file(source.path);
   if (is_pt2(file.file()))
@@ -191,7 +200,8 @@ OnnxExport export_onnx(const WeightSource& weights, const std::string& imported,
   for (const auto& [tensor, target] : targets) {
     changes.push_back({tensor, target.shape, [&file, &weights, &target = target] { return numbers_of(file, target, weights); }});
   }
-  write_onnx(file, changes, to);
+  inputs.insert(inputs.end(), {imported, weights.path()});
+  write_onnx(file, changes, to, inputs);
   for (const OnnxNode& node : file.model().nodes) {
     if (computes_as_in_training(file, node)) ++report.in_training[node.op];
   }

@@ -11,8 +11,11 @@
 
 namespace reprise {
 
-// Says in a file of imported weights what they were imported from.
-void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRequest& request);
+// Says in a file of imported weights what they were imported from, by its checksum and its path from `folder`, where that file will be.
+void note_source(SafetensorsWriter& writer, const OnnxFile& file, const ImportRequest& request, const std::string& folder);
+
+// Returns whether a file holds weights that `reprise import` wrote; false too where it cannot be read.
+bool is_imported(const std::string& path);
 
 struct OnnxExport {
   size_t tensors = 0;  // of the net
@@ -22,8 +25,8 @@ struct OnnxExport {
 };
 
 // Writes `to`: the file that `imported` (a file of imported weights) was made of, with the numbers of `weights`, which has the net's
-// names. The file must be where it was, or beside `imported`, and have the same bytes. A head of another number of classes makes its
-// tensors, and the sizes of what is computed from them, as large. Throws UserError.
-OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to);
+// names. The file must be where it was, seen from `imported`, or beside it, and have the same bytes. A head of another number of classes makes its
+// tensors, and the sizes of what is computed from them, as large. `to` may be none of `inputs`, nor what is read. Throws UserError.
+OnnxExport export_onnx(const WeightSource& weights, const std::string& imported, const std::string& to, std::vector<std::string> inputs = {});
 
 }  // namespace reprise

@@ -4,10 +4,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string_view>
 
+#include "tools/formats/checksum.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/safetensors.h"
 #include "tools/formats/text.h"
@@ -42,6 +45,35 @@ std::vector<std::string> head_tensors(const ImportedNet& net) {
   return names;
 }
 
+// ---- what import may replace ----
+
+constexpr OutputKind kRecipeMark = {"import"}, kNetFile = {"net"}, kWeightsFile = {"imported weights", is_imported};
+
+// The recipe's text with its mark: "reprise import" and the checksum of all else, so that a recipe that somebody has changed is not lost.
+constexpr OutputKind kRecipeFile = {"recipe", [](const std::string& path) {
+  try {
+    json recipe = json::parse(read_file(path), nullptr, false, true);
+    if (!recipe.is_object() || !recipe.contains(kWriterKey)) return false;
+    const json mark = recipe[kWriterKey];
+    recipe.erase(kWriterKey);
+    return mark == mark_of(kRecipeMark) + " " + checksum_of(recipe.dump());
+  } catch (const UserError&) {
+    return false;
+  }
+}};
+std::string marked_recipe(json recipe) {
+  recipe[kWriterKey] = mark_of(kRecipeMark) + " " + checksum_of(recipe.dump());
+  return recipe.dump(2) + "\n";
+}
+
+// The files that the import reads: the model with its external data, what the recipe's data are, and stored outputs.
+std::vector<std::string> inputs_of(const ImportOrder& order, const OnnxFile& file) {
+  std::vector<std::string> inputs = {order.file, order.data_path, order.tokenizer, order.check};
+  const std::set<std::string> external = external_files(file);
+  inputs.insert(inputs.end(), external.begin(), external.end());
+  return inputs;
+}
+
 // The folder of the model's file where it has a tokenizer, as published models do.
 std::string tokenizer_beside(const std::string& file) {
   const std::string folder = std::filesystem::absolute(file).parent_path().string();
@@ -50,16 +82,17 @@ std::string tokenizer_beside(const std::string& file) {
 
 json data_of(const ImportOrder& order, const ImportedNet& net) {
   json data = {{"kind", order.data_kind.empty() ? "synthetic" : order.data_kind}};
-  if (!order.data_path.empty()) data["path"] = std::filesystem::absolute(order.data_path).string();
+  const std::string folder = std::filesystem::absolute(order.recipe).parent_path().string();
+  if (!order.data_path.empty()) data["path"] = relative_path(order.data_path, folder);
   const bool has_texts = net.graph.contains("text") && (order.data_kind == "texts" || order.data_kind == "csv");
-  const std::string tokenizer = !order.tokenizer.empty() ? std::filesystem::absolute(order.tokenizer).string()
+  const std::string tokenizer = !order.tokenizer.empty() ? order.tokenizer
                                 : has_texts              ? tokenizer_beside(order.file)
                                                          : "";
   if (has_texts && tokenizer.empty())
     throw UserError(
         order.file +
         ": --tokenizer: no tokenizer.json and no vocab.txt lies beside it; give the folder or file of the model's own");
-  if (!tokenizer.empty()) data["tokenizer"] = tokenizer;
+  if (!tokenizer.empty()) data["tokenizer"] = relative_path(tokenizer, folder);
   return data;
 }
 
@@ -109,9 +142,9 @@ void require_weights(const ImportOrder& order, const ImportedNet& net, const Gra
   }
 }
 
-void write_weights(const OnnxFile& file, const ImportRequest& request, const ImportedNet& net, const std::string& path) {
+void write_weights(const OnnxFile& file, const ImportRequest& request, const ImportedNet& net, const std::string& folder, const std::string& path) {
   SafetensorsWriter writer(path);
-  note_source(writer, file, request);
+  note_source(writer, file, request, folder);
   for (const ImportedTensor& weight : net.weights) writer.declare(weight.name, StoredType::kF32, weight.shape);
   for (const ImportedTensor& weight : net.weights) {
     const std::vector<float> numbers = numbers_of(file, weight);
@@ -125,25 +158,26 @@ class StagedFiles {
  public:
   ~StagedFiles() {
     std::error_code ignored;
-    for (const auto& [path, staged] : files_) std::filesystem::remove(staged, ignored);
+    for (const auto& [output, staged] : files_) {
+      if (!is_placed_) std::filesystem::remove(staged, ignored);
+    }
   }
   // Answers where the file is until then.
   template <typename Write>
-  const std::string& write(const std::string& path, const Write& write) {
-    files_.emplace_back(path, temporary_beside(path));
-    write(files_.back().second);
+  const std::string& write(const Output& output, const Write& write) {
+    files_.emplace_back(&output, output.stage(write));
     return files_.back().second;
   }
+  // Looks at all of them before the first is put in its place.
   void place() {
-    for (const auto& [path, staged] : files_) {
-      std::error_code error;
-      std::filesystem::rename(staged, path, error);
-      if (error) throw UserError(path + ": " + error.message());
-    }
+    for (const auto& [output, staged] : files_) output->check();
+    for (const auto& [output, staged] : files_) output->place(staged);
+    is_placed_ = true;
   }
 
  private:
-  std::vector<std::pair<std::string, std::string>> files_;
+  std::vector<std::pair<const Output*, std::string>> files_;
+  bool is_placed_ = false;
 };
 
 void count_ops(const json& graph, ImportReport& report) {
@@ -174,19 +208,20 @@ ImportReport import_net(const ImportOrder& order) {
   if (!order.recipe.ends_with(".json")) throw UserError(order.recipe + ": must end in .json, as the name of a recipe");
   const LongWork work("importing " + order.file);
   const OnnxFile file(order.file);
-  ImportedNet net = net_of_onnx(file, order.request);
   const std::string stem = stem_of(order.recipe);
+  const std::vector<std::string> inputs = inputs_of(order, file);
+  const Output to_recipe(order.recipe, kRecipeFile, inputs), to_graph(stem + ".graph.json", kNetFile, inputs), to_weights(stem + ".safetensors", kWeightsFile, inputs);
+  ImportedNet net = net_of_onnx(file, order.request);
   ImportReport report;
-  report.recipe = order.recipe;
-  report.graph = stem + ".graph.json";
-  report.weights = stem + ".safetensors";
+  report.recipe = to_recipe.path();
+  report.graph = to_graph.path();
+  report.weights = to_weights.path();
   report.model_nodes = file.model().nodes.size();
   report.left_out = net.left_out;
   report.joined = net.joined;
   report.tied = net.tied;
   report.refused = net.refused;
   if (!report.refused.empty()) return report;
-  for (const std::string* output : {&report.recipe, &report.graph, &report.weights}) require_other_file(*output, order.file);
   count_ops(net.graph, report);
   // The recipe as it will read itself, but for the file of the net, which is not there yet.
   json recipe = recipe_json(order, report, net), whole = recipe;
@@ -199,10 +234,10 @@ ImportReport import_net(const ImportOrder& order) {
     std::filesystem::create_directories(folder);
   StagedFiles files;
   const std::string weights =
-      files.write(report.weights, [&](const std::string& path) { write_weights(file, order.request, net, path); });
+      files.write(to_weights, [&](const std::string& path) { write_weights(file, order.request, net, std::filesystem::absolute(order.recipe).parent_path().string(), path); });
   if (!order.check.empty()) report.check = check_net(*order.port, file, net, read, weights, order.check);
-  files.write(report.graph, [&](const std::string& path) { write_file(path, net.graph.dump(1) + "\n"); });
-  files.write(report.recipe, [&](const std::string& path) { write_file(path, recipe.dump(2) + "\n"); });
+  files.write(to_graph, [&](const std::string& path) { write_file(path, marked_json(kNetFile, net.graph.dump(1)) + "\n"); });
+  files.write(to_recipe, [&](const std::string& path) { write_file(path, marked_recipe(recipe)); });
   files.place();
   return report;
 }

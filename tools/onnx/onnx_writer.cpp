@@ -8,12 +8,14 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "lib/bf16.h"
 #include "lib/f16.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/onnx/wire.h"
 
@@ -21,6 +23,9 @@ namespace reprise {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr OutputKind kOnnxFile = {"onnx"}, kOnnxData = {"onnx data"};
+
 using wire::Bytes, wire::Message, wire::Wire;
 
 [[noreturn]] void refuse_tensor(const OnnxFile& file, const OnnxTensor& tensor, const std::string& reason) {
@@ -73,6 +78,13 @@ std::string number_field(uint64_t field, uint64_t value) { return varint(field <
 std::string header_of(uint64_t field, uint64_t bytes) { return varint(field << 3 | static_cast<uint64_t>(Wire::kBytes)) + varint(bytes); }
 std::string bytes_field(uint64_t field, const std::string& content) { return header_of(field, content.size()) + content; }
 
+// A tensor whose numbers lie beside the model, and where they will lie in the new file of data.
+struct External {
+  const OnnxTensor* tensor;
+  uint64_t at;
+};
+constexpr uint64_t kDataBegin = 4096, kDataAligned = 64;  // the first bytes of that file are its mark
+
 // Of the old file, or of its own.
 struct Part {
   uint64_t begin = 0, end = 0;
@@ -80,18 +92,34 @@ struct Part {
   uint64_t bytes() const { return end - begin + own.size(); }
 };
 
-// The old file's structure, read once more, with what changes its length.
+// The old file's structure, read once more, with what changes its length: our mark, tensors of another shape, and where numbers beside the
+// model lie, which is never where the model says.
 class Rewriter {
  public:
-  Rewriter(const OnnxFile& file, const std::vector<OnnxChange>& resized) : file_(file), bytes_(file.file()) {
+  Rewriter(const OnnxFile& file, const std::vector<OnnxChange>& resized, const std::string& data_name)
+      : file_(file), bytes_(file.file()), data_name_(data_name) {
     for (const OnnxChange& change : resized) add(change);
     follow();
   }
 
   std::vector<Part> parts() {
-    return message(0, bytes_.file().bytes(),
-                   [&](const Message::Field& f) { return f.number == 7 ? std::optional(graph(f)) : std::nullopt; });
+    const uint64_t bytes = bytes_.file().bytes();
+    const std::string mark = bytes_field(14, bytes_field(1, kWriterKey) + bytes_field(2, mark_of(kOnnxFile)));  // of ModelProto.metadata_props
+    std::vector<Part> parts = message(0, bytes, [&](const Message::Field& f) { return f.number == 7 ? std::optional(graph(f)) : std::nullopt; });
+    Message fields(bytes_, 0, bytes);
+    (void)fields.next();
+    const uint64_t second = fields.at();  // the mark goes behind the first field, by which files are recognised
+    Part& first = parts.front();
+    if (!first.own.empty() || first.end < second) return parts.insert(parts.begin(), {0, 0, mark}), parts;
+    const Part rest = {second, first.end};
+    first.end = second;
+    const Part own = {0, 0, mark};
+    parts.insert(parts.begin() + 1, {own, rest});
+    return parts;
   }
+
+  // Those that parts() has met.
+  const std::vector<External>& external() const { return external_; }
 
  private:
   using Field = Message::Field;
@@ -161,14 +189,43 @@ class Rewriter {
   }
 
   std::vector<Part> graph(const Field& of) {
+    size_t nodes = 0, constants = 0;
     return message(of.begin, of.end, [&](const Field& f) -> std::optional<std::vector<Part>> {
       const bool is_value = f.number >= 11 && f.number <= 13;  // inputs, outputs and values between
+      if (f.number == 1) return node(f, file_.model().nodes.at(nodes++));
+      const OnnxTensor* const constant = f.number == 5 ? &file_.model().constants.at(constants++) : nullptr;
       if (f.number != 5 && !is_value) return std::nullopt;
       const std::string name = name_in(f, is_value ? 1 : 8);
       if (f.number == 5 && changes_.count(name) > 0) return std::vector<Part>{{0, 0, tensor(f, *changes_.at(name))}};
+      if (constant != nullptr && !constant->file.empty()) return std::vector<Part>{{0, 0, moved(f, *constant)}};
       if (is_value && sizes_.count(name) > 0) return std::vector<Part>{{0, 0, value(f, sizes_.at(name))}};
       return std::nullopt;
     });
+  }
+  // Of a node whose attributes have numbers beside the model.
+  std::optional<std::vector<Part>> node(const Field& of, const OnnxNode& node) {
+    const auto is_external = [](const OnnxAttribute& attribute) { return attribute.tensor && !attribute.tensor->file.empty(); };
+    if (std::none_of(node.attributes.begin(), node.attributes.end(), is_external)) return std::nullopt;
+    size_t attributes = 0;
+    const std::string anew = rewritten(of, [&](const Field& f) -> std::optional<std::string> {
+      if (f.number != 5) return std::nullopt;
+      const OnnxAttribute& attribute = node.attributes.at(attributes++);
+      if (!is_external(attribute)) return std::nullopt;
+      return bytes_field(5, inner(f, 5, [&](const Field& tensor) { return moved(tensor, *attribute.tensor); }));
+    });
+    return std::vector<Part>{{0, 0, anew}};
+  }
+  // The tensor with its numbers in the new file of data, each tensor's apart: two may have had the same bytes.
+  std::string moved(const Field& of, const OnnxTensor& tensor) {
+    const std::string kept = rewritten(of, [](const Field& f) -> std::optional<std::string> {
+      constexpr uint64_t kKept[] = {1, 2, 8, 12, 14};
+      return std::find(std::begin(kKept), std::end(kKept), f.number) == std::end(kKept) ? std::optional(std::string()) : std::nullopt;
+    });
+    const uint64_t at = (data_end_ + kDataAligned - 1) / kDataAligned * kDataAligned;
+    external_.push_back({&tensor, at});
+    data_end_ = at + tensor.bytes;
+    const auto entry = [](const char* key, const std::string& value) { return bytes_field(13, bytes_field(1, key) + bytes_field(2, value)); };
+    return kept + entry("location", data_name_) + entry("offset", std::to_string(at)) + entry("length", std::to_string(tensor.bytes));
   }
   std::string name_in(const Field& of, uint64_t number) {
     std::string name;
@@ -220,6 +277,9 @@ class Rewriter {
   Bytes bytes_;
   std::map<std::string, const OnnxChange*> changes_;
   std::map<std::string, Size> sizes_;  // of values
+  const std::string data_name_;
+  std::vector<External> external_;
+  uint64_t data_end_ = kDataBegin;
 };
 
 // ---- copies ----
@@ -264,51 +324,63 @@ class Copier {
   OutputFile& to_;
 };
 
-// `then` is what must be done before the copy is put in place.
-void write_copy(const OnnxFile& file, const InputFile& from, const std::vector<Part>& parts,
-                const std::vector<const OnnxChange*>& changes, const std::string& to, const std::function<void()>& then) {
-  replace_file(to, [&](const std::string& path) {
-    OutputFile output(path);
-    Copier copier(file, from, changes, output);
-    for (const Part& part : parts) {
-      if (part.end > part.begin) copier.copy(part.begin, part.end);
-      output.write(part.own.data(), part.own.size());
-    }
-    output.finish();
-    then();
-  });
+void write_model(const OnnxFile& file, const std::vector<Part>& parts, const std::vector<const OnnxChange*>& changes, const std::string& path) {
+  OutputFile output(path);
+  Copier copier(file, file.file(), changes, output);
+  for (const Part& part : parts) {
+    if (part.end > part.begin) copier.copy(part.begin, part.end);
+    output.write(part.own.data(), part.own.size());
+  }
+  output.finish();
 }
 
-// Files of numbers beside the model, with their changes; each keeps its name beside the new one.
-void write_external(const OnnxFile& file, const std::vector<OnnxChange>& changes, const std::string& to) {
-  std::map<std::string, std::vector<const OnnxChange*>> files;
-  const auto name = [&](const OnnxTensor& tensor) {
-    if (!tensor.file.empty()) files[tensor.file];
+// The numbers that lay beside the model, one tensor after another.
+void write_data(const OnnxFile& file, const std::vector<External>& external, const std::vector<OnnxChange>& changes, const std::string& path) {
+  OutputFile output(path);
+  uint64_t written = 0;
+  const auto pad_to = [&](uint64_t at, std::string text) {
+    text.resize(at - written, '\0');
+    output.write(text.data(), text.size());
+    written = at;
   };
-  for (const OnnxTensor& tensor : file.model().constants) name(tensor);
-  for (const OnnxNode& node : file.model().nodes) {
-    for (const OnnxAttribute& attribute : node.attributes) {
-      if (attribute.tensor) name(*attribute.tensor);
+  pad_to(kDataBegin, std::string(kWriterKey) + ": " + mark_of(kOnnxData) + "\n");
+  for (const External& each : external) {
+    pad_to(each.at, "");
+    const OnnxTensor& tensor = *each.tensor;
+    std::vector<const OnnxChange*> its;
+    for (const OnnxChange& change : changes) {
+      if (change.tensor == &tensor && change.shape == tensor.shape) its.push_back(&change);
     }
+    const InputFile from(tensor.file);
+    Copier(file, from, its, output).copy(tensor.at, tensor.at + tensor.bytes);
+    written += tensor.bytes;
   }
-  for (const OnnxChange& change : changes) {
-    if (!change.tensor->file.empty() && change.shape == change.tensor->shape) files[change.tensor->file].push_back(&change);
-  }
-  const fs::path folder = fs::path(file.path()).parent_path();
-  for (const auto& [path, its] : files) {
-    const fs::path beside =
-        fs::path(to).parent_path() / fs::path(path).lexically_relative(folder.empty() ? fs::path(".") : folder).lexically_normal();
-    require_other_file(beside.string(), path);
-    fs::create_directories(beside.parent_path().empty() ? fs::path(".") : beside.parent_path());
-    const InputFile from(path);
-    write_copy(file, from, {{0, from.bytes()}}, its, beside.string(), [] {});
-  }
+  output.finish();
 }
 
 }  // namespace
 
-void write_onnx(const OnnxFile& file, const std::vector<OnnxChange>& changes, const std::string& to) {
-  require_other_file(to, file.path());
+std::set<std::string> external_files(const OnnxFile& file) {
+  std::set<std::string> files;
+  const auto add = [&](const OnnxTensor& tensor) {
+    if (!tensor.file.empty()) files.insert(tensor.file);
+  };
+  for (const OnnxTensor& tensor : file.model().constants) add(tensor);
+  for (const OnnxNode& node : file.model().nodes) {
+    for (const OnnxAttribute& attribute : node.attributes) {
+      if (attribute.tensor) add(*attribute.tensor);
+    }
+  }
+  return files;
+}
+
+void write_onnx(const OnnxFile& file, const std::vector<OnnxChange>& changes, const std::string& to, std::vector<std::string> inputs) {
+  inputs.push_back(file.path());
+  const std::set<std::string> beside = external_files(file);
+  inputs.insert(inputs.end(), beside.begin(), beside.end());
+  const Output output(to, kOnnxFile, inputs);
+  std::optional<Output> data;
+  if (!beside.empty()) data.emplace(to + ".data", kOnnxData, inputs);
   std::vector<OnnxChange> resized;
   std::vector<const OnnxChange*> own;
   for (const OnnxChange& change : changes) {
@@ -319,9 +391,18 @@ void write_onnx(const OnnxFile& file, const std::vector<OnnxChange>& changes, co
       own.push_back(&change);
     }
   }
-  std::vector<Part> parts = {{0, file.file().bytes()}};
-  if (!resized.empty()) parts = Rewriter(file, resized).parts();
-  write_copy(file, file.file(), parts, own, to, [&] { write_external(file, changes, to); });
+  Rewriter rewriter(file, resized, fs::path(to).filename().string() + ".data");
+  const std::vector<Part> parts = rewriter.parts();
+  if (!data) return output.write([&](const std::string& path) { write_model(file, parts, own, path); });
+  const std::string staged = output.stage([&](const std::string& path) { write_model(file, parts, own, path); });
+  try {
+    data->write([&](const std::string& path) { write_data(file, rewriter.external(), changes, path); });
+  } catch (...) {
+    std::error_code ignored;
+    if (staged != to) fs::remove(staged, ignored);
+    throw;
+  }
+  output.place(staged);
 }
 
 }  // namespace reprise

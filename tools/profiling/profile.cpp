@@ -224,6 +224,15 @@ Profile parse_profile(const std::string& text, const std::string& path) {
 
 Profile read_profile(const std::string& path) { return parse_profile(read_file(path), path); }
 
+bool is_profile(const std::string& path) {
+  try {
+    (void)read_profile(path);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 MeasuredCosts costs_of(std::shared_ptr<const Profile> profile) {
   MeasuredCosts costs;
   costs.micro_batch_seconds = profile->micro_batch_seconds;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "tools/formats/output.h"
 #include "tools/lowering/owned_plan.h"
 #include "tools/planning/planner.h"
 
@@ -48,6 +49,8 @@ std::string row_key(const OwnedPlan& plan, const OwnedProgram& program, const Ro
 std::string profile_text(const Profile& profile);
 Profile parse_profile(const std::string& text, const std::string& path);
 Profile read_profile(const std::string& path);
+bool is_profile(const std::string& path);
+constexpr OutputKind kProfileFile = {"profile", is_profile};
 
 // Prices for solve_model. A call that the profile lacks is a UserError when its price is asked for.
 MeasuredCosts costs_of(std::shared_ptr<const Profile> profile);

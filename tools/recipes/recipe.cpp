@@ -182,7 +182,7 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   fields.allow_only({"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "loss", "clip_norm",
                      "gradient_release", "init", "freeze", "weights", "trained", "lora", "evaluate_every", "evaluate_batches", "evaluate_first",
                      "early_stopping", "parallel", "prompts", "answer_tokens", "steps", "schedule", "budget", "budgets",
-                     "feature_map_budget", "seed", "backend", "core", "card", "math", "$schema"});
+                     "feature_map_budget", "seed", "backend", "core", "card", "math", "$schema", kWriterKey});
   Recipe recipe;
   recipe.name = name_of_file(file);
   fields.read("name", recipe.name,
@@ -198,6 +198,8 @@ Recipe read_fields(const JsonFields& fields, const std::string& file, const std:
   read_memory(fields, recipe);
   std::string schema;
   fields.read("$schema", schema, {"For editors alone: where the output of `reprise recipe --schema` lies", "", "none"});
+  std::string writer;
+  fields.read(kWriterKey, writer, {"The mark by which `reprise import` recognises a recipe that it wrote and nobody has changed: it replaces no other", "", "none"});
   if (!is_name(recipe.name)) {
     fields.refuse("name", "must be 1 to 100 letters, digits, '.', '_' or '-', a letter or digit first, not " + json_shown(recipe.name));
   }
@@ -316,6 +318,10 @@ std::vector<Recipe> recipes_of_plans(const Recipe& recipe) {
     each[i].budgets.clear();
   }
   return each;
+}
+
+std::vector<std::string> inputs_of(const Recipe& recipe) {
+  return {recipe.data.path, recipe.data.eval_path, recipe.data.tokenizer, recipe.init.from, recipe.place.huggingface, recipe.place.gguf};
 }
 
 std::string published_weights(const Recipe& recipe) {

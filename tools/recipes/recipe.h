@@ -248,6 +248,9 @@ constexpr size_t kMostBudgets = 8;
 // The recipe of each of its plans: one for each of "budgets", with that "budget"; else the recipe itself.
 std::vector<Recipe> recipes_of_plans(const Recipe& recipe);
 
+// Returns the files and folders that the recipe names: data, tokenizer, weights and model. Some may be "".
+std::vector<std::string> inputs_of(const Recipe& recipe);
+
 // One micro-batch of the recipe, as its model builds it.
 MicroBatch micro_batch_of(const Recipe& recipe);
 

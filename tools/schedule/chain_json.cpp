@@ -87,7 +87,7 @@ Link link_from(const JsonFields& fields, size_t n) {
 
 Chain chain_from_json(const json& value, const std::string& file, const std::string* text) {
   const JsonFields fields(value, {file, text}, "");
-  fields.allow_only({"input_bytes", "links"});
+  fields.allow_only({"input_bytes", "links", kWriterKey});
   Chain chain;
   chain.input_bytes = bytes_of(fields, "input_bytes");
   const json& links = fields.list_at("links");
@@ -134,6 +134,6 @@ ordered_json chain_to_json(const Chain& chain) {
   return {{"input_bytes", chain.input_bytes}, {"links", links}};
 }
 
-void write_chain(const std::string& path, const Chain& chain) { write_file(path, chain_to_json(chain).dump(1) + "\n"); }
+void write_chain(const Output& to, const Chain& chain) { to.write(marked_json(kChainFile, chain_to_json(chain).dump(1)) + "\n"); }
 
 }  // namespace reprise

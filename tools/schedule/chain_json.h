@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "tools/formats/output.h"
 #include "tools/schedule/chain.h"
 
 namespace reprise {
@@ -17,6 +18,7 @@ Chain read_chain(const std::string& path);
 
 // Keys in the order of tools/FORMATS.md; a tape's forward scratch only where it differs from the link's.
 nlohmann::ordered_json chain_to_json(const Chain& chain);
-void write_chain(const std::string& path, const Chain& chain);
+constexpr OutputKind kChainFile = {"chain"};
+void write_chain(const Output& to, const Chain& chain);
 
 }  // namespace reprise

@@ -3,6 +3,7 @@
 #include "tools/schedule/schedule_command.h"
 
 #include <chrono>
+#include <fstream>
 
 #include "tools/formats/error.h"
 #include "tools/schedule/revolve.h"
@@ -76,6 +77,17 @@ ordered_json answer_unit_chain(const UnitChainRequest& request) {
   if (request.strategy == "revolve") return answer_revolve(request);
   if (request.strategy == "h-revolve") return answer_hrevolve(request);
   throw UserError("schedule: --strategy: on --steps one of revolve, h-revolve, not \"" + request.strategy + "\"");
+}
+
+bool is_actions_file(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    const ordered_json action = ordered_json::parse(line, nullptr, false);
+    const bool has_place = action.is_object() && (action.contains("first") || action.contains("link") || action.contains("boundary"));
+    if (!has_place || !action.begin().value().is_string() || action.begin().key() != "action") return false;
+  }
+  return true;
 }
 
 std::string actions_as_jsonl(const std::vector<Action>& actions) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/formats/output.h"
 #include "tools/schedule/chain.h"
 #include "tools/schedule/schedule.h"
 
@@ -45,5 +46,9 @@ nlohmann::ordered_json answer_unit_chain(const UnitChainRequest& request);
 nlohmann::ordered_json action_as_json(const Action& action);
 // One of them a line.
 std::string actions_as_jsonl(const std::vector<Action>& actions);
+
+// Returns whether each line of the file is such an action.
+bool is_actions_file(const std::string& path);
+constexpr OutputKind kActionsFile = {"actions", is_actions_file, true};
 
 }  // namespace reprise

@@ -5,6 +5,7 @@
 
 #include "tools/command_line.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/text.h"
 
 namespace reprise {
@@ -37,16 +38,18 @@ void ProgramOptions::add_to(OptionParser& app, uint64_t disk_bytes, bool streams
       ->check(a_value());
   app.add_option("--init-adapter", init_adapter, "start from these adapters, a folder of PEFT or a GGUF file of llama.cpp, of a recipe with \"lora\"")->check(a_value());
   app.add_option("--save", save, "write snapshots to this folder: at the end, when a signal or an error ends the run, and every --save-every steps")->check(a_value());
+  app.add_option("--adapter", adapter, "folder of the adapter that a recipe with \"lora\" ends with; default: adapter, beside the program")->check(a_value());
   app.add_option("--save-every", save_every, "between snapshots: so many steps, or a time as 90s, 10min or 2h")->check(a_value());
   app.add_option("--keep", keep, "snapshots to keep: the last in DIR, those before it in DIR.step-N; default 1")->check(integer_from(1, 1000000));
   app.add_flag("--keep-best", keep_best, "keep the best snapshot too, by evaluation, in DIR.best");
   Option* from = app.add_option("--resume", resume, "go on from this snapshot, or evaluate it, or predict with it")
                      ->excludes(start)
                      ->check(a_value());
-  app.add_flag("--continue", go_on,
+  Option* goes_on = app.add_flag("--continue", go_on,
                "go on from the snapshot in --save's folder, where there is one, else begin: for a command that starts again "
                "after a power cut")
-      ->excludes(from);
+                        ->excludes(from);
+  app.add_flag("--overwrite", overwrite, "begin although --save's folder holds a later snapshot of another run, and replace it")->excludes(goes_on);
   app.add_flag("--evaluate", evaluate, "evaluate the weights of --resume, --init or the recipe's init.from, on stdout, and train nothing");
   app.add_option("--batches", batches, "micro-batches that --evaluate takes at most")->check(integer_from(1));
   app.add_flag("--per-class", per_class, "--evaluate: each class's accuracy too");
@@ -101,6 +104,7 @@ void refuse_without_effect(const ProgramOptions& o) {
                   {!o.trace.empty(), "--trace"},
                   {!o.manifest.empty(), "--manifest"},
                   {!o.save.empty(), "--save"},
+                  {!o.adapter.empty(), "--adapter", true},
                   {!o.init.empty(), "--init", true},
                   {!o.init_skip.empty(), "--init-skip", true},
                   {!o.init_adapter.empty(), "--init-adapter", true},
@@ -111,6 +115,7 @@ void refuse_without_effect(const ProgramOptions& o) {
                   {o.chat, "--chat", true},
                   {!o.control.empty(), "--control"},
                   {o.go_on, "--continue"},
+                  {o.overwrite, "--overwrite"},
                   {o.pressure != 0, "--pressure"},
                   {!o.start_budget.empty(), "--start-budget", true},
                   {!o.disk.empty(), "--disk", true}};
@@ -147,6 +152,12 @@ SaveEvery parse_save_every(const std::string& text) {
   return unit.empty() ? SaveEvery{.steps = count} : SaveEvery{.seconds = seconds * static_cast<double>(count)};
 }
 
+std::vector<std::string> ProgramOptions::inputs() const {
+  std::vector<std::string> inputs = predict;
+  inputs.insert(inputs.end(), {plan, init, init_adapter, resume, control, pressure_file});
+  return inputs;
+}
+
 void ProgramOptions::check(size_t plans) const {
   const auto require = [](bool right, const char* line) {
     if (!right) throw UserError(line, UserError::kUsage);
@@ -155,11 +166,12 @@ void ProgramOptions::check(size_t plans) const {
   require(plans > 1 || (start_budget.empty() && pressure == 0),
           "--start-budget, --pressure: the program has one plan alone; \"budgets\" in the recipe gives it several");
   require(trace_steps.empty() || !trace.empty(), "--trace-steps: needs --trace FILE");
-  require(trace.empty() || trace != manifest, "--trace, --manifest: must be two files");
+  require_different({{"--trace", trace}, {"--manifest", manifest}, {"--log", log}, {"--streamed", streamed}, {"--disk", disk}, {"--save", save}, {"--adapter", adapter}});
   if (!trace_steps.empty()) parse_traced_steps(trace_steps);
   require(save_every.empty() || !save.empty(), "--save-every: needs --save DIR");
   if (!save_every.empty()) parse_save_every(save_every);
   require(!go_on || !save.empty(), "--continue: needs --save DIR");
+  require(!overwrite || !save.empty(), "--overwrite: needs --save DIR");
   require(keep == 1 || !save.empty(), "--keep: needs --save DIR");
   require(init_skip.empty() || resume.empty(), "--init-skip: does not go with --resume, which takes all weights");
   require(init_adapter.empty() || resume.empty(), "--init-adapter: does not go with --resume, which takes the snapshot's adapters");

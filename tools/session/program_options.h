@@ -31,6 +31,7 @@ struct ProgramOptions {
   uint64_t steps = 0, epochs = 0, keep = 1, batches = 0;
   uint32_t threads = 0;
   std::string log, tensorboard, init, init_adapter, save, resume, disk, streamed, trace, trace_steps, manifest;
+  std::string adapter;  // the folder that an adapter is written into; "": beside the program
   std::vector<std::string> init_skip;  // patterns, beside the recipe's
   std::vector<std::string> predict;    // pictures and folders of them, or files of texts
   std::string predict_to;              // the file, or of maps the folder, of what the net says of them
@@ -38,6 +39,7 @@ struct ProgramOptions {
   std::string plan;  // the file, which has been read by now
   std::string start_budget, control, pressure_file = "/proc/pressure/memory";
   double pressure = 0;  // per cent; 0: not looked at
+  bool overwrite = false;  // a later snapshot in `save`, of another run
   bool go_on = false;   // from the snapshot in `save`, where there is one
   bool quiet = false, eager = false, no_tune = false, check_data = false, keep_best = false;
   bool evaluate = false, per_class = false, json = false;
@@ -49,6 +51,10 @@ struct ProgramOptions {
 
   // `disk_bytes`: what the plan keeps on disk; without any there is no --disk. `streams`: whether there is --streamed.
   void add_to(OptionParser& app, uint64_t disk_bytes, bool streams, uint32_t most_workers);
+  // Returns the files and folders that the options name as inputs, none of which may be an output. Some may be "".
+  std::vector<std::string> inputs() const;
+  // Returns whether the run trains, and does not only check data or use weights.
+  bool trains() const { return !check_data && !evaluate && predict.empty() && prompt.empty() && !chat; }
   // Throws UserError of status kUsage where options contradict one another, or one would be passed over in silence.
   // `plans`: of the program.
   void check(size_t plans) const;

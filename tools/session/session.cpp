@@ -93,7 +93,10 @@ void Session::set_up(const ProgramOptions& options, const DataFingerprint* data,
   require_same_model(recipe_);
   const bool asks = has_reference(recipe_) && ask_reference != nullptr, takes_base = recipe_.lora || asks;
   choose_weights(options, takes_base);
-  if (plan().streamed_bytes > 0) open_streamed(options.streamed);
+  std::vector<std::string> inputs = options.inputs(), others = inputs_of(recipe_);
+  inputs.insert(inputs.end(), others.begin(), others.end());
+  if (source_ != nullptr) inputs.push_back(source_->path());
+  if (plan().streamed_bytes > 0) open_streamed(options.streamed, inputs);
   std::vector<CheckMark> marks(check_marks(plan()));
   for (const WrittenPlan& written : compiled_.plans) marks.resize(std::max<size_t>(marks.size(), check_marks(*written.plan)));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
@@ -299,6 +302,10 @@ std::string program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path().string();
 }
 
+std::string run_folder(const CompiledPlan& compiled) {
+  return compiled.is_filed() ? std::filesystem::absolute(compiled.file).parent_path().string() : program_folder();
+}
+
 namespace {
 
 void heed_stop_signal(const std::string& who) {
@@ -310,10 +317,10 @@ void heed_stop_signal(const std::string& who) {
 }  // namespace
 
 // The option's file, else one beside the program, which stays there for the next run.
-void Session::open_streamed(const std::string& option) {
-  const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".streamed";
+void Session::open_streamed(const std::string& option, const std::vector<std::string>& inputs) {
+  const std::string path = !option.empty() ? option : run_folder(compiled_) + "/" + recipe_.name + ".streamed";
   if (port_.open_weights == nullptr) throw UserError(recipe_.name + ": the plan streams weights, but a board of port \"" + port_.name + "\" has no file for them");
-  prepare_streamed_weights(plan(), workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path, [this] { heed_stop_signal(recipe_.name); });
+  prepare_streamed_weights(plan(), workers_, {source_.get(), base_ ? &*base_ : nullptr, rules_}, path, [this] { heed_stop_signal(recipe_.name); }, inputs);
   streamed_file_.emplace(path);
   const Status status = port_.open_weights(path.c_str(), plan().streamed_bytes, &streamed_);
   if (!status.ok()) fail(path, status, &plan());
@@ -323,7 +330,7 @@ void Session::open_streamed(const std::string& option) {
 void Session::open_disk(const std::string& option) {
   const uint64_t bytes = most_spill_bytes(compiled_, SpillLevel::kDisk);
   if (bytes == 0) return;
-  const std::string path = !option.empty() ? option : program_folder() + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
+  const std::string path = !option.empty() ? option : run_folder(compiled_) + "/" + recipe_.name + ".spill-" + std::to_string(::getpid());
   if (port_.open_disk == nullptr) throw UserError(recipe_.name + ": the plan keeps values on disk, but a board of port \"" + port_.name + "\" has none");
   const Status status = port_.open_disk(path.c_str(), bytes, &disk_);
   if (!status.ok()) fail(path + ": " + bytes_text(bytes) + " for --disk", status, &plan());

@@ -22,8 +22,10 @@ namespace reprise {
 // A canary behind the plan's last byte: a row that wrote there would be seen.
 constexpr uint64_t kGuardBytes = 64 << 10;
 
-// Where this program lies: what a run leaves without being told where is put beside it.
+// Where this program lies.
 std::string program_folder();
+// Where a run puts what it leaves without being told where: beside the program, or beside its plan file.
+std::string run_folder(const CompiledPlan& compiled);
 
 class Session {
  public:
@@ -78,7 +80,7 @@ class Session {
   void prove_other_plans(const Resources& resources);
   void open_disk(const std::string& option);
   void take_host_memory();
-  void open_streamed(const std::string& option);
+  void open_streamed(const std::string& option, const std::vector<std::string>& inputs);
   void choose_weights(const ProgramOptions& options, bool takes_base);
   void choose_initial_weights(const ProgramOptions& options);
   void choose_base_of(const std::string& snapshot);

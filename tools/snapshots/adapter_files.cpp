@@ -7,6 +7,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/safetensors.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/snapshots/companion_files.h"
 #include "tools/snapshots/state_tensors.h"
@@ -88,10 +89,12 @@ Adapter find_adapter(const Recipe& recipe, std::shared_ptr<const WeightSource> w
   return adapter;
 }
 
-std::vector<std::string> adapter_files(const Recipe& recipe) {
+FolderKind adapter_folder(const Recipe& recipe) {
   std::vector<std::string> names = peft_files();
+  names.push_back(kState);
   if (!recipe.place.new_tokens.empty()) names.insert(names.end(), tokenizer_files().begin(), tokenizer_files().end());
-  return names;
+  const auto is_own = [](const std::string& folder) { return is_written_here(folder + "/" + peft_files()[1]); };
+  return {"adapter", names, is_own};
 }
 
 void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotDirectory& folder) {
@@ -99,16 +102,18 @@ void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotD
   if (!recipe.place.new_tokens.empty()) write_tokenizer(recipe.place, folder);
 }
 
-void save_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& folder) {
-  std::vector<std::string> names = adapter_files(recipe);
-  names.push_back(kState);
-  SnapshotDirectory directory(folder, names);
-  directory.begin();
-  const std::string state = directory.file(kState);
-  write_state(trainer, state, StatePart::kSaved, {});
-  write_adapter(find_adapter(recipe, open_weights(state)), recipe, directory);
-  std::filesystem::remove(state);
-  directory.commit();
+void save_adapter(const Trainer& trainer, const Recipe& recipe, SnapshotDirectory& folder) {
+  folder.begin();
+  try {
+    const std::string state = folder.file(kState);
+    write_state(trainer, state, StatePart::kSaved, {});
+    write_adapter(find_adapter(recipe, open_weights(state)), recipe, folder);
+    std::filesystem::remove(state);
+    folder.commit();
+  } catch (...) {
+    folder.abandon();
+    throw;
+  }
 }
 
 std::string load_adapter(const Trainer& trainer, const Recipe& recipe, const std::string& path) {

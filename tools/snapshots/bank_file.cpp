@@ -6,6 +6,7 @@
 
 #include "lib/state_bank.h"
 #include "tools/formats/error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/snapshots/snapshot.h"
@@ -62,11 +63,23 @@ const BankSeal& bank_in(const std::string& bytes, const std::string& path) {
   return *newest;
 }
 
+// A bank that was made here is the first of its region; a board numbers those that it saves from there.
+constexpr uint64_t kFirstSequence = 1;
+bool is_first_bank(const std::string& path) {
+  try {
+    const std::string bytes = read_file(path);
+    const BankSeal* const seal = whole_bank(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+    return seal != nullptr && seal->sequence == kFirstSequence;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+constexpr OutputKind kBankFile = {"bank", is_first_bank, true};
+
 }  // namespace
 
 BankReport write_bank_file(const BankTraining& training, const std::string& snapshot, const std::string& image) {
-  std::error_code ignored;
-  if (std::filesystem::exists(image, ignored)) (void)bank_in(read_file(image), image);  // what is no bank stays
+  const Output output(image, kBankFile, training.inputs);
   const SnapshotFacts facts = read_facts(snapshot);
   HeldState held(training, facts.kernel_set);
   for (const std::string& warning : resume_snapshot(held.trainer(), training.recipe, &facts.data, snapshot)) std::cerr << "warning: " << warning << "\n";
@@ -78,21 +91,21 @@ BankReport write_bank_file(const BankTraining& training, const std::string& snap
   uint32_t checksum = 0;
   require(snapshot, write_payload(held.trainer(), {&payload, append}, checksum));
   BankSeal seal;
-  make_seal(held.trainer(), 1, checksum, seal);
-  replace_file(image, std::string(reinterpret_cast<const char*>(&seal), sizeof seal) + payload);
+  make_seal(held.trainer(), kFirstSequence, checksum, seal);
+  output.write(std::string(reinterpret_cast<const char*>(&seal), sizeof seal) + payload);
   return held.report();
 }
 
 BankReport write_bank_snapshot(const BankTraining& training, const std::string& image, const std::string& folder) {
   const std::string bytes = read_file(image);
   const BankSeal& seal = bank_in(bytes, image);
-  require_replaceable(folder, {image});
+  require_replaceable(folder, snapshot_folder(), training.inputs);
   HeldState held(training, seal.kernel_set);
   require(image, check_bank(seal, held.trainer()));
   require(image, read_bank(held.trainer(), seal));
   SnapshotFacts facts;
   facts.texts = texts_of(training.recipe);
-  SnapshotDirectory directory(folder, snapshot_files());
+  SnapshotDirectory directory(folder, snapshot_folder(), training.inputs);
   save_snapshot(held.trainer(), training.recipe, facts, directory);
   return held.report();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lib/port.h"
 #include "tools/lowering/owned_plan.h"
@@ -15,6 +16,7 @@ struct BankTraining {
   const Port& port;
   const Recipe& recipe;
   const OwnedPlan& plan;
+  std::vector<std::string> inputs = {};  // files and folders that must not be replaced
 };
 
 struct BankReport {

@@ -10,7 +10,9 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
+#include "tools/formats/safetensors.h"
 #include "tools/formats/snapshot_directory.h"
 #include "tools/formats/text.h"
 #include "tools/onnx/export_net.h"
@@ -41,31 +43,30 @@ std::vector<std::string> merged_files() {
   return names;
 }
 
+const FolderKind& merged_folder() {
+  static const FolderKind kFolder = {"exported model", merged_files(), [](const std::string& folder) { return is_written_here(folder + "/model.safetensors"); }};
+  return kFolder;
+}
+
 // Runs `write(folder)` and puts what it wrote in the folder's place.
 template <typename Write>
-void write_folder(const std::string& path, const std::vector<std::string>& files, const Write& write) {
-  SnapshotDirectory folder(path, files);
+void write_folder(const ExportRequest& request, const FolderKind& kind, const Write& write) {
+  SnapshotDirectory folder(request.to, kind, request.inputs);
   folder.begin();
   write(folder);
   folder.commit();
 }
 
-// The same of one file of llama.cpp: `write(path)`. What is no regular file, as /dev/stdout, is written in place. An export of before is
-// replaced, and no other file: an adapter takes the place of an adapter, a model that of a GGUF file.
-template <typename Write>
-void write_gguf(const std::string& path, const char* type, const Write& write) {
-  if (fs::exists(path) && !fs::is_regular_file(path)) return write(path);
-  if (fs::exists(path) && (!is_gguf(path) || GgufFile(path).text("general.type").value_or("model") != type)) {
-    throw UserError(path + ": is there, and no " + type + " in GGUF: it would be lost; give another name");
+// A GGUF file that this program wrote: an adapter takes the place of an adapter, a model that of a model.
+bool is_own_gguf(const std::string& path, const char* type) {
+  try {
+    return has_mark(path, kGgufFile) && GgufFile(path).text("general.type").value_or("model") == type;
+  } catch (const UserError&) {
+    return false;
   }
-  const std::string fresh = temporary_beside(path);
-  write(fresh);
-  std::error_code error;
-  fs::rename(fresh, path, error);
-  if (!error) return;
-  fs::remove(fresh);
-  throw UserError(path + ": cannot be put in place: " + error.message());
 }
+constexpr OutputKind kAdapterFile = {"adapter in GGUF", [](const std::string& path) { return is_own_gguf(path, "adapter"); }};
+constexpr OutputKind kModelFile = {"model in GGUF", [](const std::string& path) { return is_own_gguf(path, "model"); }};
 
 struct Snapshot {
   const Recipe& recipe;  // that was trained
@@ -190,7 +191,7 @@ std::string folded_text(const FoldedScales& folded) {
 
 void export_adapter(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const Adapter adapter = snapshot.adapter();
-  write_folder(request.to, adapter_files(snapshot.recipe), [&](const SnapshotDirectory& folder) { write_adapter(adapter, snapshot.recipe, folder); });
+  write_folder(request, adapter_folder(snapshot.recipe), [&](const SnapshotDirectory& folder) { write_adapter(adapter, snapshot.recipe, folder); });
   report.what = adapter_text(adapter);
 }
 
@@ -202,7 +203,8 @@ void export_adapter_gguf(const Snapshot& snapshot, const ExportRequest& request,
   const std::string architecture = gguf_architecture_of(snapshot.config.at("model_type"));
   const uint64_t head = snapshot.config.value("head_dim", uint64_t{0});
   FoldedScales folded;
-  write_gguf(request.to, "adapter", [&](const std::string& to) { folded = write_gguf_adapter(adapter, architecture, head, to); });
+  const Output output(request.to, kAdapterFile, request.inputs);
+  output.write([&](const std::string& to) { folded = write_gguf_adapter(adapter, architecture, head, to); });
   report.what = adapter_text(adapter) + folded_text(folded);
 }
 
@@ -218,7 +220,7 @@ void export_merged(const Snapshot& snapshot, const ExportRequest& request, Expor
   if (layout.values > 1) throw UserError(std::string("--type: ") + layout.name + " is for --merged-gguf; give f32, f16 or bf16", UserError::kUsage);
   const std::shared_ptr<const WeightSource> weights = merged(snapshot, request, report);
   const json config = published_config(snapshot, request.type);
-  write_folder(request.to, merged_files(), [&](const SnapshotDirectory& folder) {
+  write_folder(request, merged_folder(), [&](const SnapshotDirectory& folder) {
     report.tensors = write_safetensors_model(*weights, request.type, folder.file("model.safetensors"));
     write_file(folder.file("config.json"), config.dump(2) + "\n");
     write_companions(snapshot.recipe.place, folder);
@@ -237,18 +239,17 @@ void export_merged_gguf(const Snapshot& snapshot, const ExportRequest& request, 
     throw UserError(snapshot.recipe.name + ": model: --merged-gguf copies tokenizer and settings from the GGUF file that the recipe names, and it names none: " +
                     "export --merged, or --adapter-gguf");
   }
-  require_other_file(request.to, base);
-  if (!request.base.empty()) require_other_file(request.to, request.base);
+  const Output output(request.to, kModelFile, request.inputs);
   const GgufFile like(base);
   const std::shared_ptr<const WeightSource> weights = merged(snapshot, request, report);
-  write_gguf(request.to, "model", [&](const std::string& to) { report.tensors = write_gguf_model(*weights, like, request.type, to, vocabulary_of(snapshot.recipe, like)); });
+  output.write([&](const std::string& to) { report.tensors = write_gguf_model(*weights, like, request.type, to, vocabulary_of(snapshot.recipe, like)); });
   report.what = model_text(report, request.type);
 }
 
 void export_into_onnx(const Snapshot& snapshot, const ExportRequest& request, ExportReport& report) {
   const std::string& imported = snapshot.recipe.init.from;
   if (imported.empty()) throw UserError(snapshot.recipe.name + ": init.from: missing; --onnx is for a net that `reprise import` made, whose recipe names its weights");
-  const OnnxExport written = export_onnx(*merged(snapshot, request, report), imported, request.to);
+  const OnnxExport written = export_onnx(*merged(snapshot, request, report), imported, request.to, request.inputs);
   report.what = "the ONNX model that was imported, with " + std::to_string(written.tensors) + " tensors of the snapshot" +
                 (written.resized == 0 ? "" : ", " + std::to_string(written.resized) + " of another shape");
   if (written.in_training.empty()) return;
@@ -312,17 +313,35 @@ json export_json(const ExportReport& report) {
   return value;
 }
 
-ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& request) {
+namespace {
+
+// The files and folders that an export reads, none of which may be its target.
+std::vector<std::string> inputs_of(const ExportRequest& request, const Recipe& recipe, const Recipe& trained) {
+  std::vector<std::string> inputs = request.inputs;
+  inputs.insert(inputs.end(), {request.snapshot, request.base});
+  for (const std::string& name : snapshot_files()) inputs.push_back(request.snapshot + "/" + name);
+  for (const Recipe* each : {&recipe, &trained}) {
+    const std::vector<std::string> named = inputs_of(*each);
+    inputs.insert(inputs.end(), named.begin(), named.end());
+  }
+  if (const std::optional<BaseWeights> base = read_facts(request.snapshot).base) {
+    inputs.push_back(base->path);
+    for (const auto& [name, sum] : base->shards) inputs.push_back((fs::path(base->path).parent_path() / name).string());
+  }
+  return inputs;
+}
+
+}  // namespace
+
+ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& order) {
+  ExportRequest request = order;
   const LongWork work("exporting " + request.snapshot);
   std::vector<std::string> warnings;
   const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
   for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
-  if (request.form == ExportForm::kAdapter || request.form == ExportForm::kMerged) {
-    const std::optional<BaseWeights> base = read_facts(request.snapshot).base;
-    const std::string beside = base ? fs::path(base->path).parent_path().string() : "";
-    const std::string other = fs::is_directory(request.base) ? request.base : fs::path(request.base).parent_path().string();
-    require_replaceable(request.to, {request.snapshot, recipe.place.huggingface, trained.place.huggingface, beside, other});
-  }
+  request.inputs = inputs_of(request, recipe, trained);
+  if (request.form == ExportForm::kAdapter) require_replaceable(request.to, adapter_folder(trained), request.inputs);
+  if (request.form == ExportForm::kMerged) require_replaceable(request.to, merged_folder(), request.inputs);
   const Snapshot snapshot = {trained, request.snapshot, model_config(trained.model), open_weights(request.snapshot + "/model.safetensors")};
   ExportReport report;
   report.to = request.to;

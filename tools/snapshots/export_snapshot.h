@@ -19,6 +19,7 @@ struct ExportRequest {
   std::string to;                     // a folder of kAdapter and kMerged, else a file
   BlockType type = BlockType::kF32;   // of the merged model: kF32, kF16, kBf16, and of a GGUF kQ8_0, kQ4_0, kQ4_K
   std::string base = {};              // of a merge: weights that the adapter is added to; empty: those that it was trained beside
+  std::vector<std::string> inputs = {};  // files that must not be replaced, beside those that the recipe and the snapshot name
 };
 
 // What was written, and what an adapter was merged into: W + scale * B A is another model for each W.

@@ -33,6 +33,24 @@ constexpr const char* kTraining = "training.json";
 constexpr const char* kMoments = "optimizer.safetensors";
 constexpr const char* kChecksum = "xxh3";  // of training.json: of its text without this field
 
+bool is_own_snapshot(const std::string& folder) {
+  try {
+    const json training = json::parse(read_file(folder + "/" + kTraining), nullptr, false);
+    if (!training.is_object() || !training.contains("format") || !training.contains("plan_format") || !training.contains("kernel_set")) return false;
+    const json files = training.value("files", json::object());
+    for (const std::string& name : snapshot_files()) {
+      const std::string file = folder + "/" + name;
+      std::error_code error;
+      if (name == kTraining || !std::filesystem::exists(file, error) || is_written_here(file)) continue;
+      const bool says_size = files.is_object() && files.contains(name) && files[name].is_object() && files[name].contains("bytes");
+      if (says_size ? files[name]["bytes"] != std::filesystem::file_size(file, error) : !files.empty()) return false;
+    }
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
 json sum_json(const FileSum& sum) { return {{"bytes", sum.bytes}, {"xxh3", sum.checksum}}; }
 
 json data_json(const DataFingerprint& data) {
@@ -61,6 +79,11 @@ void require_written(const SnapshotDirectory& folder, const std::string& name, c
 
 }  // namespace
 
+const FolderKind& snapshot_folder() {
+  static const FolderKind kFolder = {"snapshot", snapshot_files(), is_own_snapshot};
+  return kFolder;
+}
+
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
                    const std::string& keep_old_as) {
   const LongWork work("saving " + folder.path());
@@ -74,7 +97,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
     const auto write_tensors = [&](const std::string& name, StatePart part, const std::vector<std::pair<std::string, std::string>>& metadata) {
       written(name, write_state(trainer, folder.file(name), part, metadata));
     };
-    write_tensors("model.safetensors", StatePart::kSaved, {{"format", "pt"}, {kWriterKey, kWriter}});
+    write_tensors("model.safetensors", StatePart::kSaved, {{"format", "pt"}});
     write_tensors(kMoments, StatePart::kOptimizer, {});
     written("config.json", write_file(folder.file("config.json"), model_config(recipe.model).dump(1) + "\n"));
     json training = {{"format", kSnapshotFormat}, {"plan_format", kPlanFormat}, {"step", trainer.step},
@@ -271,7 +294,7 @@ namespace {
 
 // Its training.json, after everything was checked.
 json open_snapshot(const json& recipe, const std::string& folder, bool goes_on) {
-  recover_snapshot(folder, snapshot_files());
+  recover_snapshot(folder, snapshot_folder());
   const json training = read_training_file(folder + "/" + kTraining);
   if (const auto differences = find_differences(model_of(training.at("recipe")), model_of(recipe)); !differences.empty()) {
     throw UserError(folder + "/training.json: recipe.model: the snapshot is of another model (" + differences_shown(differences) +

@@ -20,6 +20,9 @@ constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
 
+// The folder of a snapshot. It is this program's if its training.json is, and each other file has our mark or the size that training.json says.
+const FolderKind& snapshot_folder();
+
 // What the evaluations of a training that may stop early have shown.
 struct LossHistory {
   uint64_t step = 0;                // of the last evaluation

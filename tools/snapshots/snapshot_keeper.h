@@ -5,16 +5,26 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/snapshots/snapshot.h"
 
 namespace reprise {
 
+struct KeptSnapshots {
+  std::string folder;
+  uint64_t keep = 1;                // snapshots of this run altogether, the last included; those of other runs stay
+  bool keeps_best = false, overwrite = false;
+  std::string resumed = {};         // the folder of the snapshot that the run goes on from; "": it begins
+  std::vector<std::string> inputs;  // files and folders that must not be replaced
+};
+
 class SnapshotKeeper {
  public:
-  // `keep`: so many of this run's snapshots altogether, the last included; those of earlier runs stay. A run that goes on from another one
-  // also goes on from its best. Takes the folders for this process; throws UserError as SnapshotDirectory does.
-  SnapshotKeeper(const std::string& folder, uint64_t keep, bool keep_best, bool goes_on);
+  // Takes the folders for this process. A run that goes on from another one also goes on from its best, and one that goes on from `folder`
+  // counts what was put aside there, if it keeps more than one. Throws UserError as SnapshotDirectory does, and where `folder` or `folder`.best
+  // holds a snapshot of more steps than the run begins with, which it does not go on from, unless it overwrites.
+  explicit SnapshotKeeper(const KeptSnapshots& kept);
 
   void save(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts);
   // Whether the score is higher than that of the best so far, which an earlier run may have left; false where the best is not kept.
@@ -23,12 +33,15 @@ class SnapshotKeeper {
   void save_best(const Trainer& trainer, const Recipe& recipe, SnapshotFacts facts, double score);
 
  private:
+  void require_older(const std::string& folder, uint64_t first_step) const;
+  void take_up_put_aside();
+
   SnapshotDirectory last_;
   std::optional<SnapshotDirectory> best_;
   std::optional<double> best_score_;
   const uint64_t keep_;
   uint64_t saved_step_ = 0;          // of DIR; 0: there is none, or it need not be known
-  std::deque<std::string> put_aside_;  // by this run, the earliest first
+  std::deque<std::string> put_aside_;  // by this run and what it continues, the earliest first
 };
 
 }  // namespace reprise

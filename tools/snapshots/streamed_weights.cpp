@@ -1,17 +1,14 @@
 // See streamed_weights.h.
 #include "tools/snapshots/streamed_weights.h"
 
-#include <signal.h>
-#include <sys/types.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "tools/formats/error.h"
 #include "tools/formats/file_lock.h"
+#include "tools/formats/output.h"
+#include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
 
@@ -38,7 +35,19 @@ json description(const Plan& plan, const StreamedOrigin& origin) {
   return {{"format", 1}, {"from", from}, {"tensors", tensors}};
 }
 
-std::string note_of(const std::string& path) { return path + ".json"; }
+// Beside the file itself, where the path is a link.
+std::string note_of(const std::string& path) {
+  std::error_code error;
+  const fs::path file = fs::canonical(path, error);
+  return (error ? path : file.string()) + ".json";
+}
+
+bool is_own_note(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return false;
+  const json note = json::parse(read_file(path), nullptr, false);
+  return note.is_object() && note.value("weights", json()).is_object() && note.value("bytes", json()).is_number_unsigned() && note.value("xxh3", json()).is_string();
+}
 
 bool holds(const std::string& path, const json& wanted) {
   std::error_code ignored;
@@ -49,41 +58,45 @@ bool holds(const std::string& path, const json& wanted) {
   return note.value("bytes", json()) == sum.bytes && note.value("xxh3", json()) == sum.checksum;
 }
 
-// A process that was killed while it made the file has left its own behind.
-void remove_abandoned(const std::string& path) {
-  const std::string start = fs::path(path).filename().string() + ".new-";
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(fs::absolute(path).parent_path(), ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.compare(0, start.size(), start) != 0) continue;
-    const pid_t process = static_cast<pid_t>(std::atoi(name.c_str() + start.size()));
-    const bool is_gone = process > 0 && ::kill(process, 0) != 0 && errno == ESRCH;  // another user's answers with another error
-    if (is_gone) fs::remove(entry.path(), ignored);
-  }
+// Whether the note is ours, and of a file of this size, or of the one that came before it: a kill can leave the old file with the new note.
+bool is_own_file(const std::string& path) {
+  std::error_code error;
+  const uint64_t bytes = fs::file_size(path, error);
+  if (error || !is_own_note(note_of(path))) return false;
+  const json note = json::parse(read_file(note_of(path)), nullptr, false);
+  return note["bytes"] == bytes || note.value("replaced_bytes", json()) == bytes;
 }
+
+constexpr OutputKind kStreamedFile = {"streamed weights", is_own_file, true}, kStreamedNote = {"streamed", is_own_note};
 
 }  // namespace
 
 bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const StreamedOrigin& origin, const std::string& path,
-                              const std::function<void()>& before_piece) {
+                              const std::function<void()>& before_piece, const std::vector<std::string>& inputs) {
   const json wanted = description(plan, origin);
   if (holds(path, wanted)) return true;
+  const Output output(path, kStreamedFile, inputs), note(note_of(path), kStreamedNote, inputs);
   std::error_code ignored;
   std::optional<FileLock> lock;  // of the folder, so that nothing else is left there
   const std::string folder = fs::absolute(path).parent_path().string();
   if (fs::is_directory(folder, ignored)) lock.emplace(folder, "waiting for another process that writes in " + folder, before_piece);
   if (lock && holds(path, wanted)) return true;
   const LongWork work("writing " + path + ", " + bytes_text(plan.streamed_bytes) + " of streamed weights");
-  remove_abandoned(path);
   FileSum sum;
-  fs::remove(note_of(path), ignored);  // it says nothing about what comes
-  replace_file(path, [&](const std::string& to) {
+  const uint64_t replaced = fs::exists(path, ignored) ? fs::file_size(path, ignored) : 0;
+  const std::string staged = output.stage([&](const std::string& to) {
     OutputFile file(to);
     write_streamed_weights(plan, workers, origin.source, origin.rules, file, before_piece);
     file.finish();
     sum = file.sum();
   });
-  replace_file(note_of(path), json({{"weights", wanted}, {"bytes", sum.bytes}, {"xxh3", sum.checksum}}).dump(2) + "\n");
+  try {
+    note.write(marked_json(kStreamedNote, json({{"weights", wanted}, {"bytes", sum.bytes}, {"xxh3", sum.checksum}, {"replaced_bytes", replaced}}).dump(2)) + "\n");
+  } catch (const UserError&) {
+    fs::remove(staged, ignored);
+    throw;
+  }
+  output.place(staged);
   return false;
 }
 

@@ -44,15 +44,15 @@ void append_little_endian(std::string& to, Number number) {
 }
 
 // Protobuf's wire format: a field's number and kind, then its value.
-enum class Wire : uint32_t { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
+enum class WireKind : uint32_t { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5 };
 
 void append_varint(std::string& to, uint64_t number) {
   for (; number >= 0x80; number >>= 7) to += static_cast<char>(number | 0x80);
   to += static_cast<char>(number);
 }
-void append_key(std::string& to, uint32_t field, Wire wire) { append_varint(to, field << 3 | static_cast<uint32_t>(wire)); }
+void append_key(std::string& to, uint32_t field, WireKind wire) { append_varint(to, field << 3 | static_cast<uint32_t>(wire)); }
 void append_bytes(std::string& to, uint32_t field, std::string_view bytes) {
-  append_key(to, field, Wire::kBytes);
+  append_key(to, field, WireKind::kBytes);
   append_varint(to, bytes.size());
   to += bytes;
 }
@@ -88,7 +88,7 @@ void EventFile::open(const std::string& folder, uint64_t resumed_step) {
   write_event(0, kFileVersion, "brain.Event:2");
   if (resumed_step == 0) return;
   std::string start;
-  append_key(start, kStatus, Wire::kVarint);
+  append_key(start, kStatus, WireKind::kVarint);
   append_varint(start, kStart);
   write_event(resumed_step + 1, kSessionLog, start);
 }
@@ -121,7 +121,7 @@ void EventFile::write_scalars(uint64_t step, std::initializer_list<std::pair<con
     std::string& value = event_;
     value.clear();
     append_bytes(value, kTag, tag);
-    append_key(value, kSimpleValue, Wire::kFloat);
+    append_key(value, kSimpleValue, WireKind::kFloat);
     append_little_endian(value, static_cast<float>(number));
     append_bytes(values_, kValue, value);
   }
@@ -130,9 +130,9 @@ void EventFile::write_scalars(uint64_t step, std::initializer_list<std::pair<con
 
 void EventFile::write_event(uint64_t step, uint32_t field, const std::string& value) {
   event_.clear();
-  append_key(event_, kWallTime, Wire::kDouble);
+  append_key(event_, kWallTime, WireKind::kDouble);
   append_little_endian(event_, wall_seconds());
-  append_key(event_, kStep, Wire::kVarint);
+  append_key(event_, kStep, WireKind::kVarint);
   append_varint(event_, step);
   append_bytes(event_, field, value);
   record_.clear();

@@ -29,11 +29,14 @@ json* manifest_of_plan(json& manifest, const std::string& hash) {
   return nullptr;
 }
 
+std::vector<std::string> manifest_places(const CompiledPlan& compiled) {
+  return {run_folder(compiled) + "/manifest.json", run_folder(compiled) + "/cuda/manifest.json"};
+}
+
 json manifest_of_program(const CompiledPlan& compiled, const std::string& option) {
-  const std::string folder = compiled.is_filed() ? std::filesystem::absolute(compiled.file).parent_path().string() : program_folder();
+  const std::string folder = run_folder(compiled);
   std::string refusal = folder + "/manifest.json: " + option + ": missing; `reprise plan RECIPE -o " + folder + "` writes it again";
-  for (const char* name : {"/manifest.json", "/cuda/manifest.json"}) {
-    const std::string path = folder + name;
+  for (const std::string& path : manifest_places(compiled)) {
     if (!std::filesystem::exists(path)) continue;
     json manifest = parse_json(read_file(path), path);
     if (manifest_of_plan(manifest, compiled.hash) != nullptr) return manifest;

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "tools/session/compiled_plan.h"
 
@@ -13,6 +14,9 @@ const char* program_name(ProgramId id);
 
 // The part of a manifest that is the plan's of that hash: all of it, or one of its "other_budgets"; null where there is none.
 nlohmann::json* manifest_of_plan(nlohmann::json& manifest, const std::string& hash);
+
+// Returns where that manifest may be: beside the program, or beside its plan file.
+std::vector<std::string> manifest_places(const CompiledPlan& compiled);
 
 // The manifest beside the program, of "auto" the one in its folder of the card, that has the compiled plan. Throws UserError where there is
 // none, or another plan's alone; `option` is who asks.

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lib/op.h"
+#include "tools/audit/plan_trace.h"
 #include "tools/formats/error.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
@@ -123,7 +124,7 @@ class EventWriter {
  public:
   EventWriter(OutputFile& file, const Plan& plan, const json& manifest) : text_(file), plan_(plan), known_(manifest) {
     for (uint32_t p = 0; p < kProgramCount; ++p) live_[p] = live_bytes_of(plan.programs[p]);
-    text_.add("{\"displayTimeUnit\": \"ms\", \"otherData\": " + other_data().dump() + ", \"traceEvents\": [");
+    text_.add("{\"" + std::string(kWriterKey) + "\": \"" + mark_of(kTraceFile) + "\", \"displayTimeUnit\": \"ms\", \"otherData\": " + other_data().dump() + ", \"traceEvents\": [");
     name_tracks(kMeasured, std::string("train ") + plan.name);
     if (known_.step_seconds().is_number()) name_tracks(kPlanned, "planned");
   }
@@ -203,21 +204,21 @@ class EventWriter {
 
 }  // namespace
 
-RowTrace::RowTrace(const std::string& path, const CompiledPlan& compiled, const TracedSteps& steps)
-    : path_(path), compiled_(compiled), port_(compiled.port), steps_(steps) {
+RowTrace::RowTrace(const Output& to, const CompiledPlan& compiled, const TracedSteps& steps)
+    : to_(to), compiled_(compiled), port_(compiled.port), steps_(steps) {
   const uint64_t most = std::max<uint64_t>(1, kMostRows / std::max<uint64_t>(1, rows_of_step(compiled.plan)));
   if (steps.count() > most) {
     throw UserError("--trace-steps: of this plan, of " + std::to_string(rows_of_step(compiled.plan)) + " rows a step, " + std::to_string(most) +
                         " steps can be traced at most, not " + std::to_string(steps.count()),
                     UserError::kUsage);
   }
-  require_writable(path);
+  to.require_writable();
   times_.resize(steps.count() * numbers_of_step(compiled.plan));
 }
 
 std::string RowTrace::summary() const {
   return "trace: steps " + std::to_string(steps_.first) + " to " + std::to_string(steps_.last) + ", " + bytes_text(times_.size() * sizeof(double)) +
-         " reserved for their times, to " + path_;
+         " reserved for their times, to " + to_.path();
 }
 
 void RowTrace::begin_step(const Trainer& trainer) {
@@ -251,7 +252,7 @@ void RowTrace::write() {
   written_ = true;
   if (done_ == 0) return;
   const json manifest = manifest_if_there(compiled_);
-  replace_file(path_, [&](const std::string& to) {
+  to_.write([&](const std::string& to) {
     OutputFile file(to);
     EventWriter events(file, compiled_.plan, manifest);
     for (uint64_t step = 0; step < done_; ++step) {

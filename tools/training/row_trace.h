@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "lib/trainer.h"
+#include "tools/formats/output.h"
 #include "tools/session/compiled_plan.h"
 #include "tools/session/program_options.h"
 
@@ -14,9 +15,10 @@ namespace reprise {
 class RowTrace {
  public:
   // Reserves what the steps' rows need. Throws UserError of status kUsage where they are too many, or the file cannot be written.
-  RowTrace(const std::string& path, const CompiledPlan& compiled, const TracedSteps& steps);
+  RowTrace(const Output& to, const CompiledPlan& compiled, const TracedSteps& steps);
 
   bool wants(uint64_t step) const { return !written_ && steps_.first <= step && step <= steps_.last; }
+  const Output& output() const { return to_; }
   bool is_written() const { return written_; }
   uint64_t steps_done() const { return done_; }
   std::string summary() const;  // for a person, a line
@@ -33,7 +35,7 @@ class RowTrace {
  private:
   void note() { times_[next_++] = port_.seconds(); }
 
-  const std::string path_;
+  const Output to_;
   const CompiledPlan compiled_;
   const Port& port_;
   const TracedSteps steps_;

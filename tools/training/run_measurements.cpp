@@ -129,9 +129,9 @@ json PlanMeasurements::measured() const {
   return measured;
 }
 
-RunMeasurements::RunMeasurements(const std::string& path, const CompiledPlan& compiled)
-    : path_(path), manifest_(manifest_of_program(compiled, "--manifest")) {
-  require_writable(path);
+RunMeasurements::RunMeasurements(const Output& to, const CompiledPlan& compiled)
+    : to_(to), manifest_(manifest_of_program(compiled, "--manifest")) {
+  to.require_writable();
   for (uint32_t p = 0; p < std::max<uint32_t>(1, compiled.plans.count); ++p) plans_.emplace_back(plan_at(compiled, p));
 }
 
@@ -139,7 +139,7 @@ void RunMeasurements::write() {
   for (const PlanMeasurements& plan : plans_) {
     if (json* const own = manifest_of_plan(manifest_, plan.plan_hash())) (*own)["measured"] = plan.measured();
   }
-  replace_file(path_, manifest_.dump(1) + "\n");
+  to_.write(manifest_.dump(1) + "\n");
 }
 
 }  // namespace reprise

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/formats/output.h"
 #include "tools/session/compiled_plan.h"
 #include "tools/session/session.h"
 #include "tools/training/worker_stacks.h"
@@ -54,7 +55,7 @@ class PlanMeasurements {
 class RunMeasurements {
  public:
   // Throws UserError where the file cannot be written, or the program has no manifest of its own plans.
-  RunMeasurements(const std::string& path, const CompiledPlan& compiled);
+  RunMeasurements(const Output& to, const CompiledPlan& compiled);
 
   // Of the plan in which the session runs.
   PlanMeasurements& of(const Session& session) { return plans_[session.plan_number()]; }
@@ -62,7 +63,7 @@ class RunMeasurements {
   void write();
 
  private:
-  const std::string path_;
+  const Output to_;
   nlohmann::json manifest_;
   std::deque<PlanMeasurements> plans_;
 };

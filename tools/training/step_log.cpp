@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cmath>
@@ -17,11 +18,13 @@
 #include <string_view>
 
 #include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
+#include "tools/formats/output.h"
 
 namespace reprise {
 
 namespace {
+
+constexpr OutputKind kLog = {"log", [](const std::string&) { return true; }};  // end_of_kept_lines() looks at its lines
 
 constexpr size_t kLineBytes = 512;  // of an evaluation without metrics
 
@@ -33,7 +36,8 @@ off_t end_of_kept_lines(const std::string& path, uint64_t resumed_step) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line); ++lines) {
     const nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    const bool is_entry = entry.is_object() && entry.contains("step") && entry["step"].is_number_unsigned();
+    const auto has = [&entry](std::initializer_list<const char*> keys) { return std::all_of(keys.begin(), keys.end(), [&](const char* key) { return entry.contains(key); }); };
+    const bool is_entry = entry.is_object() && has({"step"}) && entry["step"].is_number_unsigned() && (has({"loss", "grad_norm", "lr", "seconds"}) || has({"eval_loss", "accuracy"}));
     constexpr std::string_view kStart = "{\"step\": ";
     if (file.eof() && lines > 0 && kStart.substr(0, line.size()) == std::string_view(line).substr(0, kStart.size())) break;  // a killed run's last words
     if (!is_entry) throw UserError(path + ": --log: line " + std::to_string(lines + 1) + " is none of a training's log; give another file");
@@ -85,8 +89,9 @@ StepLog::~StepLog() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void StepLog::open(const std::string& path, uint64_t resumed_step) {
+void StepLog::open(const std::string& path, const std::vector<std::string>& inputs, uint64_t resumed_step) {
   path_ = path;
+  const Output refuses_inputs(path, kLog, inputs);
   line_.reserve(kLineBytes);
   struct stat status;
   const bool is_there = ::stat(path.c_str(), &status) == 0;

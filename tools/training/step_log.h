@@ -34,8 +34,8 @@ class StepLog {
   StepLog& operator=(const StepLog&) = delete;
 
   // Appends to a log that is there; of the run that wrote last a resumed one keeps the lines up to its step. Throws UserError, also where
-  // the file is no log.
-  void open(const std::string& path, uint64_t resumed_step);
+  // the file is no log, or one of `inputs`.
+  void open(const std::string& path, const std::vector<std::string>& inputs, uint64_t resumed_step);
   bool is_open() const { return descriptor_ >= 0; }
   void write(const StepLine& line);
   void write(const EvaluationLine& line);

@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 
+#include "tools/audit/manifest.h"
+#include "tools/audit/plan_trace.h"
 #include "tools/data/data_feed.h"
 #include "tools/formats/error.h"
 #include "tools/formats/text.h"
@@ -32,6 +34,7 @@
 #include "tools/training/event_file.h"
 #include "tools/training/pause.h"
 #include "tools/training/plan_requests.h"
+#include "tools/training/program_manifest.h"
 #include "tools/training/row_observers.h"
 #include "tools/training/row_trace.h"
 #include "tools/training/run_measurements.h"
@@ -64,9 +67,13 @@ class TrainingRun {
     require_outside("--trace", options.trace, options.save);
     require_outside("--manifest", options.manifest, options.save);
     recipe_ = parse_recipe(compiled.recipe, compiled.plan.name, "/");
+    const std::vector<std::string> inputs = inputs_of_run(compiled);
+    std::optional<Output> trace;  // refused before the session is set up
+    if (!options.trace.empty()) trace.emplace(options.trace, kTraceFile, inputs);
     if (!options.save.empty()) {
-      require_replaceable(options.save, {recipe_.place.huggingface});
-      snapshots_.emplace(options.save, options.keep, options.keep_best || recipe_.early_stopping, !options.resume.empty());
+      std::vector<std::string> lost = inputs;  // but the snapshot that the run goes on from, and replaces by a later one
+      std::erase(lost, options.resume);
+      snapshots_.emplace(KeptSnapshots{options.save, options.keep, options.keep_best || recipe_.early_stopping, options.overwrite, options.resume, lost});
     }
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
@@ -81,14 +88,15 @@ class TrainingRun {
     }
     last_step_ = options.steps != 0 ? options.steps : options.epochs != 0 ? options.epochs * steps_per_epoch() : recipe_.steps;
     if (last_step_ == 0) throw UserError(recipe_.name + ": steps: say how long to train: --steps N, --epochs N, or \"steps\" in the recipe", UserError::kUsage);
-    if (!options.manifest.empty()) measurements_.emplace(options.manifest, compiled);
+    if (!options.manifest.empty()) measurements_.emplace(Output(options.manifest, kManifestFile, inputs), compiled);
     session_.emplace(compiled, options, &training_data_->fingerprint(), [this](Session& session) { ask_reference(session); }, &ranks);
     if (!options.control.empty()) control_.emplace(options.control);
     requests_.emplace(sizes_, options, control(), session_->plan_number());
     pause_.emplace(control(), trainer(), session_->port().seconds, [this](const std::string& words) { say_pause(words); });
     first_step_ = saved_step_ = first_step_of_plan_ = trainer().step;
-    if (!options.trace.empty()) trace_.emplace(options.trace, compiled, traced_steps());
-    if (!options.log.empty()) log_.open(options.log, first_step_);
+    if (trace) trace_.emplace(*trace, compiled, traced_steps());
+    if (ranks_.is_first() && recipe_.lora && first_step_ < last_step_) adapter_.emplace(adapter_place(compiled), adapter_folder(recipe_), inputs);
+    if (!options.log.empty()) log_.open(options.log, inputs, first_step_);
     if (!options.tensorboard.empty()) events_.open(options.tensorboard, first_step_);
     if (recipe_.early_stopping) {
       stopping_.emplace(recipe_.early_stopping->patience, options.resume.empty() ? std::nullopt : read_facts(options.resume).losses);
@@ -107,6 +115,15 @@ class TrainingRun {
   }
 
  private:
+  std::vector<std::string> inputs_of_run(const CompiledPlan& compiled) const {
+    std::vector<std::string> inputs = options_.inputs();
+    for (const std::vector<std::string>& others : {inputs_of(recipe_), manifest_places(compiled), {compiled.file}}) inputs.insert(inputs.end(), others.begin(), others.end());
+    return inputs;
+  }
+
+  // Beside the program, or its plan file, unless --adapter says where.
+  std::string adapter_place(const CompiledPlan& compiled) const { return !options_.adapter.empty() ? options_.adapter : run_folder(compiled) + "/adapter"; }
+
   Trainer& trainer() { return session_->trainer(); }
   uint64_t samples_per_step() const { return static_cast<uint64_t>(recipe_.batch) * static_cast<uint64_t>(recipe_.micro_batches()); }
   uint64_t steps_per_epoch() const { return std::max<uint64_t>(1, training_data_->size() / samples_per_step()); }
@@ -194,7 +211,6 @@ class TrainingRun {
     for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
     if (options_.quiet) return;
     warn_of_spent_cosine();
-    warn_of_older_snapshot();
     std::cerr << summary_ << "\ntraining " << recipe_.name << ": ";
     if (first_step_ < last_step_) {
       std::cerr << "steps " << first_step_ + 1 << " to " << last_step_;
@@ -211,13 +227,6 @@ class TrainingRun {
     std::cerr << "board: " << text_of(board_) << "\n";
     if (trace_) std::cerr << trace_->summary() << "\n";
     for (const std::string& line : session_->origin_of_weights()) std::cerr << line << "\n";
-  }
-
-  // Whoever forgets --resume would lose it.
-  void warn_of_older_snapshot() const {
-    if (options_.save.empty() || !options_.resume.empty() || !std::filesystem::exists(options_.save + "/training.json")) return;
-    std::cerr << "warning: " << options_.save << " holds a snapshot, which the first one of this run replaces; --resume " << options_.save
-              << " would go on from it\n";
   }
 
   // Behind the end of its cosine the rate is 0, and nothing is learned.
@@ -366,7 +375,8 @@ class TrainingRun {
   void end_trace_of_plan() {
     if (!trace_ || trace_->is_written()) return;
     if (trace_->steps_done() > 0) return write_trace();
-    trace_.emplace(options_.trace, plan_at(session_->compiled(), session_->plan_number()), traced_steps());
+    const Output to = trace_->output();
+    trace_.emplace(to, plan_at(session_->compiled(), session_->plan_number()), traced_steps());
   }
 
   void run_step(DataFeed& feed, Progress& progress) {
@@ -438,13 +448,12 @@ class TrainingRun {
   int finish() {
     const bool stopped = stopped_ && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
     if (all_take_part(snapshots_.has_value())) save();
-    const std::string adapter = program_folder() + "/adapter";
-    const bool writes_adapter = ranks_.is_first() && recipe_.lora && trainer().step > first_step_;
-    if (writes_adapter) save_adapter(trainer(), recipe_, adapter);
+    const bool writes_adapter = adapter_ && trainer().step > first_step_;
+    if (writes_adapter) save_adapter(trainer(), recipe_, *adapter_);
     if (!stopped && !ends_early) evaluate_now();  // an early end has just been evaluated
     const std::vector<RankMemory> memory = ranks_.memory({session_->plan().arena_bytes, session_->measured()});
     if (!options_.quiet) {
-      if (writes_adapter) std::cerr << "adapter: " << adapter << " (PEFT's form)\n";
+      if (writes_adapter) std::cerr << "adapter: " << adapter_->path() << " (PEFT's form)\n";
       if (trainer().step > first_step_) show_memory(memory);  // without a step, only what evaluation touched would be measured
       if (stopped) std::cerr << "stopped by a signal after step " << trainer().step << (snapshots_ ? "; saved to " + options_.save : "; nothing was saved (--save DIR would)") << "\n";
       if (ends_early) show_early_end();
@@ -560,6 +569,7 @@ class TrainingRun {
   const Ranks& ranks_;
   bool stopped_ = false;
   std::optional<SnapshotKeeper> snapshots_;  // held from start to end: nobody else saves there
+  std::optional<SnapshotDirectory> adapter_;   // the same of the adapter that the run ends with
   Recipe recipe_;
   std::unique_ptr<Dataset> training_data_, evaluation_data_;
   std::map<std::string, std::string> texts_;  // of the model that is trained

@@ -270,7 +270,6 @@ std::vector<WrittenTensor> write_safetensors_model(const WeightSource& weights, 
   const LongWork work("writing " + path);
   SafetensorsWriter writer(path);
   writer.add_metadata("format", "pt");
-  writer.add_metadata(kWriterKey, kWriter);
   std::vector<std::string> names;
   for (const std::string& name : weights.names()) {
     const auto exact = weights.find(name)->exact;

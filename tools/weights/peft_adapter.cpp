@@ -259,7 +259,6 @@ void write_peft_adapter(const Adapter& adapter, const std::string& base, const P
   write_file(to.config, adapter_config(adapter, base, saved).dump(2, ' ', false, json::error_handler_t::replace) + "\n");
   SafetensorsWriter writer(to.weights);
   writer.add_metadata("format", "pt");
-  writer.add_metadata(kWriterKey, kWriter);
   for (const AdapterLayer& layer : adapter.layers) {
     for (const std::string& name : {layer.down(), layer.up()})
       writer.declare(kPrefix + name, StoredType::kF32, adapter.weights->find(name)->shape);

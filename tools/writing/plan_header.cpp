@@ -201,7 +201,7 @@ std::string entry_of(const PlanHeaderParts& parts, const std::string& in) {
 }  // namespace
 
 std::string plan_header(const PlanHeaderParts& first, const std::vector<PlanHeaderParts>& others) {
-  std::string text = "// Written by reprise plan; changed by planning again.\n" + comment_of(first.summary);
+  std::string text = kPlanHeaderMark + std::string("; changed by planning again.\n") + comment_of(first.summary);
   text += std::string("#pragma once\n\n#include \"lib/check.h\"\n") + (others.empty() ? "" : "#include \"lib/same_state.h\"\n") + "#include \"" + first.rules.header +
           "\"\n\nnamespace reprise::" + first.space + " {\n\n" + plan_and_proof(first);
   std::string plans = entry_of(first, "");

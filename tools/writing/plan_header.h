@@ -17,6 +17,9 @@ struct PlanHeaderParts {
   std::vector<uint64_t> smaller_budgets = {};
   std::string space = "generated";  // its namespace within reprise
 };
+// How every header begins: what else is called plan.h is somebody's own.
+constexpr const char* kPlanHeaderMark = "// Written by reprise plan";
+
 // The whole text. The other plans of the program stand in namespaces of their own within the first one's, budget_1, budget_2, ...; the table
 // kPlans has them all.
 std::string plan_header(const PlanHeaderParts& first, const std::vector<PlanHeaderParts>& others = {});
