@@ -38,8 +38,8 @@ namespace fs = std::filesystem;
 // One for each recipe, wherever recipes of the same name lie.
 std::string cache_folder(const std::string& recipe, const std::string& name) {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  const bool has_cache = cache != nullptr && *cache == '/';
-  if (!has_cache && home == nullptr) throw UserError("reprise train: HOME or XDG_CACHE_HOME must name a folder for the compiled program");
+  const bool has_cache = cache != nullptr && *cache == '/', has_home = home != nullptr && *home == '/';  // else passed over
+  if (!has_cache && !has_home) throw UserError("reprise train: HOME or XDG_CACHE_HOME must name a folder for the compiled program, by a path from /");
   const std::string base = has_cache ? cache : std::string(home) + "/.cache";
   return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
 }
