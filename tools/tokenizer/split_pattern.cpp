@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <new>
 
 #include "tools/formats/error.h"
@@ -17,6 +18,8 @@ namespace {
 
 constexpr unsigned long kMostRetries = 10'000'000;  // of one search, a second's work; as many entries of its stack
 constexpr uint64_t kMostForByte = 128, kMostAtFirst = 50'000'000;  // retries
+// What looks ahead to the text's end takes no retries, so that seconds are counted too: 50,000 bytes a second is a hundredth of what others do.
+constexpr double kSecondsOfByte = 2e-5, kSecondsAtFirst = 5;
 
 const OnigUChar* bytes_of(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }
 
@@ -88,10 +91,15 @@ SplitPattern::Match SplitPattern::next_match(std::string_view text, size_t from)
 }
 
 SplitPattern::Piece SplitPattern::piece_at(std::string_view text, size_t begin) const {
+  const auto began = std::chrono::steady_clock::now();
   Match match = next_match(text, begin);
   if (match.begin == begin && match.end == begin) match = next_match(text, begin + character_at(text, begin).bytes);  // of nothing
   const Piece piece = match.begin > begin ? Piece{match.begin, false} : Piece{match.end, true};
   bytes_ += piece.end - begin;
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  if (seconds_ > kSecondsAtFirst + kSecondsOfByte * static_cast<double>(bytes_))
+    throw UserError(path_ + ": pre_tokenizer: its regular expression takes " + std::to_string(static_cast<int>(seconds_)) + " seconds for " +
+                    std::to_string(bytes_) + " bytes of text; must be one that takes less than a second for 50000");
   return piece;
 }
 

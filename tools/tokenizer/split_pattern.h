@@ -23,8 +23,8 @@ class SplitPattern {
   SplitPattern(const std::string& pattern, const std::string& path);
 
   // The piece that begins at `begin`: a match that begins there, else what lies before the next one. The text is UTF-8.
-  // Throws UserError where the pattern goes back and forth without an end in sight: within one search, or more than kMostForByte times for
-  // each byte of all texts so far. One call at a time.
+  // Throws UserError where the pattern goes back and forth without an end in sight: within one search, or too often or too long for
+  // the bytes of all texts so far. One call at a time.
   struct Piece {
     size_t end;
     bool is_match;
@@ -48,6 +48,7 @@ class SplitPattern {
   std::unique_ptr<re_pattern_buffer, FreePattern> pattern_;
   std::unique_ptr<OnigMatchParamStruct, FreeLimits> limits_;
   mutable uint64_t bytes_ = 0, retries_ = 0;  // of all texts so far; retries: of searches that took more than a few
+  mutable double seconds_ = 0;                // of all searches so far
 };
 
 }  // namespace reprise
