@@ -113,6 +113,32 @@ works $train --save kept --keep 3 --save-every 1
 works $train --save kept --keep 2 --save-every 1 --steps 5 --continue
 [ "$(ls -d kept* | tr '\n' ' ')" = "kept kept.step-4 " ] || fail "--keep 2 leaves $(ls -d kept*)"
 
+# Where the snapshot cannot be put in place after the training, another place gets it, and the message says which.
+"$build/reprise" $train --save busy --steps 100000 --log busy.log >words 2>&1 &
+process=$!
+n=0; until [ -s busy.log ]; do n=$((n + 1)); [ $n -lt 300 ] || fail "a training does not begin: $(cat words)"; sleep 0.1; done
+mkdir busy && echo mine >busy/thesis
+kill -TERM $process
+status=0; wait $process || status=$?
+[ "$status" = 1 ] || fail "a training whose snapshot is refused ends with $status: $(cat words)"
+grep -q "the weights after step [0-9]* are in .*rn.rescued-" words || fail "the end does not say where the weights are: $(cat words)"
+[ "$(cat busy/thesis)" = mine ] && [ -s "$(ls -d rn.rescued-*)/model.safetensors" ] || fail "the weights are lost, or the user's file is"
+
+# Paths of this machine stay out of snapshots, which find their files again when all of it is moved.
+mkdir -p here/data
+printf '\0\0\010\003\0\0\0\010\0\0\0\014\0\0\0\014' >here/data/train-images-idx3-ubyte
+head -c 1152 /dev/urandom >>here/data/train-images-idx3-ubyte
+printf '\0\0\010\001\0\0\0\010\0\1\2\3\4\0\1\2' >here/data/train-labels-idx1-ubyte
+sed -e 's|{"kind": "synthetic"}|{"kind": "idx", "path": "data"}|' -e 's/\[12, 12, 3\]/[12, 12, 1]/' r.json >here/r.json
+works plan here/r.json --binary -o here/plan
+works train here/plan/plan.bin --threads 1 --no-tune --quiet --save here/snap
+! grep -rq "$scratch" here/snap || fail "a snapshot holds a path of this machine"
+grep -q '"../data' here/snap/training.json || fail "a snapshot does not say where its data are"
+mv here there
+works plan there/r.json --binary -o there/plan
+works train there/plan/plan.bin --threads 1 --no-tune --quiet --save there/snap --continue --steps 4
+! grep -q "another .data" words || fail "a snapshot that was moved with its data is of other data: $(cat words)"
+
 # What a killed run left goes, what a living one writes stays, and so does what is not this program's.
 printf '{"written_by": "reprise chain"' >left.new-999999999
 printf 'mine' >left.new-999999998

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <map>
 
 #include "tools/formats/error.h"
 #include "tools/formats/leftovers.h"
@@ -85,6 +87,29 @@ bool has_mark(const std::string& path, const OutputKind& kind) {
     if (text.compare(begin, mark.size(), mark) == 0 && (end >= text.size() || !is_letter_or_digit(text[end]))) return true;
   }
   return false;
+}
+
+void require_space(const std::vector<SpaceNeed>& needs) {
+  struct Room {
+    uint64_t needed = 0, free = 0;
+    std::string words;
+  };
+  std::map<dev_t, Room> rooms;
+  for (const SpaceNeed& need : needs) {
+    std::error_code ignored;
+    fs::path place = fs::weakly_canonical(need.path, ignored);
+    while (!fs::exists(place, ignored) && place.has_relative_path()) place = place.parent_path();
+    struct stat status;
+    struct statvfs room;
+    if (::stat(place.c_str(), &status) != 0 || ::statvfs(place.c_str(), &room) != 0) continue;  // whoever writes there says why it cannot
+    Room& of = rooms[status.st_dev];
+    of.free = static_cast<uint64_t>(room.f_bavail) * room.f_frsize;
+    of.needed += need.bytes;
+    of.words += (of.words.empty() ? "" : " and ") + need.what + " in " + need.path + " (" + std::to_string(need.bytes) + " bytes)";
+  }
+  for (const auto& [device, room] : rooms) {
+    if (room.needed > room.free) throw UserError("the disk has " + std::to_string(room.free) + " bytes free, and " + std::to_string(room.needed) + " are needed for " + room.words + "; free some, or give another folder");
+  }
 }
 
 std::string relative_path(const std::string& path, const std::string& folder) {

@@ -8,6 +8,7 @@
 // SnapshotDirectory has the same rule for folders. Nothing else in tools puts a file where one may be.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -73,6 +74,14 @@ class Output {
 
 // Throws UserError of status kUsage where two of these outputs, option and path, would be one file. A path may be "".
 void require_different(const std::vector<std::pair<const char*, std::string>>& outputs);
+
+// What a run will write: where, how many bytes at once, and what, as "the snapshot".
+struct SpaceNeed {
+  std::string path, what;
+  uint64_t bytes;
+};
+// Throws UserError where a file system has less room than all that will be written there, before anything is. A path need not be there.
+void require_space(const std::vector<SpaceNeed>& needs);
 
 // Returns `path` as it is seen from `folder`, so that what is written there holds no place of this machine.
 std::string relative_path(const std::string& path, const std::string& folder);

@@ -98,7 +98,7 @@ FolderKind adapter_folder(const Recipe& recipe) {
 }
 
 void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotDirectory& folder) {
-  write_peft_adapter(adapter, recipe.place.path(), {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
+  write_peft_adapter(adapter, std::filesystem::path(recipe.place.path()).filename().string(), {folder.file(peft_files()[0]), folder.file(peft_files()[1])});
   if (!recipe.place.new_tokens.empty()) write_tokenizer(recipe.place, folder);
 }
 

@@ -9,6 +9,7 @@
 #include "tools/formats/error.h"
 #include "tools/formats/json_differences.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
 #include "tools/progress/long_work.h"
@@ -32,6 +33,15 @@ namespace {
 constexpr const char* kTraining = "training.json";
 constexpr const char* kMoments = "optimizer.safetensors";
 constexpr const char* kChecksum = "xxh3";  // of training.json: of its text without this field
+
+// Calls change(path) for each path in training.json.
+template <typename Change>
+void for_each_path(json& training, const Change& change) {
+  for (const char* place : {"/recipe/data/path", "/recipe/data/eval_path", "/recipe/data/tokenizer", "/recipe/init/from", "/recipe/model/huggingface", "/recipe/model/gguf", "/base/path"}) {
+    const json::json_pointer at(place);
+    if (training.contains(at) && training[at].is_string() && training[at] != "") training[at] = change(training[at].get<std::string>());
+  }
+}
 
 bool is_own_snapshot(const std::string& folder) {
   try {
@@ -79,6 +89,15 @@ void require_written(const SnapshotDirectory& folder, const std::string& name, c
 
 }  // namespace
 
+uint64_t snapshot_bytes(const Plan& plan) {
+  constexpr uint64_t kRest = 1 << 20;  // headers and JSON
+  uint64_t bytes = kRest;
+  for (const StateTensor& state : plan.state) {
+    if (belongs(plan, state, StatePart::kSaved) || belongs(plan, state, StatePart::kOptimizer)) bytes += state.tensor.bytes;
+  }
+  return bytes;
+}
+
 const FolderKind& snapshot_folder() {
   static const FolderKind kFolder = {"snapshot", snapshot_files(), is_own_snapshot};
   return kFolder;
@@ -108,6 +127,7 @@ void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotF
     if (facts.base) training["base"] = base_json(*facts.base);
     if (!facts.texts.empty()) training["texts"] = facts.texts;
     if (facts.losses) training["early_stopping"] = losses_json(*facts.losses);
+    for_each_path(training, [&](const std::string& path) { return relative_path(path, folder.path()); });
     training[kChecksum] = checksum_of(training.dump());
     require_written(folder, kTraining, write_file(folder.file(kTraining), training.dump(1) + "\n"));
     folder.commit(keep_old_as);
@@ -130,7 +150,7 @@ void require_checksum(json training, const std::string& path) {
 }
 
 json read_training_file(const std::string& path) {
-  const json training = json::parse(read_file(path), nullptr, false);
+  json training = json::parse(read_file(path), nullptr, false);
   if (!training.is_object()) throw UserError(path + ": must be the JSON object that --save wrote");
   const auto require = [&](const char* field, bool right, const std::string& wanted) {
     if (!right) throw UserError(path + ": " + field + ": must be " + wanted);
@@ -141,6 +161,9 @@ json read_training_file(const std::string& path) {
   require("kernel_set", field("kernel_set").is_string(), "the name of the kernels that it was trained with");
   require("recipe", field("recipe").is_object() && field("recipe").contains("model"), "the recipe that it was trained from");
   require_checksum(training, path);
+  std::error_code ignored;  // an older file has paths from /, which stay
+  const std::filesystem::path folder = std::filesystem::canonical(path, ignored).parent_path();
+  for_each_path(training, [&](const std::string& named) { return (folder / named).lexically_normal().string(); });
   return training;
 }
 

@@ -20,6 +20,9 @@ constexpr int kSnapshotFormat = 1;
 
 const std::vector<std::string>& snapshot_files();
 
+// Returns how many bytes a snapshot of the plan takes on a disk, at most.
+uint64_t snapshot_bytes(const Plan& plan);
+
 // The folder of a snapshot. It is this program's if its training.json is, and each other file has our mark or the size that training.json says.
 const FolderKind& snapshot_folder();
 

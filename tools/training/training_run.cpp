@@ -96,6 +96,7 @@ class TrainingRun {
     first_step_ = saved_step_ = first_step_of_plan_ = trainer().step;
     if (trace) trace_.emplace(*trace, compiled, traced_steps());
     if (ranks_.is_first() && recipe_.lora && first_step_ < last_step_) adapter_.emplace(adapter_place(compiled), adapter_folder(recipe_), inputs);
+    require_room();
     if (!options.log.empty()) log_.open(options.log, inputs, first_step_);
     if (!options.tensorboard.empty()) events_.open(options.tensorboard, first_step_);
     if (recipe_.early_stopping) {
@@ -119,6 +120,20 @@ class TrainingRun {
     std::vector<std::string> inputs = options_.inputs();
     for (const std::vector<std::string>& others : {inputs_of(recipe_), manifest_places(compiled), {compiled.file}}) inputs.insert(inputs.end(), others.begin(), others.end());
     return inputs;
+  }
+
+  // Of all that is written at once: a new snapshot stands beside the one before it, and an adapter beside its state.
+  void require_room() const {
+    if (first_step_ >= last_step_ || !ranks_.is_first()) return;
+    const uint64_t bytes = snapshot_bytes(session_->plan());
+    std::vector<SpaceNeed> needs;
+    if (snapshots_) {
+      const bool is_first = !std::filesystem::exists(options_.save), repeats = save_every_.steps != 0 || save_every_.seconds != 0;
+      needs.push_back({options_.save, "the snapshot", bytes * (repeats ? (is_first ? 1 : 0) + options_.keep : 1)});
+      if (options_.keep_best || recipe_.early_stopping) needs.push_back({options_.save + ".best", "the best snapshot", bytes});
+    }
+    if (adapter_) needs.push_back({adapter_->path(), "the adapter", 2 * bytes});
+    require_space(needs);
   }
 
   // Beside the program, or its plan file, unless --adapter says where.
@@ -439,17 +454,52 @@ class TrainingRun {
     try {
       save();
     } catch (const UserError& second) {
-      outcome = std::string("and nothing could be saved: ") + second.what();
+      outcome = std::string(second.what()) + "; " + save_elsewhere();
     }
     throw UserError(std::string(error.what()) + "; " + outcome, error.status);
+  }
+
+  // Tries the other places that the run has been given, where the snapshot cannot be written, and says in which the weights are.
+  std::string save_elsewhere() {
+    const bool is_shared = std::any_of(session_->plan().state.begin(), session_->plan().state.end(), [](const StateTensor& state) { return state.keeper != kEveryRank; });
+    std::vector<std::filesystem::path> places = {std::filesystem::current_path()};
+    if (adapter_) places.insert(places.begin(), std::filesystem::path(adapter_->path()).parent_path());
+    const std::string step = std::to_string(trainer().step);
+    for (const std::filesystem::path& place : places) {
+      if (is_shared) break;  // other ranks have given their moments once
+      try {
+        SnapshotDirectory folder((place / (recipe_.name + ".rescued-" + step)).string(), snapshot_folder());
+        save_snapshot(trainer(), recipe_, facts(), folder);
+        saved_step_ = trainer().step;
+        return "the weights after step " + step + " are in " + folder.path();
+      } catch (const UserError&) {  // the next place
+      }
+    }
+    return "and nothing could be saved elsewhere";
+  }
+
+  // Returns what went wrong, where the last snapshot or the adapter is not where it should be; "" where both are.
+  std::string save_all(bool writes_adapter) {
+    std::string problem;
+    const auto attempt = [&](const auto& work, const auto& otherwise) {
+      try {
+        work();
+      } catch (const UserError& error) {
+        problem += (problem.empty() ? "" : "; ") + std::string(error.what()) + "; " + otherwise();
+      }
+    };
+    if (all_take_part(snapshots_.has_value())) attempt([&] { save(); }, [&] { return save_elsewhere(); });
+    if (!writes_adapter) return problem;
+    attempt([&] { save_adapter(trainer(), recipe_, *adapter_); },
+            [&] { return saved_step_ == trainer().step ? std::string("a snapshot has the adapter's weights: `reprise export --adapter` writes it") : save_elsewhere(); });
+    return problem;
   }
 
   // What was trained is saved before it is evaluated.
   int finish() {
     const bool stopped = stopped_ && trainer().step < last_step_, ends_early = trainer().step < last_step_ && stops_early();
-    if (all_take_part(snapshots_.has_value())) save();
     const bool writes_adapter = adapter_ && trainer().step > first_step_;
-    if (writes_adapter) save_adapter(trainer(), recipe_, *adapter_);
+    if (const std::string problem = save_all(writes_adapter); !problem.empty()) throw UserError(problem);
     if (!stopped && !ends_early) evaluate_now();  // an early end has just been evaluated
     const std::vector<RankMemory> memory = ranks_.memory({session_->plan().arena_bytes, session_->measured()});
     if (!options_.quiet) {
