@@ -80,7 +80,7 @@ TEST_F(LabelledProgram, ResumesBitForBitUnderAnyPlan) {
   EXPECT_EQ(keys_of(whole.lines.back()), (std::set<std::string>{"step", "eval_loss", "accuracy", "miou", "ious"}));
   for (const auto& [first, second] : {std::pair{map_tight(), map_stored()}, {map_stored(), map_tight()}}) {
     fs::remove(at("log.jsonl"));
-    quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s")});
+    quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s"), "--overwrite"});
     quietly(first, {"--resume", at("s"), "--steps", "5", "--log", at("log.jsonl")});  // two steps that are lost again
     quietly(second, {"--resume", at("s"), "--steps", "8", "--log", at("log.jsonl"), "--save", at("s"), "--threads", "2"});
     EXPECT_EQ(read_log(at("log.jsonl")).results(), whole.results()) << first << " then " << second;

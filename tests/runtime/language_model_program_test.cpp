@@ -165,7 +165,7 @@ TEST_F(LanguageModelProgram, TrainsAnAdapterWithTheSameBitsUnderAnyPlan) {
   EXPECT_EQ(matrices.find("base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight", StoredType::kF32, {32, 4}).bytes, 512u);
   for (const auto& [program, threads] : {std::pair{stored(), "2"}, {tight(), "1"}, {tight(), "2"}}) {
     fs::remove(at("n.jsonl"));
-    quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
+    quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n"), "--overwrite"});
     EXPECT_EQ(read_log(at("n.jsonl")).results(), log.results()) << program << " " << threads;
     EXPECT_TRUE(snapshot_tensors(at("n")) == snapshot_tensors(at("s"))) << program << " " << threads;
     EXPECT_TRUE(adapter_bytes(beside(program, "adapter")) == made) << program << " " << threads;
@@ -404,10 +404,10 @@ TEST_F(LanguageModelProgram, NothingPublishedIsReplaced) {
     EXPECT_TRUE(result.is_one_line_with(fragments)) << result.err;
     EXPECT_TRUE(file_text(weights) == before);
   };
-  refuses({"export", recipe, "--snapshot", snapshot(), "--merged", folder}, {folder, "holds model.safetensors, which this program has not written"});
-  refuses({"export", recipe, "--snapshot", snapshot(), "--adapter-gguf", weights}, {weights, "no adapter in GGUF"});
+  refuses({"export", recipe, "--snapshot", snapshot(), "--merged", folder}, {folder, "would be lost"});
+  refuses({"export", recipe, "--snapshot", snapshot(), "--adapter-gguf", weights}, {weights, "adapter in GGUF"});
   expect_refusal(stored(), {"--steps", "1", "--save", model()}, {model(), "is an input"});
-  expect_refusal(stored(), {"--steps", "1", "--save", folder}, {folder, "holds model.safetensors, which this program has not written"});
+  expect_refusal(stored(), {"--steps", "1", "--save", folder}, {folder, "would be lost"});
   EXPECT_TRUE(file_text(weights) == before);
   // Of this program's own writing, and an input all the same.
   const ProcessResult itself = reprise_command({"export", recipe, "--snapshot", snapshot(), "--adapter", snapshot()});
@@ -815,7 +815,7 @@ TEST_F(LanguageModelProgram, KilledWhileSavingLeavesWholeFiles) {
   const std::string program = stored();
   std::string whole[3], tensors[3];
   for (const int steps : {2, 1}) {
-    quietly(program, {"--steps", std::to_string(steps), "--save", at("s")});
+    quietly(program, {"--steps", std::to_string(steps), "--save", at("s"), "--overwrite"});
     whole[steps] = adapter_bytes(beside(program, "adapter"));
     tensors[steps] = snapshot_tensors(at("s"));
   }
@@ -824,7 +824,7 @@ TEST_F(LanguageModelProgram, KilledWhileSavingLeavesWholeFiles) {
   for (int trial = 0; trial < soaked(6); ++trial) {
     const std::string steps = std::to_string(2 - trial % 2);
     fs::remove(at("log.jsonl"));
-    Process process({program, "--steps", steps, "--log", at("log.jsonl"), "--save", at("s"), "--quiet"});
+    Process process({program, "--steps", steps, "--log", at("log.jsonl"), "--save", at("s"), "--overwrite", "--quiet"});
     ASSERT_TRUE(await([&] { return file_text(at("log.jsonl")).find("\"step\": " + steps + ",") != std::string::npos; }));
     sleep_seconds(std::uniform_real_distribution<double>(0, 0.03)(random));
     process.signal(SIGKILL);

@@ -167,10 +167,10 @@ TEST_F(MeasuredRun, TheProcessItsStacksItsHeapAndItsSteps) {
 TEST_F(MeasuredRun, TheSameBitsWhoeverLooks) {
   for (const std::string& program : {resnet_tight(), gpt_tight()}) {
     fs::remove(at("plain.jsonl"));
-    quietly(program, {"--log", at("plain.jsonl"), "--save", at("plain")});
+    quietly(program, {"--log", at("plain.jsonl"), "--save", at("plain"), "--overwrite"});
     for (const char* threads : {"1", "3"}) {
       fs::remove(at("seen.jsonl"));
-      quietly(program, {"--log", at("seen.jsonl"), "--save", at("seen"), "--threads", threads, "--manifest", at("m.json"), "--trace", at("t.json"), "--trace-steps", "1:6"});
+      quietly(program, {"--log", at("seen.jsonl"), "--save", at("seen"), "--overwrite", "--threads", threads, "--manifest", at("m.json"), "--trace", at("t.json"), "--trace-steps", "1:6"});
       EXPECT_EQ(read_log(at("plain.jsonl")).results(), read_log(at("seen.jsonl")).results()) << program;
       EXPECT_TRUE(snapshot_tensors(at("plain")) == snapshot_tensors(at("seen"))) << program;
       for (const json& line : read_log(at("seen.jsonl")).lines) {
@@ -221,7 +221,8 @@ TEST_F(MeasuredRun, AManifestThatIsNotThePlans) {
 
 TEST_F(MeasuredRun, FilesThatCannotBeWritten) {
   fs::create_directories(at("folder"));
-  write_text(at("file"), "text");
+  const std::string text = R"({"written_by": "reprise trace"})";
+  write_text(at("file"), text);
   for (const char* option : {"--trace", "--manifest"}) {
     expect_refusal(resnet_stored(), {option, at("folder"), "--save", at("s")}, {at("folder")});
     expect_refusal(resnet_stored(), {option, at("absent/file"), "--save", at("s")}, {at("absent/file")});
@@ -235,7 +236,7 @@ TEST_F(MeasuredRun, FilesThatCannotBeWritten) {
     if (std::string(option) == "--manifest") continue;
     EXPECT_EQ(result.status, 1);
     EXPECT_TRUE(result.is_one_line_with({at("file"), "File too large", at("saved")})) << result.err;
-    EXPECT_EQ(file_text(at("file")), "text") << "the old one stays";
+    EXPECT_EQ(file_text(at("file")), text) << "the old one stays";
     EXPECT_EQ(saved_step(at("saved")), 6u) << "and what was trained is saved";
     fs::remove_all(at("saved"));
   }

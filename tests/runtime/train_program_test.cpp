@@ -85,7 +85,7 @@ TEST_F(TrainProgram, LogLines) {
 TEST_F(TrainProgram, StepsAndEpochs) {
   quietly(idx_program(), {"--steps", "2", "--log", at("log.jsonl"), "--save", at("s")});
   EXPECT_EQ(saved_step(at("s")), 2u);
-  quietly(idx_program(), {"--epochs", "2", "--save", at("s")});
+  quietly(idx_program(), {"--epochs", "2", "--save", at("s"), "--overwrite"});
   EXPECT_EQ(saved_step(at("s")), 12u) << "24 samples in batches of 4, twice";
   const ProcessResult done = train(idx_program(), {"--resume", at("s"), "--steps", "3"});
   EXPECT_EQ(done.status, 0);
@@ -134,7 +134,7 @@ TEST_F(TrainProgram, APlanOfAFileTrainsTheSameBits) {
   const ProcessOptions bare = {.environment = {"PATH=/nowhere", "CXX=/nowhere/g++", "XDG_CACHE_HOME=" + at("cache")}};
   for (const std::string& what : {file, recipe}) {
     fs::remove(at("board.jsonl"));
-    const ProcessResult alone = run({at("board/reprise"), "train", what, "--log", at("board.jsonl"), "--save", at("board/s")}, bare);
+    const ProcessResult alone = run({at("board/reprise"), "train", what, "--log", at("board.jsonl"), "--save", at("board/s"), "--overwrite"}, bare);
     EXPECT_EQ(alone.status, 0) << alone.err;
     EXPECT_EQ(read_log(at("board.jsonl")).results(), read_log(at("stored.jsonl")).results()) << what;
     EXPECT_TRUE(snapshot_tensors(at("board/s")) == snapshot_tensors(at("stored"))) << what;
@@ -185,7 +185,7 @@ TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
     const std::vector<std::string> expected = read_log(at("whole.jsonl")).results();
     for (const auto& [first, second] : {std::pair{stored, stored}, {tight, stored}, {stored, tight}}) {
       fs::remove(at("log.jsonl"));
-      quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s")});
+      quietly(first, {"--steps", "3", "--log", at("log.jsonl"), "--save", at("s"), "--overwrite"});
       quietly(first, {"--resume", at("s"), "--steps", "5", "--log", at("log.jsonl")});  // two steps that are lost again
       quietly(second, {"--resume", at("s"), "--steps", "8", "--log", at("log.jsonl"), "--save", at("s"), "--threads", "2"});
       EXPECT_EQ(read_log(at("log.jsonl")).results(), expected) << first << " then " << second;
@@ -200,7 +200,7 @@ TEST_F(TrainProgram, SameBitsForAnyThreads) {
     quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1")});
     for (const char* threads : {"2", "7", "64"}) {
       fs::remove(at("n.jsonl"));
-      quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n")});
+      quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n"), "--overwrite"});
       EXPECT_EQ(read_log(at("1.jsonl")).results(), read_log(at("n.jsonl")).results()) << threads;
       EXPECT_TRUE(snapshot_tensors(at("1")) == snapshot_tensors(at("n"))) << threads;
     }
@@ -216,7 +216,7 @@ TEST_F(TrainProgram, SameBitsOnOneCore) {
   quietly(program, {"--threads", "2", "--log", at("2.jsonl"), "--save", at("2")});
   for (const Arguments& threads : {Arguments{}, {"--threads", "2"}, {"--threads", "64"}}) {
     fs::remove(at("n.jsonl"));
-    Arguments arguments = {"taskset", "-c", std::to_string(core), program, "--log", at("n.jsonl"), "--save", at("n"), "--quiet"};
+    Arguments arguments = {"taskset", "-c", std::to_string(core), program, "--log", at("n.jsonl"), "--save", at("n"), "--overwrite", "--quiet"};
     arguments.insert(arguments.end(), threads.begin(), threads.end());
     const ProcessResult result = run(arguments);
     EXPECT_EQ(result.status, 0) << json(arguments);
@@ -298,7 +298,7 @@ TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
   std::mt19937 random(seed);
   for (int trial = 0; trial < soaked(8); ++trial) {
     fs::remove(at("log.jsonl"));
-    Process process({program, "--steps", "1000000", "--log", at("log.jsonl"), "--save", at("s"), "--save-every", "1", "--quiet"});
+    Process process({program, "--steps", "1000000", "--log", at("log.jsonl"), "--save", at("s"), "--overwrite", "--save-every", "1", "--quiet"});
     // Until it has done two steps, so that one snapshot is there and saving goes on; then any moment.
     ASSERT_TRUE(await([&] { return file_text(at("log.jsonl")).find("\"step\": 2,") != std::string::npos; }));
     sleep_seconds(std::uniform_real_distribution<double>(0, 0.05)(random));
@@ -310,7 +310,7 @@ TEST_F(TrainProgram, KilledAtAnyMomentLeavesTheLastSnapshot) {
     EXPECT_FALSE(fs::exists(at("s.saving"))) << "seed " << seed;
     EXPECT_EQ(saved_step(at("s")), step + 1) << "seed " << seed;
     if (trial % 4 != 3) continue;
-    quietly(program, {"--steps", std::to_string(step + 1), "--save", at("whole")});
+    quietly(program, {"--steps", std::to_string(step + 1), "--save", at("whole"), "--overwrite"});
     EXPECT_TRUE(snapshot_tensors(at("s")) == snapshot_tensors(at("whole"))) << "seed " << seed << " step " << step;
   }
 }
@@ -320,7 +320,7 @@ TEST_F(TrainProgram, SignalsSaveAndEnd) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     for (const bool saves : {true, false}) {
       Arguments arguments = {program, "--steps", "100000000", "--log", at("log.jsonl")};
-      if (saves) arguments.insert(arguments.end(), {"--save", at("s")});
+      if (saves) arguments.insert(arguments.end(), {"--save", at("s"), "--overwrite"});
       fs::remove(at("log.jsonl"));
       Process process(arguments);
       ASSERT_TRUE(await([&] { return !file_text(at("log.jsonl")).empty(); }));
@@ -484,7 +484,7 @@ TEST_F(TrainProgram, SavesBesideWhateverAPersonKeepsThere) {
   write_text(at("s.tmp"), "years");
   fs::create_directories(at("s.old"));
   write_text(at("s.old/thesis"), "more years");
-  for (const char* steps : {"2", "3"}) quietly(program, {"--steps", steps, "--save", at("s"), "--save-every", "1"});
+  for (const char* steps : {"2", "3"}) quietly(program, {"--steps", steps, "--save", at("s"), "--overwrite", "--save-every", "1"});
   EXPECT_EQ(file_text(at("s.tmp")), "years");
   EXPECT_EQ(file_text(at("s.old/thesis")), "more years");
   EXPECT_EQ(saved_step(at("s")), 3u);
@@ -525,7 +525,7 @@ TEST_F(TrainProgram, EveryFileOfASnapshotHasAChecksum) {
     write_text(file, good);
   }
   quietly(program, {"--steps", "2", "--save", at("other"), "--threads", "1"});
-  quietly(program, {"--steps", "4", "--save", at("other")});
+  quietly(program, {"--steps", "4", "--save", at("other"), "--overwrite"});
   fs::copy_file(at("other/optimizer.safetensors"), at("s/optimizer.safetensors"), fs::copy_options::overwrite_existing);
   expect_refusal(program, {"--resume", at("s")}, {"optimizer.safetensors", "another snapshot"});
 }
@@ -783,9 +783,9 @@ TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
   EXPECT_EQ(saved_step(at("s.step-7")), 7u);
   EXPECT_FALSE(fs::exists(at("s.step-5")));
   // A run of its own has a best of its own.
-  quietly(program, {"--steps", "1", "--save", at("s"), "--keep-best"});
+  quietly(program, {"--steps", "1", "--save", at("s"), "--overwrite", "--keep-best"});
   EXPECT_EQ(saved_step(at("s.best")), 1u);
-  EXPECT_NE(train(program, {"--steps", "1", "--save", at("s")}).err.find("s holds a snapshot"), std::string::npos);
+  expect_refusal(program, {"--steps", "1", "--save", at("s")}, {at("s"), "holds a snapshot after step 1", "--overwrite"});
   expect_refusal(idx_program(), {"--save", at("t"), "--keep-best"}, {"--keep-best", "nothing is evaluated"}, 2);
   for (const char* left : {"s.saving", "s.best.saving"}) EXPECT_FALSE(fs::exists(at(left))) << left;
 }
