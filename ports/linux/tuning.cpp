@@ -2,6 +2,7 @@
 // Here because the processor's name, files and a clock are the operating system's. Nothing here ends a program: where something goes wrong, the
 // numbers that were derived stand.
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,10 +98,16 @@ bool read_fields(const char* text, CpuBlocking& blocking) {
 }
 
 bool read_file(const Text& identity, Tuning& tuning, CpuBlocking& blocking) {
-  FILE* file = fopen(tuning.file, "r");
-  if (file == nullptr) {
+  const int descriptor = open(tuning.file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // never wait for a pipe's writer
+  if (descriptor < 0) {
     if (errno != ENOENT) say(tuning, "cannot be read", errno);
     return false;
+  }
+  struct stat status;
+  FILE* file = fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) ? fdopen(descriptor, "r") : nullptr;
+  if (file == nullptr) {
+    (void)close(descriptor);
+    return say(tuning, "is no regular file"), false;
   }
   Text text;
   text.length = fread(text.bytes, 1, sizeof text.bytes - 1, file);

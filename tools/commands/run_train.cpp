@@ -172,6 +172,8 @@ void look_first(const Recipe& recipe, const RecipeRules& rules, const ProgramOpt
 
 // The beginning of a file tells whether it is a plan.
 bool begins_as_plan(const std::string& path) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return false;  // a pipe could not be read a second time
   std::ifstream file(path, std::ios::binary);
   std::string beginning(16, '\0');
   file.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));

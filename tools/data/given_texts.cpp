@@ -1,7 +1,8 @@
 // Texts that a person names, without labels (unlabelled.h).
 #include <algorithm>
-#include <fstream>
+
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tools/data/label_columns.h"
 #include "tools/data/text_reader.h"
@@ -9,6 +10,7 @@
 #include "tools/data/unlabelled.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/formats/output_file.h"
 #include "tools/formats/record_file.h"
 
 namespace reprise {
@@ -83,8 +85,7 @@ class GivenTexts : public UnlabelledSet {
       throw UserError(
           path + ": --predict: each line is one text, and the net was trained on two in a row; name a file of CSV or JSON with " +
           json_shown(columns_[0]) + " and " + json_shown(columns_[1]));
-    std::ifstream file(path, std::ios::binary);
-    if (!file) throw UserError(path + ": --predict: cannot be opened");
+    std::istringstream file(read_file(path));
     uint64_t number = 0;
     for (std::string line; std::getline(file, line);) {
       ++number;

@@ -3,6 +3,7 @@
 #include "tools/formats/output_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,17 +30,23 @@ bool is_regular(int descriptor) {
 
 }  // namespace
 
+int open_to_write(const std::string& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  if (descriptor >= 0) ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_NONBLOCK);  // a reader may be slow
+  return descriptor;
+}
+
 OutputFile::OutputFile(const std::string& path) : path_(path) {
   if (const std::optional<int> named = descriptor_named(path)) {
     descriptor_ = ::fcntl(*named, F_DUPFD_CLOEXEC, 0);
   } else {
-    descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (is_regular(descriptor_)) {
+    descriptor_ = open_to_write(path, O_CREAT | O_TRUNC);
+    if (descriptor_ >= 0 && is_regular(descriptor_)) {
       unfinished_.emplace(path);
       (void)::flock(descriptor_, LOCK_EX | LOCK_NB);
     }
   }
-  if (descriptor_ < 0) throw UserError(path + ": cannot be created: " + reason());
+  if (descriptor_ < 0) throw UserError(path + ": cannot be created: " + (errno == ENXIO ? "nobody reads this pipe or socket" : reason()));
 }
 
 OutputFile::~OutputFile() {
@@ -104,22 +111,73 @@ std::string temporary_beside(const std::string& path) {
   return name;
 }
 
-std::string read_file(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw UserError(path + ": cannot be opened: " + reason());
-  std::string text;
-  char buffer[65536];
-  ssize_t count;
-  while ((count = ::read(descriptor, buffer, sizeof buffer)) != 0) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) {
-      const std::string why = reason();
-      ::close(descriptor);
-      throw UserError(path + ": cannot be read: " + why);
-    }
-    text.append(buffer, static_cast<size_t>(count));
+namespace {
+
+// A file or a pipe that is open for reading, from which no read waits without end.
+class WholeInput {
+ public:
+  explicit WholeInput(const std::string& path) : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
+    if (descriptor_ < 0) throw UserError(path + ": cannot be opened: " + reason());
   }
-  ::close(descriptor);
+  ~WholeInput() { ::close(descriptor_); }
+  WholeInput(const WholeInput&) = delete;
+  WholeInput& operator=(const WholeInput&) = delete;
+
+  // Returns the bytes of a file; 0 of a pipe, or a terminal.
+  uint64_t stated_bytes() const {
+    struct stat status;
+    if (::fstat(descriptor_, &status) != 0) throw UserError(path_ + ": cannot be read: " + reason());
+    if (S_ISDIR(status.st_mode)) throw UserError(path_ + ": cannot be read: is a folder; must be a file");
+    const bool is_pipe = S_ISFIFO(status.st_mode) || ::isatty(descriptor_) == 1;
+    if (!S_ISREG(status.st_mode) && !is_pipe) throw UserError(path_ + ": cannot be read: must be a file or a pipe, not a device");
+    return S_ISREG(status.st_mode) ? static_cast<uint64_t>(status.st_size) : 0;
+  }
+
+  // Returns how many bytes came; 0 at the end.
+  size_t read(char* to, size_t bytes) {
+    for (;;) {
+      const ssize_t count = ::read(descriptor_, to, bytes);
+      if (count > 0) has_begun_ = true;
+      if (count > 0 || (count == 0 && !waits_for_writer())) return static_cast<size_t>(count);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno != EAGAIN) throw UserError(path_ + ": cannot be read: " + reason());
+      wait(count == 0 ? kNobody : kSilent);
+    }
+  }
+
+ private:
+  static constexpr int kNobody = 2, kSilent = 30;  // seconds
+
+  // True if this is a pipe that nobody has opened for writing yet: then it has no end either.
+  bool waits_for_writer() const {
+    pollfd asked = {descriptor_, POLLIN, 0};
+    return !has_begun_ && ::poll(&asked, 1, 0) == 0;
+  }
+  void wait(int seconds) const {
+    pollfd asked = {descriptor_, POLLIN, 0};
+    const int result = ::poll(&asked, 1, ::isatty(descriptor_) == 1 ? -1 : seconds * 1000);
+    if (result == 0) throw UserError(path_ + ": nothing came through this pipe for " + std::to_string(seconds) + " s; give a file");
+  }
+
+  const std::string& path_;
+  const int descriptor_;
+  bool has_begun_ = false;
+};
+
+}  // namespace
+
+std::string read_file(const std::string& path, uint64_t most) {
+  WholeInput input(path);
+  const auto refuse_as_large = [&] { throw UserError(path + ": larger than " + std::to_string(most >> 20) + " MiB, the most that is read of such a file"); };
+  const uint64_t bytes = input.stated_bytes();
+  if (bytes > most) refuse_as_large();
+  std::string text;
+  text.reserve(bytes);
+  char buffer[65536];
+  while (const size_t count = input.read(buffer, sizeof buffer)) {
+    text.append(buffer, count);
+    if (text.size() > most) refuse_as_large();
+  }
   return text;
 }
 

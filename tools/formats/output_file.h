@@ -11,6 +11,10 @@
 
 namespace reprise {
 
+// Opens a file for writing with the flags of open(), and returns its descriptor, or -1 with errno. A pipe that nobody reads is ENXIO: nothing waits
+// for a reader.
+int open_to_write(const std::string& path, int flags);
+
 // Throws UserError with the path and the system's reason. A file that was not finished is deleted by the destructor. While it is written it
 // is locked (flock), so that another process sees that its writer lives.
 class OutputFile {
@@ -37,7 +41,11 @@ class OutputFile {
 
 // Writes a file that holds `text`, as OutputFile does.
 FileSum write_file(const std::string& path, const std::string& text);
-std::string read_file(const std::string& path);
+
+// Returns the bytes of a file, or of a pipe such as <(...) and /dev/stdin. Throws UserError where it is neither, has more than `most` bytes, or
+// where nothing comes through the pipe for half a minute.
+constexpr uint64_t kMostReadWhole = uint64_t{256} << 20;
+std::string read_file(const std::string& path, uint64_t most = kMostReadWhole);
 
 // The key under which a file says who wrote it.
 constexpr const char* kWriterKey = "written_by";

@@ -96,8 +96,9 @@ void StepLog::open(const std::string& path, const std::vector<std::string>& inpu
   struct stat status;
   const bool is_there = ::stat(path.c_str(), &status) == 0;
   const off_t kept = is_there && S_ISREG(status.st_mode) ? end_of_kept_lines(path, resumed_step) : 0;
-  descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) throw UserError(path + ": --log: cannot be written: " + std::strerror(errno));
+  descriptor_ = open_to_write(path, O_CREAT);
+  if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0)
+    throw UserError(path + ": --log: cannot be written: " + (errno == ENXIO ? "nobody reads this pipe or socket" : std::strerror(errno)));
   if (!S_ISREG(status.st_mode)) return;  // a terminal, a pipe
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw UserError(path + ": --log: another run writes it; give another file");
