@@ -7,12 +7,15 @@
 #include <string_view>
 #include <system_error>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
 
 namespace reprise {
 namespace {
+
+constexpr size_t kMostColumns = 16384;  // as many as a spreadsheet has
 
 // How a byte of a record is read.
 enum class Place { kBegin, kPlain, kQuoted, kBehindQuote };
@@ -38,6 +41,7 @@ std::vector<std::string> fields_of(const std::string& text, const std::string& p
   for (const char c : text) {
     const Place next = place_after(at, c);
     if (c == ',' && next == Place::kBegin) {
+      if (fields.size() == kMostColumns) throw UserError(place + ": has more than " + std::to_string(kMostColumns) + " columns, the most that are read");
       fields.emplace_back();
     } else if (at == Place::kBehindQuote && c != '"') {
       refuse("text follows its closing quote");
@@ -133,9 +137,10 @@ void CsvFile::read_header() {
   std::string header = text(records_[0]);
   if (!header.empty() && header.back() == '\r') header.pop_back();
   if (!is_utf8(header)) throw UserError(place + ": not UTF-8");
+  std::unordered_set<std::string> names;
   for (const std::string& field : fields_of(header, place)) {
     const std::string name = column_name(field);
-    if (!name.empty() && std::find(columns_.begin(), columns_.end(), name) != columns_.end()) throw UserError(place + ": two columns are called " + json_shown(name));
+    if (!name.empty() && !names.insert(name).second) throw UserError(place + ": two columns are called " + json_shown(name));
     columns_.push_back(name);
   }
   if (std::all_of(columns_.begin(), columns_.end(), [](const std::string& name) { return name.empty(); })) throw UserError(place + ": no column has a name");
@@ -150,13 +155,13 @@ nlohmann::ordered_json CsvFile::read(uint64_t n) const {
     throw UserError(place(n) + ": " + std::to_string(fields.size()) + (fields.size() == 1 ? " field" : " fields") + ", but the header names " +
                     std::to_string(columns_.size()) + (columns_.size() == 1 ? " column" : " columns") + "; a field with a comma stands in quotes");
   }
-  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  nlohmann::ordered_json::object_t object;  // filled as a list: its operator[] would look for each name
   for (size_t i = 0; i < fields.size(); ++i) {
     if (columns_[i].empty()) continue;
     if (!is_utf8(fields[i])) throw UserError(place(n) + ": " + shown_key(columns_[i]) + ": not UTF-8");
-    object[columns_[i]] = fields[i];
+    object.emplace_back(columns_[i], fields[i]);
   }
-  return object;
+  return nlohmann::ordered_json(std::move(object));
 }
 
 }  // namespace reprise

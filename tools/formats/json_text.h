@@ -2,6 +2,8 @@
 // The parser's own errors span lines and keep the last of two equal keys; both would mislead whoever mistyped.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -11,8 +13,19 @@ namespace reprise {
 // Whether "// ..." and "/* ... */" may stand where white space may: in what people write, not in what programs exchange.
 enum class JsonComments { kRefused, kAllowed };
 
-// Throws UserError "FILE: ... (line L, column C)" for bad JSON, bad UTF-8 or a key given twice in one object.
+// The most that is read as JSON, so that a text from a stranger takes about a GiB of memory at worst.
+constexpr size_t kMostJsonBytes = size_t{256} << 20, kMostJsonValues = 5'000'000;
+
+// Throws UserError "FILE: ... (line L, column C)" for bad JSON, bad UTF-8 or a key given twice in one object, and "FILE: ..." for a text
+// that is larger than the above or nested more than 100 deep.
 nlohmann::json parse_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
+
+// Returns what parse_json returns, with the keys of each object in the order of the text.
+nlohmann::ordered_json parse_ordered_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
+
+// Calls visit(key, value) for the members of the text's outermost object one by one, in their order, so that they are never in memory
+// together. Throws UserError as parse_json does; members before the fault have then been visited.
+void visit_json_members(const std::string& text, const std::string& file, const std::function<void(const std::string&, nlohmann::json&&)>& visit);
 
 // " (line L, column C)", where the value of that path begins in a text that parse_json takes: "optimizer.lr", "links[2].tapes[0].bytes".
 // Of a key that is missing it is the place of the object around it; empty where there is neither. It reads the text once more, so that

@@ -76,11 +76,10 @@ std::unique_ptr<RecordFile> open_records(const std::string& path) {
 
 nlohmann::ordered_json parse_json_record(const std::string& text, const std::string& place, uint64_t line) {
   try {
-    parse_json(text, place);  // for its refusals: the other parser neither puts them on one line nor sees a key twice
+    return parse_ordered_json(text, place);
   } catch (const UserError& error) {
     throw UserError(in_lines_of_file(error.what(), place, line));
   }
-  return nlohmann::ordered_json::parse(text);
 }
 
 }  // namespace reprise

@@ -130,13 +130,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
 }
 
 void SafetensorsFile::read_tensors(const std::string& header_text, uint64_t data_begin) {
-  const json header = parse_json(header_text, path() + ": header");
   const uint64_t data_bytes = file_.bytes() - data_begin;
   std::vector<Extent> extents;
-  for (const auto& [name, entry] : header.items()) {
+  visit_json_members(header_text, path() + ": header", [&](const std::string& name, json&& entry) {
     if (name == "__metadata__") {
       metadata_ = read_metadata(entry, path());
-      continue;
+      return;
     }
     const auto refuse = [&, shown = json_shown(name)](const std::string& reason) {
       throw UserError(path() + ": tensor " + shown + ": " + reason);
@@ -150,7 +149,7 @@ void SafetensorsFile::read_tensors(const std::string& header_text, uint64_t data
     tensor.offset = data_begin + extent.begin;
     tensors_.emplace(name, std::move(tensor));
     extents.push_back(std::move(extent));
-  }
+  });
   require_cover(std::move(extents), data_bytes, path());
 }
 
@@ -162,6 +161,7 @@ const StoredTensor& SafetensorsFile::find(const std::string& name, const std::ve
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     std::vector<std::string> names;
+    names.reserve(tensors_.size());
     for (const auto& [other, tensor] : tensors_) names.push_back(other);
     const std::string near = closest_match(name, names);
     throw UserError(path() + ": tensor " + json_shown(name) + ": missing; it must be there as " + wanted +
@@ -203,24 +203,23 @@ void SafetensorsWriter::declare(const std::string& name, StoredType type, const 
   if (header_written_) throw std::logic_error("SafetensorsWriter: declaration after data");
   uint64_t bytes = 0;
   if (!tensor_bytes(type, shape, bytes)) throw std::logic_error("SafetensorsWriter: tensor too large");
-  for (const Declared& other : declared_) {
-    if (other.name == name) throw std::logic_error("SafetensorsWriter: " + name + " declared twice");
-  }
+  if (!names_.insert(name).second) throw std::logic_error("SafetensorsWriter: " + name + " declared twice");
   declared_.push_back({name, type, shape, bytes});
   declared_bytes_ += bytes;
 }
 
 void SafetensorsWriter::write_header() {
-  ordered_json header = ordered_json::object();
-  for (const auto& [key, value] : metadata_) header["__metadata__"][key] = value;
+  std::string text = "{";
+  const auto append = [&](const std::string& key, const ordered_json& value) { text += (text.size() == 1 ? "" : ",") + json(key).dump() + ":" + value.dump(); };
+  ordered_json metadata;
+  for (const auto& [key, value] : metadata_) metadata[key] = value;
+  if (!metadata.is_null()) append("__metadata__", metadata);
   uint64_t offset = 0;
   for (const Declared& tensor : declared_) {
-    header[tensor.name] = {{"dtype", stored_type_name(tensor.type)},
-                           {"shape", tensor.shape},
-                           {"data_offsets", {offset, offset + tensor.bytes}}};
+    append(tensor.name, {{"dtype", stored_type_name(tensor.type)}, {"shape", tensor.shape}, {"data_offsets", {offset, offset + tensor.bytes}}});
     offset += tensor.bytes;
   }
-  std::string text = header.dump();
+  text += "}";
   while ((kLengthBytes + text.size()) % 8 != 0) text += ' ';  // the data begin at a multiple of 8
   const uint64_t header_bytes = text.size();
   file_.write(&header_bytes, sizeof header_bytes);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,7 @@ class SafetensorsWriter {
   OutputFile file_;
   std::vector<std::pair<std::string, std::string>> metadata_;
   std::vector<Declared> declared_;
+  std::unordered_set<std::string> names_;  // of those declared
   uint64_t declared_bytes_ = 0;
   uint64_t written_bytes_ = 0;
   bool header_written_ = false;
