@@ -66,7 +66,7 @@ PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLA
 # BLIS is a weak reference of the library: it must be asked for, or the archive member stays out. libc stands before Oniguruma, which has a
 # regcomp of its own that GoogleTest would meet. Functions are bound at the start: a first call that looks for its function takes kilobytes of a
 # worker's stack, to save all vector registers.
-LINK      := $(SANITIZE) -Wl,-z,now -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl
+LINK      := $(SANITIZE) -Wl,-z,now -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -ljpeg -licuuc -Wl,-lc -lonig -lpthread -ldl
 
 LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
@@ -97,7 +97,7 @@ WATCHED_OBJECTS := $(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/watched/%.o,$(wild
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
-RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libstb-dev libxxhash-dev libicu-dev libonig-dev
+RUN_PACKAGES   := g++ libblis-dev libxtensor-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libstb-dev libxxhash-dev libicu-dev libonig-dev
 DATA_PACKAGES  := dataset-fashion-mnist
 TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
@@ -368,7 +368,7 @@ build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, w
 # them, else from PyPI.
 BOARD_FOLDER := $(BUILD)/board
 BOARD_COMPILER := aarch64-linux-gnu-g++
-BOARD_LIBRARIES := -L$(BOARD_FOLDER)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
+BOARD_LIBRARIES := -L$(BOARD_FOLDER)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -ljpeg -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
 # "auto" goes without a card where there is no nvcc.
 is_for_card = case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-jetson) true ;; auto-jetson) test -n '$(HAS_NVCC)' ;; *) false ;; esac
 BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD_FOLDER)/cuda/nvidia/cu13/lib)

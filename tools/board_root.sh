@@ -2,11 +2,12 @@
 # Fills a folder with what programs for an AArch64 board are compiled with: Debian's packages of that architecture and of every, and Oniguruma,
 # of which Debian has no static library, made from Debian's source. Nothing of it is installed: apt-get works in the folder.
 #   board_root.sh FOLDER
-# The cross compiler must be there (packages.sh). A folder that is whole stays as it is.
+# The cross compiler must be there (packages.sh). A folder that this script, as it is now, has filled stays as it is.
 set -eu
 root=$1
 compiler=aarch64-linux-gnu
-[ ! -e "$root/made" ] || exit 0
+made_by=$(cksum <"$0")
+if [ "$(cat "$root/made" 2>/dev/null)" = "$made_by" ]; then touch "$root/made"; exit 0; fi
 fail() { echo "make: board: $1; the words of what failed are in $root/log" >&2; exit 1; }
 command -v apt-get >/dev/null 2>&1 || { echo "make: board: there is no apt-get here, which fetches the board's libraries" >&2; exit 1; }
 mkdir -p "$root/apt/lists/partial" "$root/apt/source-lists/partial" "$root/apt/cache/archives/partial" "$root/packages"
@@ -18,7 +19,7 @@ apt_source() { apt_here -oDir::Etc::SourceList="$root/apt/sources.list" -oDir::E
 
 : >"$root/log"
 apt_board update || fail "the lists of Debian's packages for arm64 could not be had"
-(cd "$root/packages" && apt_board download zlib1g-dev libicu-dev nlohmann-json3-dev libcli11-dev libstb-dev libxxhash-dev) || fail "its packages could not be had"
+(cd "$root/packages" && apt_board download zlib1g-dev libjpeg62-turbo-dev libicu-dev nlohmann-json3-dev libcli11-dev libstb-dev libxxhash-dev) || fail "its packages could not be had"
 for package in "$root"/packages/*.deb; do dpkg-deb -x "$package" "$root"; done
 
 # shellcheck disable=SC2016
@@ -46,4 +47,4 @@ sources=$(sed -n '/libonig_la_SOURCES/,/[^\\]$/p' Makefile.am | grep -o '[a-z0-9
 ($compiler-gcc -O2 -DHAVE_CONFIG_H -I. -c $sources && $compiler-ar rcs "$root/usr/lib/$compiler/libonig.a" ./*.o && cp oniguruma.h "$root/usr/include") >>"$root/log" 2>&1 \
   || fail "Oniguruma could not be compiled"
 rm -rf "$root/apt" "$root/packages" "$root/oniguruma"
-touch "$root/made"
+echo "$made_by" >"$root/made"

@@ -12,6 +12,7 @@ header_of() {
     nlohmann-json3-dev) echo nlohmann/json.hpp ;;
     libcli11-dev) echo CLI/CLI.hpp ;;
     zlib1g-dev) echo zlib.h ;;
+    libjpeg-dev) echo jerror.h ;;
     libstb-dev) echo stb/stb_image.h ;;
     libxxhash-dev) echo xxhash.h ;;
     libicu-dev) echo unicode/uchar.h ;;

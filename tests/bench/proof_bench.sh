@@ -4,7 +4,7 @@
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-libraries="build/libtools.a build/libreprise.a -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -licuuc -lonig -lpthread"
+libraries="build/libtools.a build/libreprise.a -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -ljpeg -licuuc -lonig -lpthread"
 
 cat >"$work/recipe.json" <<'JSON'
 {"name": "resnet990", "model": {"family": "resnet", "block": "bottleneck", "units": [15, 120, 180, 15], "stem": "imagenet",

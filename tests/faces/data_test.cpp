@@ -858,8 +858,9 @@ TEST(ImageFolder, APictureThatCannotBeDecodedSaysWhatWouldBeRight) {
   const std::string start = ": cannot be decoded: ";
   EXPECT_EQ(refusal_of("a.jpg", "<html>"), folder.file("a.jpg") + start + "it is no picture of a kind that is read (JPEG, PNG, BMP, PPM, PGM)");
   EXPECT_EQ(refusal_of("b.png", ""), folder.file("b.png") + start + "it is empty");
-  EXPECT_EQ(refusal_of("c.png", "\x89PNG\r\n\x1a\n and no more"),
-            folder.file("c.png") + start + "it is damaged, or of a variant that is not read; save it anew as JPEG, PNG, BMP, PPM or PGM");
+  EXPECT_EQ(refusal_of("c.png", "\x89PNG\r\n\x1a\n and no more"), folder.file("c.png") + start + "the file ends before the picture does");
+  EXPECT_EQ(refusal_of("d.pgm", "P5 5 4 0 " + std::string(20, 'x')),
+            folder.file("d.pgm") + start + "it is damaged, or of a variant that is not read; save it anew as JPEG, PNG, BMP, PPM or PGM");
   expect_user_error([&] { check_picture(folder.file("none.png"), {4, 5, 3}); }, {folder.file("none.png") + ": cannot be opened: No such file"});
 }
 

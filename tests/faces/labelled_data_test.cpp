@@ -279,13 +279,18 @@ TEST(Masks, APaletteIsReadByItsNumbers) {
   std::string palette("\0\0\0\x09", 4);
   palette += chunk;
   for (int shift = 24; shift >= 0; shift -= 8) palette += static_cast<char>(sum >> shift & 0xff);
-  png[25] = 3;
+  const auto set_colours = [&](char kind) {
+    png[25] = kind;
+    const auto header_sum = static_cast<uint32_t>(crc32(0, reinterpret_cast<const unsigned char*>(png.data()) + 12, 17));
+    for (size_t i = 0; i < 4; ++i) png[29 + i] = static_cast<char>(header_sum >> (24 - 8 * i) & 0xff);
+  };
+  set_colours(3);
   png.insert(33, palette);
   write_file(folder.file("p.png"), png);
   uint8_t read[6];
   decode_mask(folder.file("p.png"), 2, 3, read);
   EXPECT_EQ(std::memcmp(read, numbers, sizeof read), 0);
-  png[25] = 2;
+  set_colours(2);
   write_file(folder.file("p.png"), png);
   expect_user_error([&] { decode_mask(folder.file("p.png"), 2, 3, read); }, {"p.png", "is no mask", "8 bits"});
   write_file(folder.file("p.png"), "P5\n2 1\n255\n12");

@@ -101,7 +101,7 @@ TEXT
 proof="-fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000"
 # shellcheck disable=SC2086
 ${CXX:-g++} -std=c++20 -O1 $proof -I. -I"$card" "$card/card.cpp" tools/train_cuda.cpp -Wl,--start-group "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -Wl,--end-group \
-  -o "$card/here" -lblis -lz -licuuc -Wl,-lc -lonig -lpthread -ldl || fail "the card's program cannot be compiled here"
+  -o "$card/here" -lblis -lz -ljpeg -licuuc -Wl,-lc -lonig -lpthread -ldl || fail "the card's program cannot be compiled here"
 for source in cuda/batch_norm cuda/conv cuda/cuda_backend cuda/cuda_host_access cuda/cuda_recorder cuda/elementwise cuda/grad_norm cuda/linear cuda/loss_head \
   cuda/optimizer cuda/pool $(ls tests/ports/cuda_fibre_*.cpp | grep -v _test | sed 's/\.cpp$//') tests/ports/code_places tests/ports/fake_cuda_driver \
   tests/ports/tensor_core tests/ops/memory_ranges "$card/card" tools/train_cuda; do
@@ -112,7 +112,7 @@ for source in cuda/batch_norm cuda/conv cuda/cuda_backend cuda/cuda_host_access 
 done
 # Kernels that the plan does not call are not compiled: their entries in the table are null. The program counts calls of malloc by its own.
 aarch64-linux-gnu-g++ -static -Wl,--unresolved-symbols=ignore-all -Wl,--allow-multiple-definition "$card"/*.o -Wl,--start-group "$build/arm64/libtools.a" "$build/arm64/libreprise.a" -Wl,--end-group \
-  -o "$card/there" -L"$build/board/root/usr/lib/aarch64-linux-gnu" -lz -licuuc -licudata -Wl,-lc -lonig -lpthread -ldl 2>"$scratch/words" \
+  -o "$card/there" -L"$build/board/root/usr/lib/aarch64-linux-gnu" -lz -ljpeg -licuuc -licudata -Wl,-lc -lonig -lpthread -ldl 2>"$scratch/words" \
   || { cat "$scratch/words" >&2; fail "the card's program cannot be linked for the board"; }
 "$card/here" --quiet --log "$card/here.jsonl" --save "$card/saved-here" || fail "the card's program fails here"
 run "$card/there" --quiet --log "$card/there.jsonl" --save "$card/saved-there"

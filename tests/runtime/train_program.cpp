@@ -40,7 +40,7 @@ std::string build_program(const std::string& name, const json& recipe) {
   const ProcessResult planned = reprise_command({"plan", folder + "/recipe.json", "-o", folder});
   if (planned.status != 0) throw std::runtime_error(name + " cannot be planned: " + planned.err);
   const std::string command = compiler() + " -std=c++20 -O1 " + proof_flags() + " " + sanitizer_flags() + " -I. -I" + folder + " tools/train.cpp " +
-                              build_folder() + "/libtools.a " + build_folder() + "/libreprise.a -o " + folder + "/train -lblis -lz -licuuc -lonig -lpthread";
+                              build_folder() + "/libtools.a " + build_folder() + "/libreprise.a -o " + folder + "/train -lblis -lz -ljpeg -licuuc -lonig -lpthread";
   ProcessOptions options;
   options.most_seconds = 300;
   const ProcessResult compiled = run({"/bin/sh", "-c", command}, options);

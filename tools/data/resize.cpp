@@ -36,26 +36,28 @@ std::vector<ResizeTaps> taps_along(int from, int to) {
 void resize_image(const ImageShape& from, const uint8_t* source, const ImageShape& to, uint8_t* target) {
   const size_t channels = static_cast<size_t>(from.channels);
   const size_t from_row = static_cast<size_t>(from.width) * channels, to_row = static_cast<size_t>(to.width) * channels;
-  std::vector<float> narrow(static_cast<size_t>(from.height) * to_row);  // [from.height, to.width, C]
   const std::vector<ResizeTaps> columns = taps_along(from.width, to.width), rows = taps_along(from.height, to.height);
-  for (size_t y = 0; y < static_cast<size_t>(from.height); ++y) {
-    for (size_t x = 0; x < columns.size(); ++x) {
-      for (size_t c = 0; c < channels; ++c) {
-        float sum = 0;
-        for (size_t k = 0; k < columns[x].weights.size(); ++k) {
-          sum +=
-              columns[x].weights[k] * source[y * from_row + (static_cast<size_t>(columns[x].first) + k) * channels + c];
+  size_t most = 0;  // rows of the source that one of the target takes
+  for (const ResizeTaps& row : rows) most = std::max(most, row.weights.size());
+  std::vector<float> narrow(most * to_row);  // [most, to.width, C]: row y of the source is at y % most
+  const auto narrow_row = [&](size_t y) { return narrow.data() + y % most * to_row; };
+  size_t done = 0;  // rows of the source before this one are narrow, or are not taken
+  for (size_t y = 0; y < rows.size(); ++y) {
+    const auto first = static_cast<size_t>(rows[y].first);
+    for (done = std::max(done, first); done < first + rows[y].weights.size(); ++done) {
+      for (size_t x = 0; x < columns.size(); ++x) {
+        for (size_t c = 0; c < channels; ++c) {
+          float sum = 0;
+          for (size_t k = 0; k < columns[x].weights.size(); ++k) {
+            sum += columns[x].weights[k] * source[done * from_row + (static_cast<size_t>(columns[x].first) + k) * channels + c];
+          }
+          narrow_row(done)[x * channels + c] = sum;
         }
-        narrow[y * to_row + x * channels + c] = sum;
       }
     }
-  }
-  for (size_t y = 0; y < rows.size(); ++y) {
     for (size_t i = 0; i < to_row; ++i) {
       float sum = 0;
-      for (size_t k = 0; k < rows[y].weights.size(); ++k) {
-        sum += rows[y].weights[k] * narrow[(static_cast<size_t>(rows[y].first) + k) * to_row + i];
-      }
+      for (size_t k = 0; k < rows[y].weights.size(); ++k) sum += rows[y].weights[k] * narrow_row(first + k)[i];
       target[y * to_row + i] = static_cast<uint8_t>(std::lround(std::min(255.0f, std::max(0.0f, sum))));
     }
   }
