@@ -1,6 +1,7 @@
 // Nets as torch.export.save wrote them: the net that the ONNX exporter gives of the same module, and refusals that name entry and
 // field. The bad archives are made here, entry by entry.
 #include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cstring>
 #include <limits>
@@ -80,7 +81,9 @@ struct Entry {
   int method = 0;
 };
 
-// Entries, the directory, the record of where it is; checksums, which nobody reads, are zero.
+uint64_t sum_of(const Text& content) { return crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size()); }
+
+// Entries, the directory, the record of where it is.
 Text zip_of(const std::vector<Entry>& entries) {
   Text file, directory;
   const auto put = [](Text& to, uint64_t value, int count) {
@@ -89,8 +92,8 @@ Text zip_of(const std::vector<Entry>& entries) {
   for (const Entry& entry : entries) {
     const uint64_t at = file.size();
     const auto header = [&](Text& to) {  // what both headers have in common
-      put(to, 0, 4), put(to, static_cast<uint64_t>(entry.method), 2), put(to, 0, 8), put(to, entry.content.size(), 4),
-          put(to, entry.content.size(), 4), put(to, entry.name.size(), 2);
+      put(to, 0, 4), put(to, static_cast<uint64_t>(entry.method), 2), put(to, 0, 4), put(to, sum_of(entry.content), 4),
+          put(to, entry.content.size(), 4), put(to, entry.content.size(), 4), put(to, entry.name.size(), 2);
     };
     put(file, 0x04034b50, 4), header(file), put(file, 0, 2);
     file += entry.name + entry.content;

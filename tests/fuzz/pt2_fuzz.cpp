@@ -1,6 +1,8 @@
 // Fuzzes the reader of torch.export's files, the translation of their ops, and what makes a net of them. Such files come from the net.
 // An input is the JSON of the graph and that of the weights, each behind a length of two bytes, and then bytes of the numbers: an
 // archive is made around them, or, where the first length is 0, the rest is the archive itself.
+#include <zlib.h>
+
 #include <cstring>
 #include <string>
 
@@ -19,7 +21,7 @@ class Archive {
  public:
   void add(const std::string& name, const std::string& content) {
     const auto header = [&](std::string& to) {
-      put(to, 0, 14), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
+      put(to, 0, 10), put(to, crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size()), 4), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
     };
     put(directory_, 0x02014b50, 4), put(directory_, 0, 2), header(directory_), put(directory_, 0, 12), put(directory_, file_.size(), 4);
     directory_ += name;

@@ -1,11 +1,15 @@
 // See zip_file.h. An archive is read from its end: there a record says where the directory lies, which names the entries.
 #include "tools/formats/zip_file.h"
 
+#include <zlib.h>
+
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tools/formats/error.h"
 #include "tools/formats/json_text.h"
+#include "tools/progress/long_work.h"
 
 namespace reprise {
 namespace {
@@ -15,6 +19,7 @@ constexpr uint32_t kLocalHeader = 0x04034b50, kDirectoryHeader = 0x02014b50, kEn
 constexpr uint64_t kLocalBytes = 30, kDirectoryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kMostComment = 0xffff;
 constexpr uint64_t kIn64 = 0xffffffff;  // a field that the 64-bit form has
 constexpr uint64_t kExtra64 = 1;
+constexpr uint64_t kMostDirectory = uint64_t{64} << 20;
 
 // Little-endian numbers of a piece of the file.
 class Piece {
@@ -71,7 +76,37 @@ ZipFile::ZipFile(const InputFile& file) : file_(file) {
     count = record.number(32, 8), bytes = record.number(40, 8), at = record.number(48, 8);
   }
   if (at > file.bytes() || bytes > file.bytes() - at) refuse(at, "its directory is not there");
+  if (bytes > kMostDirectory) refuse(at, "its directory is larger than " + std::to_string(kMostDirectory >> 20) + " MiB");
   read_directory(at, at + bytes, count);
+  require_apart();
+  check_sums();
+}
+
+void ZipFile::require_apart() const {
+  std::vector<std::pair<ZipEntry, const std::string*>> sorted;
+  for (const auto& [name, entry] : entries_) sorted.emplace_back(entry, &name);
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first.at < b.first.at; });
+  uint64_t end = 0;
+  for (const auto& [entry, name] : sorted) {
+    if (entry.at < end) refuse(entry.at, json_shown(*name) + " shares bytes with another entry");
+    end = entry.at + entry.bytes;
+  }
+}
+
+void ZipFile::check_sums() const {
+  LongWork work("checking " + file_.path());
+  std::vector<Bytef> piece(size_t{1} << 20);
+  uint64_t done = 0;
+  for (const auto& [name, entry] : entries_) {
+    uLong sum = crc32_z(0, nullptr, 0);
+    for (uint64_t at = 0; at < entry.bytes; at += piece.size()) {
+      const uint64_t bytes = std::min<uint64_t>(piece.size(), entry.bytes - at);
+      file_.read(entry.at + at, piece.data(), bytes);
+      sum = crc32_z(sum, piece.data(), bytes);
+      work.done(static_cast<double>(done += bytes) / static_cast<double>(file_.bytes()));
+    }
+    if (sum != entry.sum) refuse(entry.at, json_shown(name) + " is damaged: its CRC-32 is not that of its bytes");
+  }
 }
 
 void ZipFile::read_directory(uint64_t begin, uint64_t end, uint64_t count) {
@@ -90,9 +125,13 @@ void ZipFile::read_directory(uint64_t begin, uint64_t end, uint64_t count) {
     read_extra(directory, extra_at, extra_at + extra_bytes, {&bytes, &packed, &header});
     if (method != 0 || (flags & 1) != 0 || packed != bytes)
       refuse(begin + at, json_shown(name) + " is compressed or encrypted; an archive of stored entries is wanted, as torch writes it");
-    if (!entries_.emplace(name, place(name, header, bytes)).second) refuse(begin + at, json_shown(name) + " stands in it twice");
+    if (name.empty() || name.find('\0') != std::string::npos) refuse(begin + at, json_shown(name) + " is no name of an entry");
+    ZipEntry entry = place(name, header, bytes);
+    entry.sum = static_cast<uint32_t>(directory.number(at + 16, 4));
+    if (!entries_.emplace(name, entry).second) refuse(begin + at, json_shown(name) + " stands in it twice");
     at = extra_at + extra_bytes + comment_bytes;
   }
+  if (at != directory.size()) refuse(begin + at, "its directory has more entries than it says");
 }
 
 // The bytes lie behind a header of their own, whose extra fields may be others than the directory's.
@@ -102,7 +141,9 @@ ZipEntry ZipFile::place(const std::string& name, uint64_t header, uint64_t bytes
   const uint64_t at = header + kLocalBytes + local.number(26, 2) + local.number(28, 2);
   if (local.number(0, 4) != kLocalHeader || at > file_.bytes() || bytes > file_.bytes() - at)
     refuse(header, json_shown(name) + " is not there");
-  return {at, bytes};
+  if (local.number(26, 2) != name.size() || Piece(file_, header + kLocalBytes, name.size()).text(0, name.size()) != name)
+    refuse(header, json_shown(name) + " has another name here than in the directory");
+  return {.at = at, .bytes = bytes};
 }
 
 const ZipEntry* ZipFile::find(const std::string& name) const {

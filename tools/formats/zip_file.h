@@ -13,11 +13,13 @@ namespace reprise {
 
 struct ZipEntry {
   uint64_t at = 0, bytes = 0;  // in the archive's file
+  uint32_t sum = 0;            // CRC-32 of the bytes
 };
 
 class ZipFile {
  public:
-  // Throws UserError with file and byte for what is no such archive, or does not fit together. The file must live longer.
+  // Reads the whole archive once, to compare each entry's CRC-32. Throws UserError with file and byte for what is no such archive, is damaged,
+  // has entries that share bytes, or does not fit together. The file must live longer.
   explicit ZipFile(const InputFile& file);
 
   static bool is_zip(const InputFile& file);  // by how it begins
@@ -28,6 +30,8 @@ class ZipFile {
 
  private:
   void read_directory(uint64_t at, uint64_t end, uint64_t count);
+  void require_apart() const;
+  void check_sums() const;
   ZipEntry place(const std::string& name, uint64_t header, uint64_t bytes) const;
   [[noreturn]] void refuse(uint64_t at, const std::string& reason) const;
   const InputFile& file_;
