@@ -11,6 +11,7 @@
 #include "tools/commands/command.h"
 #include "tools/formats/error.h"
 #include "tools/formats/exception_text.h"
+#include "tools/formats/memory_end.h"
 #include "tools/progress/shown_output.h"
 #include "tools/session/status_text.h"
 #include "tools/session/stop_signal.h"
@@ -65,6 +66,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of write()
+  reprise::end_where_memory_is_short("reprise");
   const reprise::ShownOutput shown;
   reprise::set_up_ending_signals();
   try {

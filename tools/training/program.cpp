@@ -13,6 +13,7 @@
 #include "tools/data/check_data.h"
 #include "tools/formats/error.h"
 #include "tools/formats/exception_text.h"
+#include "tools/formats/memory_end.h"
 #include "tools/formats/text.h"
 #include "tools/inference/answer.h"
 #include "tools/inference/dialogue.h"
@@ -133,6 +134,7 @@ int run_filed_plans(const FiledPlans& plans, const std::vector<const Port*>& boa
 }
 
 int run_training(const std::vector<CompiledPlan>& choices, int argc, char** argv) {
+  end_where_memory_is_short("train");
   const ShownOutput shown;
   const std::optional<std::string> file = plan_option(argc, argv);
   if (!file) return run_choices(choices, argc, argv);
