@@ -12,6 +12,7 @@
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/profiling/profile.h"
+#include "tools/progress/shown_output.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/initial_weights.h"
 
@@ -99,7 +100,7 @@ void RecipeOptions::look_first() const { look_at_data(read_model_first(), false)
 Recipe RecipeOptions::read_model_first() const {
   RecipeRules rules;
   const Recipe recipe = read(rules);
-  if (const std::string missing = missing_weights(recipe); !missing.empty()) std::cerr << "warning: " << missing << "\n";
+  if (const std::string missing = missing_weights(recipe); !missing.empty()) warn(missing);
   look_at_weights(recipe, rules, false);
   return recipe;
 }
@@ -122,7 +123,7 @@ SolvedModel RecipeOptions::solve() const {
   Backend backend;
   const Status kernels = board->open_backend("cpu", &backend);
   const std::string warning = kernels.ok() ? profile_mismatch(*measured, backend.kernel_set, usable_processors()) : kernels.message;
-  if (!warning.empty()) std::cerr << "warning: " << warning << "\n";
+  if (!warning.empty()) warn(warning);
   return solve_model(read_recipe, costs_of(measured));
 }
 

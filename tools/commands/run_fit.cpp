@@ -8,6 +8,7 @@
 #include "tools/commands/plan_source.h"
 #include "tools/commands/tree.h"
 #include "tools/formats/error.h"
+#include "tools/formats/shown_text.h"
 #include "tools/formats/text.h"
 #include "tools/planning/backends.h"
 #include "tools/planning/board.h"
@@ -17,6 +18,7 @@
 #include "tools/planning/storage_choices.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/progress/shown_output.h"
 #include "tools/writing/plan_file.h"
 #include "tools/writing/summary.h"
 
@@ -129,7 +131,7 @@ int run_table(const FitOptions& fit) {
   try {
     options.look_first();
   } catch (const UserError& error) {  // a sample that is too long asks for just such a table
-    std::cerr << "warning: " << error.what() << "\n";
+    warn(error.what());
   }
   board_of(fit, recipe);
   require_budget(fit, recipe);
@@ -143,7 +145,7 @@ int run_table(const FitOptions& fit) {
     std::cout << fit_table_text(table) << storage_choices_text(table["storage"], recipe.sequence);
   }
   if (!table.contains("smallest")) return 0;
-  std::cerr << nothing_fits_message(recipe, table) << "\n";
+  std::cerr << shown_line(nothing_fits_message(recipe, table)) << "\n";
   return UserError::kDoesNotFit;
 }
 
@@ -228,7 +230,7 @@ int run_fit(const FitOptions& fit) {
   if (fit.json) print_json(answer_of(budgets, each));
   for (const Fitted& fitted : each) {
     if (fitted.refusal.empty()) continue;
-    std::cerr << fitted.refusal << "\n";
+    std::cerr << shown_line(fitted.refusal) << "\n";
     return UserError::kDoesNotFit;
   }
   for (const Fitted& fitted : each) std::cout << (fit.json ? "" : fitted.text);

@@ -18,6 +18,7 @@
 #include "tools/data/dataset.h"
 #include "tools/formats/error.h"
 #include "tools/formats/exception_text.h"
+#include "tools/progress/shown_output.h"
 
 namespace reprise {
 namespace {
@@ -82,7 +83,7 @@ class FileCheck {
 
 // Returns how many files are broken.
 uint64_t check_files(const Dataset& data, const char* set_name, const std::string& path, uint32_t threads) {
-  for (const std::string& warning : data.warnings()) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : data.warnings()) warn(warning);
   if (data.unread_files() == 0) {
     std::cerr << set_name << " set: " << data.size() << " samples; files, lengths, labels and tokens were checked when it was opened\n";
     return 0;

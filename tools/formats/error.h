@@ -10,9 +10,7 @@ namespace reprise {
 // `what()` is one line that names the file, the field and what would be right.
 struct UserError : std::runtime_error {
   enum Status : int { kBadInput = 1, kUsage = 2, kDoesNotFit = 3 };  // or 128 and a signal
-  // Stores `line` as a terminal may show it (escaped_text of tools/formats/shown_text.h), because it often quotes a file, with long words
-  // shortened (shortened_words). Of a line of more than 1,200 bytes the middle is left out, so that the file at its begin and the advice at its
-  // end stay.
+  // Stores shown_line(line) of tools/formats/shown_text.h, because a message often quotes a file.
   explicit UserError(const std::string& line, Status exit_status = kBadInput);
   Status status;
 };

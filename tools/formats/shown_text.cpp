@@ -31,11 +31,12 @@ Character character_at(std::string_view text, size_t at) {
   return {code, bytes};
 }
 
-// True if a terminal obeys the character, or it hides or reorders what is around it.
+// Returns whether a terminal obeys the character, or it hides or reorders what is around it. The joiners U+200C and U+200D do neither: Persian,
+// Hindi and emoji need them.
 bool is_hidden(uint32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return true;
   if (code >= 0xe0000 && code < 0xe0080) return true;  // tags
-  return code == 0x00ad || code == 0x061c || (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+  return code == 0x00ad || code == 0x061c || code == 0x180e || code == 0x200b || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || (code >= 0xfff9 && code <= 0xfffb);
 }
 
@@ -112,6 +113,17 @@ size_t unfinished_bytes(std::string_view text) {
     if (byte >= 0xc0) return back < (byte >= 0xf0 ? 4u : byte >= 0xe0 ? 3u : 2u) ? back : 0;
   }
   return 0;
+}
+
+std::string shown_line(std::string_view text) {
+  constexpr size_t kLongest = 1200;
+  const std::string shown = shortened_words(escaped_text(text));
+  if (shown.size() <= kLongest) return shown;
+  const auto is_inside_character = [&](size_t at) { return (static_cast<unsigned char>(shown[at]) & 0xc0) == 0x80; };
+  size_t end = kLongest / 2, begin = shown.size() - kLongest / 2;
+  while (end > 0 && is_inside_character(end)) --end;
+  while (begin < shown.size() && is_inside_character(begin)) ++begin;
+  return shown.substr(0, end) + " ... " + shown.substr(begin);
 }
 
 }  // namespace reprise

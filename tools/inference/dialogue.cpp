@@ -9,6 +9,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/inference/answer.h"
+#include "tools/progress/shown_output.h"
 #include "tools/session/session.h"
 #include "tools/tokenizer/characters.h"
 
@@ -107,7 +108,6 @@ class Dialogue {
     std::cout << "\n" << std::flush;
   }
 
-  static void warn(const std::string& words) { std::cerr << "warning: " << words << "\n"; }
 
   Session& session_;
   const ProgramOptions& options_;

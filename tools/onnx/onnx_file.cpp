@@ -230,11 +230,18 @@ class Reader {
     }
     tensor.file = path.string();
     tensor.at = integer_of("offset", 0);
-    const InputFile file(tensor.file);
-    require_whole(file);
-    if (tensor.at > file.bytes()) refuse("offset is behind the end of " + tensor.file);
-    tensor.bytes = integer_of("length", file.bytes() - tensor.at);
-    if (tensor.bytes > file.bytes() - tensor.at) refuse(tensor.file + " ends before the numbers do");
+    const uint64_t bytes = [&] {
+      try {
+        const InputFile file(tensor.file);
+        require_whole(file);
+        return file.bytes();
+      } catch (const UserError& error) {
+        refuse(error.what());
+      }
+    }();
+    if (tensor.at > bytes) refuse("offset is behind the end of " + tensor.file);
+    tensor.bytes = integer_of("length", bytes - tensor.at);
+    if (tensor.bytes > bytes - tensor.at) refuse(tensor.file + " ends before the numbers do");
   }
 
   OnnxValue read_value(const Field& message) {

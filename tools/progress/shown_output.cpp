@@ -94,6 +94,8 @@ class ShownBuffer : public std::streambuf {
 ShownOutput::ShownOutput() : output_(std::make_unique<ShownBuffer>(std::cout, false)), messages_(std::make_unique<ShownBuffer>(std::cerr, true)) {}
 ShownOutput::~ShownOutput() = default;
 
+void warn(const std::string& words) { std::cerr << "warning: " << shown_line(words) << "\n"; }
+
 void pass_exact_output() {
   auto* const buffer = dynamic_cast<ShownBuffer*>(std::cout.rdbuf());
   if (buffer != nullptr && ::isatty(STDOUT_FILENO) != 1) buffer->pass_all();

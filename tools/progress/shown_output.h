@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 namespace reprise {
 
@@ -21,6 +22,9 @@ class ShownOutput {
  private:
   std::unique_ptr<ShownBuffer> output_, messages_;
 };
+
+// Prints "warning: WORDS" on stderr, as one line (shown_line).
+void warn(const std::string& words);
 
 // Lets every byte pass that is printed on std::cout from here on, unless stdout is a terminal: for output that is data, as decoded tokens are.
 void pass_exact_output();

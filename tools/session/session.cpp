@@ -15,6 +15,7 @@
 #include "tools/formats/text.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/progress/shown_output.h"
 #include "tools/session/smaller_plans.h"
 #include "tools/session/stop_signal.h"
 #include "tools/snapshots/adapter_files.h"
@@ -278,23 +279,23 @@ std::vector<std::string> Session::origin_of_weights() const {
 }
 
 void show_untrained(const Session& session) {
-  for (const std::string& warning : session.warnings()) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : session.warnings()) warn(warning);
   if (session.is_resumed()) return;
   if (session.weights().empty()) {
-    std::cerr << "warning: " << session.recipe().name << ": no trained weights are given, so the initial ones are used, drawn from the seed; "
-              << "give --resume DIR, --init FILE, or init.from in the recipe\n";
+    warn(session.recipe().name + ": no trained weights are given, so the initial ones are used, drawn from the seed; " +
+         "give --resume DIR, --init FILE, or init.from in the recipe");
     return;
   }
   if (session.recipe().lora && !session.has_adapter()) {
-    std::cerr << "warning: " << session.recipe().name << ": no trained adapters are given, so the model answers as it was published; give --resume DIR or --init-adapter DIR\n";
+    warn(session.recipe().name + ": no trained adapters are given, so the model answers as it was published; give --resume DIR or --init-adapter DIR");
   }
   std::vector<std::string> untrained = session.taken().skipped;
   for (const std::string& name : session.taken().left_over) {
     if (!name.ends_with(".num_batches_tracked")) untrained.push_back(name);
   }
   if (untrained.empty()) return;
-  std::cerr << "warning: " << session.weights() << ": leaves " << untrained.size() << (untrained.size() == 1 ? " tensor" : " tensors")
-            << " untrained, at their initial values: " << some_of(untrained) << "\n";
+  warn(session.weights() + ": leaves " + std::to_string(untrained.size()) + (untrained.size() == 1 ? " tensor" : " tensors") +
+       " untrained, at their initial values: " + some_of(untrained));
 }
 
 std::string program_folder() {

@@ -9,6 +9,7 @@
 #include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
+#include "tools/progress/shown_output.h"
 #include "tools/snapshots/snapshot.h"
 
 namespace reprise {
@@ -82,7 +83,7 @@ BankReport write_bank_file(const BankTraining& training, const std::string& snap
   const Output output(image, kBankFile, training.inputs);
   const SnapshotFacts facts = read_facts(snapshot);
   HeldState held(training, facts.kernel_set);
-  for (const std::string& warning : resume_snapshot(held.trainer(), training.recipe, &facts.data, snapshot)) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : resume_snapshot(held.trainer(), training.recipe, &facts.data, snapshot)) warn(warning);
   std::string payload;
   const auto append = [](void* to, uint64_t, const void* piece, uint64_t bytes) {
     static_cast<std::string*>(to)->append(static_cast<const char*>(piece), bytes);

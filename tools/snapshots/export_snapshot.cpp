@@ -19,6 +19,7 @@
 #include "tools/planning/backends.h"
 #include "tools/planning/weight_storage.h"
 #include "tools/progress/long_work.h"
+#include "tools/progress/shown_output.h"
 #include "tools/recipes/recipe_graph.h"
 #include "tools/snapshots/adapter_files.h"
 #include "tools/snapshots/companion_files.h"
@@ -338,7 +339,7 @@ ExportReport export_snapshot(const Recipe& recipe, const ExportRequest& order) {
   const LongWork work("exporting " + request.snapshot);
   std::vector<std::string> warnings;
   const Recipe trained = trained_recipe(recipe, request.snapshot, warnings);
-  for (const std::string& warning : warnings) std::cerr << "warning: " << warning << "\n";
+  for (const std::string& warning : warnings) warn(warning);
   request.inputs = inputs_of(request, recipe, trained);
   if (request.form == ExportForm::kAdapter) require_replaceable(request.to, adapter_folder(trained), request.inputs);
   if (request.form == ExportForm::kMerged) require_replaceable(request.to, merged_folder(), request.inputs);

@@ -22,6 +22,7 @@
 #include "tools/inference/sample.h"
 #include "tools/lowering/sharing.h"
 #include "tools/progress/progress_bar.h"
+#include "tools/progress/shown_output.h"
 #include "tools/session/board_state.h"
 #include "tools/session/ranks.h"
 #include "tools/session/session.h"
@@ -221,9 +222,9 @@ class TrainingRun {
     if (!ranks_.is_first()) return;
     for (const Dataset* data : {training_data_.get(), evaluation_data_.get()}) {
       if (data == nullptr) continue;
-      for (const std::string& warning : data->warnings()) std::cerr << "warning: " << warning << "\n";
+      for (const std::string& warning : data->warnings()) warn(warning);
     }
-    for (const std::string& warning : session_->warnings()) std::cerr << "warning: " << warning << "\n";
+    for (const std::string& warning : session_->warnings()) warn(warning);
     if (options_.quiet) return;
     warn_of_spent_cosine();
     std::cerr << summary_ << "\ntraining " << recipe_.name << ": ";
@@ -381,7 +382,7 @@ class TrainingRun {
              (bytes < before ? bytes_text(before - bytes) + " given back" : bytes_text(bytes - before) + " more"));
   }
 
-  void warn_of_plan(const std::string& words) const { std::cerr << "warning: budgets: " << words << "\n"; }
+  void warn_of_plan(const std::string& words) const { warn("budgets: " + words); }
   void say_plan(const std::string& words) const {
     if (!options_.quiet) std::cerr << "budgets: " << words << "\n";
   }
