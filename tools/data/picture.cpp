@@ -121,12 +121,10 @@ void check_bmp(const std::string& file, const std::string& path) {
   if (file.size() < std::max(number(2, 4), needed)) refuse_picture(path, "the file ends before the picture does");
 }
 
-// Checks what stb_image does not, and returns the header.
-PngHeader check_picture_png(const std::string& file, const std::string& path) {
-  const PngHeader header = read_png_header(file, path);
+// Checks what stb_image does not.
+void check_whole_png(const std::string& file, const PngHeader& header, const std::string& path) {
   require_size(path, header.width, header.height);
   check_png(file, header, path);
-  return header;
 }
 
 WholePicture load(const std::string& path, int channels) {
@@ -134,7 +132,9 @@ WholePicture load(const std::string& path, int channels) {
   if (file.empty()) refuse_picture(path, "it is empty");
   if (JpegFile::is_jpeg(file)) return decode_jpeg(file, path, channels);
   if (is_png(file)) {
-    if (check_picture_png(file, path).colour == kPalette) fill_palette(file);
+    const PngHeader header = read_png_header(file, path);
+    check_whole_png(file, header, path);
+    if (header.colour == kPalette) fill_palette(file);
   } else if (file.starts_with("BM")) {
     check_bmp(file, path);
   } else if (file.starts_with("P5") || file.starts_with("P6")) {
@@ -154,8 +154,9 @@ void decode_mask(const std::string& path, int height, int width, uint8_t* target
   const std::string no_mask = path + ": is no mask; must be a PNG of 8 bits, grey or with a palette, whose numbers are the classes";
   std::string file = read_file(path, kMostPictureBytes);
   if (!is_png(file)) throw UserError(no_mask);
-  const PngHeader header = check_picture_png(file, path);
+  const PngHeader header = read_png_header(file, path);
   if (header.depth != 8 || (header.colour != kGrey && header.colour != kPalette)) throw UserError(no_mask);
+  check_whole_png(file, header, path);
   file[kPngColours] = static_cast<char>(kGrey);
   const WholePicture mask = decode_by_stb(file, path, 1);
   const int file_height = mask.shape.height, file_width = mask.shape.width;
