@@ -181,7 +181,7 @@ TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
   const std::pair<std::string, std::string> pairs[] = {{resnet_stored(), resnet_tight()}, {gpt_stored(), gpt_tight()}};
   for (const auto& [stored, tight] : pairs) {
     fs::remove(at("whole.jsonl"));
-    quietly(stored, {"--steps", "8", "--log", at("whole.jsonl"), "--save", at("whole")});
+    quietly(stored, {"--steps", "8", "--log", at("whole.jsonl"), "--save", at("whole"), "--overwrite"});
     const std::vector<std::string> expected = read_log(at("whole.jsonl")).results();
     for (const auto& [first, second] : {std::pair{stored, stored}, {tight, stored}, {stored, tight}}) {
       fs::remove(at("log.jsonl"));
@@ -197,7 +197,7 @@ TEST_F(TrainProgram, ResumesBitForBitUnderAnyPlan) {
 TEST_F(TrainProgram, SameBitsForAnyThreads) {
   for (const std::string& program : {resnet_tight(), gpt_tight()}) {
     fs::remove(at("1.jsonl"));
-    quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1")});
+    quietly(program, {"--threads", "1", "--log", at("1.jsonl"), "--save", at("1"), "--overwrite"});
     for (const char* threads : {"2", "7", "64"}) {
       fs::remove(at("n.jsonl"));
       quietly(program, {"--threads", threads, "--log", at("n.jsonl"), "--save", at("n"), "--overwrite"});
@@ -778,7 +778,7 @@ TEST_F(TrainProgram, KeepsTheBestAndSeveral) {
   EXPECT_EQ(saved_step(at("s.best")), last["accuracy"] > best["accuracy"] ? json(10) : best["step"]);
   EXPECT_EQ(saved_step(at("s.step-9")), 9u);
   EXPECT_EQ(saved_step(at("s.step-8")), 8u) << "those of an earlier run stay";
-  quietly(program, {"--resume", at("s.step-6"), "--steps", "8", "--save", at("s"), "--save-every", "1", "--keep", "2"});
+  quietly(program, {"--resume", at("s.step-6"), "--steps", "8", "--save", at("s"), "--overwrite", "--save-every", "1", "--keep", "2"});
   EXPECT_EQ(saved_step(at("s.step-6")), 6u) << "what was resumed from stays";
   EXPECT_EQ(saved_step(at("s.step-7")), 7u);
   EXPECT_FALSE(fs::exists(at("s.step-5")));

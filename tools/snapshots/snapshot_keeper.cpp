@@ -20,7 +20,7 @@ SnapshotKeeper::SnapshotKeeper(const KeptSnapshots& kept)
     : last_(kept.folder, snapshot_folder(), kept.inputs), keep_(kept.keep) {
   if (keep_ > 1 && holds_snapshot(last_.path())) saved_step_ = read_facts(last_.path()).step;
   const bool goes_on = !kept.resumed.empty(), is_same = goes_on && is_same_file(kept.resumed, last_.path());
-  if (is_same && keep_ > 1) take_up_put_aside();
+  if (is_same && kept.continues && keep_ > 1) take_up_put_aside();
   if (!kept.overwrite && !is_same) require_older(last_.path(), goes_on ? read_facts(kept.resumed).step : 0);
   if (!kept.keeps_best) return;
   best_.emplace(last_.path() + ".best", snapshot_folder(), kept.inputs);

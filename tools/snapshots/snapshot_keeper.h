@@ -16,12 +16,13 @@ struct KeptSnapshots {
   uint64_t keep = 1;                // snapshots of this run altogether, the last included; those of other runs stay
   bool keeps_best = false, overwrite = false;
   std::string resumed = {};         // the folder of the snapshot that the run goes on from; "": it begins
-  std::vector<std::string> inputs;  // files and folders that must not be replaced
+  bool continues = false;           // by --continue: what the run before has put aside counts, too
+  std::vector<std::string> inputs = {};  // files and folders that must not be replaced
 };
 
 class SnapshotKeeper {
  public:
-  // Takes the folders for this process. A run that goes on from another one also goes on from its best, and one that goes on from `folder`
+  // Takes the folders for this process. A run that goes on from another one also goes on from its best, and one that continues `folder`
   // counts what was put aside there, if it keeps more than one. Throws UserError as SnapshotDirectory does, and where `folder` or `folder`.best
   // holds a snapshot of more steps than the run begins with, which it does not go on from, unless it overwrites.
   explicit SnapshotKeeper(const KeptSnapshots& kept);

@@ -74,7 +74,7 @@ class TrainingRun {
     if (!options.save.empty()) {
       std::vector<std::string> lost = inputs;  // but the snapshot that the run goes on from, and replaces by a later one
       std::erase(lost, options.resume);
-      snapshots_.emplace(KeptSnapshots{options.save, options.keep, options.keep_best || recipe_.early_stopping, options.overwrite, options.resume, lost});
+      snapshots_.emplace(KeptSnapshots{options.save, options.keep, options.keep_best || recipe_.early_stopping, options.overwrite, options.resume, options.go_on, lost});
     }
     if (recipe_.data.kind == DataSource::Kind::kNone) throw UserError(recipe_.name + ": data: the recipe names none; training needs some");
     training_data_ = open_dataset(recipe_, Split::kTraining);
