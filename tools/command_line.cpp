@@ -19,6 +19,10 @@ OptionCheck integer_from(uint64_t least, uint64_t most) {
   };
 }
 
+OptionCheck not_empty() {
+  return [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); };
+}
+
 OptionCheck not_an_option() {
   return [](std::string& text) { return text.rfind("--", 0) == 0 ? "needs a value before " + text : std::string(); };
 }

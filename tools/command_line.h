@@ -22,6 +22,8 @@ using OptionCheck = std::function<std::string(std::string& text)>;
 
 // An option's text must be an integer from `least` to `most`, at most 10^18.
 OptionCheck integer_from(uint64_t least, uint64_t most = 1000000000000000000);
+// A text must not be "", which a shell variable that is not set leaves, and which would be passed over in silence.
+OptionCheck not_empty();
 // A text that is another option's name was meant as that option: CLI11 takes whatever comes next. A file of such a name is "./--name".
 OptionCheck not_an_option();
 

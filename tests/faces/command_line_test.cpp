@@ -121,6 +121,7 @@ TEST_F(CommandLine, FitNamesTheSmallestBudgetThatFits) {
   expect_refusal({"plan", recipe(), "--budget", "1KiB", "-o", folder_.file("p")}, 3, {"rn", "smallest budget"});
   EXPECT_FALSE(std::filesystem::exists(folder_.file("p"))) << "a plan that does not fit leaves nothing";
   expect_refusal({"fit", recipe(), "--budget", ""}, 1, {"--budget", "\"\""});
+  expect_refusal({"chain", recipe(), "-o", ""}, 2, {"--output", "must not be empty"});
 }
 
 TEST_F(CommandLine, ATableOfWhichNothingFitsNamesTheSmallestBudget) {

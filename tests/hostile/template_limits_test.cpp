@@ -75,6 +75,19 @@ TEST(TemplateLimits, MacrosAndNumbersEnd) {
   expect_user_error([] { render("{{ " + std::string(5000, '(') + "1" + std::string(5000, ')') + " }}"); }, {"t.jinja, line 1", "deeper than 200"});
 }
 
+// A limit is the template's fault, not the record's: reading ends there, also where bad records are passed over.
+TEST(TemplateLimits, ALimitIsNoFaultOfOneRecord) {
+  EXPECT_THROW(render(text_of(40)), LimitError);
+  EXPECT_THROW(render(repeated("{% set x = 1 %}{% set y = 1 %}" + repeated("x"))), LimitError);
+  try {
+    render("{{ raise_exception('no') }}");
+    FAIL() << "accepted";
+  } catch (const LimitError&) {
+    FAIL() << "a record's own fault counts as a limit";
+  } catch (const UserError&) {
+  }
+}
+
 // What a template says is shown, but not without end.
 TEST(TemplateLimits, ARefusalIsCut) {
   try {

@@ -32,6 +32,7 @@ class TemplateRun {
     try {
       run_body(body);
     } catch (const TemplateFault& fault) {
+      if (fault.is_limit) throw LimitError(name_ + ", line " + std::to_string(line_) + ": " + fault.reason);
       refuse_template(name_, line_, fault.reason);
     }
     return std::move(rendered_);

@@ -139,12 +139,12 @@ class JsonWriter {
 }  // namespace
 
 void TemplateBudget::spend_steps(uint64_t steps) {
-  if (steps > steps_) template_fault("takes more than " + std::to_string(kSteps) + " steps; does it loop for ever?");
+  if (steps > steps_) throw TemplateFault{"takes more than " + std::to_string(kSteps) + " steps; does it loop for ever?", true};
   steps_ -= steps;
 }
 
 void TemplateBudget::require_bytes(uint64_t bytes) const {
-  if (bytes > bytes_) template_fault("makes more than " + std::to_string(kBytes >> 20) + " MiB of text; does it grow without end?");
+  if (bytes > bytes_) throw TemplateFault{"makes more than " + std::to_string(kBytes >> 20) + " MiB of text; does it grow without end?", true};
 }
 
 void TemplateBudget::spend_bytes(uint64_t bytes) {

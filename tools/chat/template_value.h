@@ -35,6 +35,7 @@ class TemplateBudget {
 // A reason without its line: the interpreter knows which line it is at.
 struct TemplateFault {
   std::string reason;
+  bool is_limit = false;  // true if TemplateBudget ended the rendering
 };
 [[noreturn]] inline void template_fault(const std::string& reason) { throw TemplateFault{reason}; }
 

@@ -34,7 +34,7 @@ void RecipeOptions::add_schedule_to(OptionParser& app) {
 
 void RecipeOptions::add_profile_to(OptionParser& app, const Port& port) {
   board = &port;
-  app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted");
+  app.add_option("--profile", profile, "file of `reprise profile`: measured costs, so that step times are predicted")->check(not_empty());
 }
 
 std::string RecipeOptions::first_given() const {

@@ -174,11 +174,11 @@ Command add_audit(OptionParser& app, const Port& port) {
   options->recipe.add_profile_to(*parser, port);
   Option* as_json = parser->add_flag("--json", options->json, "one JSON value on stdout");
   parser->add_flag("--prices", options->prices, "what less and more memory would cost and save, found by planning again; a page of a recipe has them");
-  Option* html = parser->add_option("--html", options->html, "file: a page to look at, offline, with the map of every slot");
+  Option* html = parser->add_option("--html", options->html, "file: a page to look at, offline, with the map of every slot")->check(not_empty());
   parser->add_flag("--sweep", options->sweep, "the page also holds up to eleven plans at other budgets")->needs(html);
-  Option* trace = parser->add_option("--trace", options->trace, "file: the plan for Perfetto or chrome://tracing");
-  Option* diff = parser->add_option("--diff", options->diff, "a recipe or a manifest: what differs there");
-  Option* gate = parser->add_option("--gate", options->gate, "a manifest: exit status 3 where the plan has outgrown it")->excludes(diff);
+  Option* trace = parser->add_option("--trace", options->trace, "file: the plan for Perfetto or chrome://tracing")->check(not_empty());
+  Option* diff = parser->add_option("--diff", options->diff, "a recipe or a manifest: what differs there")->check(not_empty());
+  Option* gate = parser->add_option("--gate", options->gate, "a manifest: exit status 3 where the plan has outgrown it")->check(not_empty())->excludes(diff);
   parser
       ->add_option("--max-growth", options->max_growth,
                    "per cent of growth that the gate lets pass, default 0; NAME=PCT: of a region, of \"seconds\" or \"work\"; may be given again")

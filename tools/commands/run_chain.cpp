@@ -18,7 +18,7 @@ Command add_chain(OptionParser& app) {
   const auto options = std::make_shared<ChainOptions>();
   OptionParser* parser = app.add_subcommand("chain", "write a recipe's chain of links as JSON");
   options->recipe.add_to(*parser);
-  parser->add_option("-o,--output", options->output, "file; default: stdout");
+  parser->add_option("-o,--output", options->output, "file; default: stdout")->check(not_empty());
   return {parser, [options] {
             std::optional<Output> output;
             if (!options->output.empty()) output.emplace(options->output, kChainFile, options->recipe.inputs());

@@ -79,7 +79,7 @@ Command add_compare(OptionParser& app, const Port& port) {
   options->recipe.add_profile_to(*parser, port);
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   Option* sweep = parser->add_flag("--sweep", options->sweep, "the memory-time front of every strategy, as JSON");
-  parser->add_option("--svg", options->svg, "file: the sweep as a picture")->needs(sweep);
+  parser->add_option("--svg", options->svg, "file: the sweep as a picture")->check(not_empty())->needs(sweep);
   parser
       ->add_option("--ranks", options->ranks,
                    "numbers of ranks, as 1,2,4,8: a step of each, simulated with a profile that has the wire; of N ranks each receives N - 1 tensors for each of its own")

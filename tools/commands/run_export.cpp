@@ -60,7 +60,7 @@ Command add_export(OptionParser& app) {
   form->require_option(1);
   parser->add_option("--type", options->type, "how the merged model stores its numbers: f32 (default), f16, bf16; of a GGUF also q8_0, q4_0, q4_k")
       ->one_of({"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k"});
-  parser->add_option("--base", options->base, "weights that the adapter is merged into: a file or folder; default: those that it was trained beside");
+  parser->add_option("--base", options->base, "weights that the adapter is merged into: a file or folder; default: those that it was trained beside")->check(not_empty());
   parser->add_flag("--json", options->json, "print what was written, and each tensor's error, as JSON");
   return {parser, [options] {
             const ExportReport report = export_snapshot(read_recipe(options->recipe), request_of(*options));

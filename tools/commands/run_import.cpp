@@ -75,7 +75,7 @@ Command add_import(OptionParser& app, const Port& port) {
   const auto options = std::make_shared<ImportOptions>();
   OptionParser* parser = app.add_subcommand("import", "make a recipe of a net from elsewhere: its forward is read, its backward derived");
   parser->add_option("FILE", options->file, "an ONNX model, opset 11 or later, or a .pt2 of torch.export")->required();
-  parser->add_option("-o,--output", options->output, "the recipe to write, NET.json; NET.graph.json and NET.safetensors go beside it; default: FILE's name here");
+  parser->add_option("-o,--output", options->output, "the recipe to write, NET.json; NET.graph.json and NET.safetensors go beside it; default: FILE's name here")->check(not_empty());
   parser->add_option("--classes", options->classes, "a new last layer for so many classes, drawn from the seed")->check(integer_from(2, 1000000000));
   parser->add_option("--freeze", options->freeze, "patterns of parameters that are not trained; may be given again");
   parser->add_option("--input", options->inputs, "NAME=SHAPE, as x=1,3,224,224, of an input whose size is open");
@@ -83,13 +83,13 @@ Command add_import(OptionParser& app, const Port& port) {
                      "of a model that has several outputs, the one that is computed and judged");
   parser->add_option("--loss", options->loss, "what the model writes is judged by: class, mse, l1, huber or binary; of pairs: infonce, cosine or similarity; without it, it must end in a classifier's linear layer")
       ->one_of({"class", "mse", "l1", "huber", "binary", "infonce", "cosine", "similarity"});
-  parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic");
+  parser->add_option("--data", options->data, "KIND=PATH, as image_folder=my/pictures, for the recipe; default: synthetic")->check(not_empty());
   parser->add_option("--check", options->check,
                      "a safetensors file of inputs and outputs under the model's names, or a folder of ONNX's test data: what is "
-                     "imported must compute the same");
+                     "imported must compute the same")->check(not_empty());
   parser->add_option("--tokenizer", options->tokenizer,
                      "of a net of texts and its data: a folder with tokenizer.json or vocab.txt, or such a file; default: FILE's "
-                     "folder, where it has one");
+                     "folder, where it has one")->check(not_empty());
   parser->add_flag("--json", options->json, "print what was made, or all that is refused, as JSON");
   return {parser, [options, &port] { return run_import(*options, port); }};
 }

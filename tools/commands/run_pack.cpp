@@ -32,7 +32,7 @@ Command add_pack(OptionParser& app) {
   OptionParser* parser = app.add_subcommand("pack", "pack buffers with lifetimes (CSV: id,lower,upper,size)");
   parser->add_option("PROBLEM", options->request.problem_path, "CSV file")->required();
   parser->add_option("--capacity", options->request.capacity, "bytes that must suffice; default: as few as can be")->check(integer_from(1));
-  parser->add_option("-o,--output", options->request.output_path, "CSV file with a column of offsets");
+  parser->add_option("-o,--output", options->request.output_path, "CSV file with a column of offsets")->check(not_empty());
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   return {parser, [options] { return run_pack_command(options->request, options->json); }};
 }

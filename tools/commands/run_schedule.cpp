@@ -101,7 +101,7 @@ Command add_schedule(OptionParser& app) {
   parser->add_option("--policy", options->policy, "refused here: a policy needs a recipe's values, see plan and compare");
   parser->add_flag("--no-residues", options->no_residues, "optimal: Rotor's class");
   parser->add_flag("--as-published", options->as_published, "optimal: Rotor's recurrence as printed");
-  parser->add_option("--actions", options->actions, "write the actions to this file, one JSON object a line");
+  parser->add_option("--actions", options->actions, "write the actions to this file, one JSON object a line")->check(not_empty());
   parser->add_flag("--json", options->json, "one JSON value on stdout");
   Option* steps = parser->add_option("--steps", options->unit_chain.steps, "a chain of this many equal steps")->check(integer_from(1, 1000000000));
   parser->add_option("--slots", options->unit_chain.slots, "revolve: checkpoints, the input's included")->check(integer_from(1));

@@ -18,6 +18,8 @@ void read_records(const DataSource& data, const DataPart& part, DataLook* look, 
     ++tried;
     try {
       add(records->read(n), records->place(n));
+    } catch (const LimitError&) {
+      throw;
     } catch (const UserError& error) {
       if (look == nullptr && data.bad == DataSource::Bad::kRefuse) throw;
       if (look != nullptr) look->add(error.what());

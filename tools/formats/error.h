@@ -15,4 +15,9 @@ struct UserError : std::runtime_error {
   Status status;
 };
 
+// Work that was ended by a limit of the program. Who passes over bad records does not pass over this one: the next record could take as long.
+struct LimitError : UserError {
+  using UserError::UserError;
+};
+
 }  // namespace reprise

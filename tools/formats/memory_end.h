@@ -4,7 +4,7 @@
 
 namespace reprise {
 
-// From here on an operator new that finds no memory prints "PROGRAM: the memory does not suffice", removes what is half-written and ends the
+// Ends the program with status 1 and one line if its stack may not grow to 256 KiB. From here on an operator new that finds no memory prints "PROGRAM: the memory does not suffice", removes what is half-written and ends the
 // program with status 1. `program` must live as long as the program.
 void end_where_memory_is_short(const char* program);
 

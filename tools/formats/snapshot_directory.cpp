@@ -108,6 +108,13 @@ bool is_foreign(const std::string& folder) {
   return holds_any;
 }
 
+// A folder that is the root of a file system cannot be exchanged for another: the save at the end would fail.
+void refuse_mount(const std::string& folder) {
+  struct statx status;
+  if (::statx(AT_FDCWD, folder.c_str(), 0, STATX_BASIC_STATS, &status) != 0 || (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) == 0) return;
+  throw UserError(folder + ": is the root of a file system, which no other folder can replace; give a folder in it");
+}
+
 // Whether the file at `path` is still the open one: its owner removes it while others wait.
 bool is_open_one(int descriptor, const std::string& path) {
   struct stat open_one, named;
@@ -148,6 +155,7 @@ SnapshotDirectory::SnapshotDirectory(const std::string& path, const FolderKind& 
   std::error_code ignored;  // mkdir will say why not
   fs::create_directories(fs::path(path_).parent_path(), ignored);
   require_replaceable(path_, kind_, inputs_);
+  refuse_mount(path_);
   take_lock();
   try {
     if (!is_there(path_) && is_folder(old_) && ::rename(old_.c_str(), path_.c_str()) != 0) refuse(old_, "cannot be renamed to " + path_);

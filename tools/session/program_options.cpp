@@ -12,11 +12,6 @@ namespace reprise {
 
 namespace {
 
-// A shell variable that is not set leaves "", which would be passed over in silence.
-OptionCheck not_empty() {
-  return [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); };
-}
-
 OptionCheck a_value() {
   return [](std::string& text) { return text.empty() ? not_empty()(text) : not_an_option()(text); };
 }
