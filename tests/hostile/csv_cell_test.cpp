@@ -36,7 +36,7 @@ TEST(CsvCell, CanBeUndone) {
 
 TEST(CsvCell, IsWhatBothWritersWrite) {
   const TemporaryFolder folder;
-  write_numbers(folder.file("p.csv"), {"image"}, {{"=a.png"}, {"b.png"}}, {"@cat"}, {-1.0f, 2.0f});
+  write_numbers(Output(folder.file("p.csv"), kPredictions, {}), {"image"}, {{"=a.png"}, {"b.png"}}, {"@cat"}, {-1.0f, 2.0f});
   EXPECT_EQ(read_file(folder.file("p.csv")), "image,'@cat\n'=a.png,-1\nb.png,2\n");
   const PackProblem problem = parse_pack_problem("id,lower,upper,size\n=cmd(),0,1,4\n-7,0,1,4\n\"=x\",1,2,4\n", "p", 0);
   EXPECT_EQ(packed_csv(problem, {0, 4, 0}), "id,lower,upper,size,offset\n'=cmd(),0,1,4,0\n-7,0,1,4,4\n\"\"\"=x\"\"\",1,2,4,0\n");

@@ -7,6 +7,7 @@
 #include "tools/audit/manifest.h"
 #include "tools/formats/error.h"
 #include "tools/formats/json_fields.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 
 namespace reprise {
@@ -290,7 +291,7 @@ bool is_manifest(const json& value) { return value.is_object() && value.contains
 
 bool is_manifest_file(const std::string& path) {
   try {
-    return is_manifest(json::parse(read_file(path), nullptr, false));
+    return is_manifest(json_or_discarded(read_file(path)));
   } catch (const UserError&) {
     return false;
   }

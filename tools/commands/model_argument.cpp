@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/recipes/recipe.h"
 #include "tools/weights/gguf_weights.h"
@@ -15,7 +16,7 @@ namespace {
 bool is_recipe(const std::string& path) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored) || is_gguf(path)) return false;
-  const nlohmann::json value = nlohmann::json::parse(read_file(path), nullptr, false, true);
+  const nlohmann::json value = json_or_discarded(read_file(path), JsonComments::kAllowed);
   if (!value.is_object() || !value.contains("model") || !value["model"].is_object()) return false;
   const nlohmann::json& model = value["model"];
   return model.contains("huggingface") || model.contains("gguf") || model.contains("graph") || model.contains("family");

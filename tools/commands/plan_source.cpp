@@ -5,6 +5,7 @@
 
 #include "tools/audit/manifest.h"
 #include "tools/formats/error.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/output_file.h"
 #include "tools/planning/does_not_fit.h"
 #include "tools/planning/weight_stream.h"
@@ -42,7 +43,7 @@ nlohmann::json manifest_of_plans(const std::vector<PlanOfBudget>& plans) {
 
 PlanSource open_plan(const RecipeOptions& options) {
   PlanSource source;
-  if (is_manifest(nlohmann::json::parse(read_file(options.recipe), nullptr, false))) {
+  if (is_manifest(json_or_discarded(read_file(options.recipe)))) {
     const std::string unheeded = options.first_given();
     if (!unheeded.empty()) {
       throw UserError(options.recipe + ": " + unheeded + ": has no effect on a manifest, which is of a plan that is made; give the recipe", UserError::kUsage);

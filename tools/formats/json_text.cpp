@@ -335,6 +335,14 @@ json parse_json(const std::string& text, const std::string& file, JsonComments c
   return JsonBuilder<json>(text, file).build(comments);
 }
 
+json json_or_discarded(const std::string& text, JsonComments comments) {
+  try {
+    return parse_json(text, "", comments);
+  } catch (const UserError&) {
+    return json(json::value_t::discarded);
+  }
+}
+
 ordered_json parse_ordered_json(const std::string& text, const std::string& file, JsonComments comments) {
   const LongWork work("reading " + file);
   return JsonBuilder<ordered_json>(text, file).build(comments);

@@ -20,6 +20,9 @@ constexpr size_t kMostJsonBytes = size_t{256} << 20, kMostJsonValues = 5'000'000
 // that is larger than the above or nested more than 100 deep.
 nlohmann::json parse_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
 
+// Returns what parse_json returns, or a discarded value (is_discarded) where it throws: for who asks whether a file is of some kind.
+nlohmann::json json_or_discarded(const std::string& text, JsonComments comments = JsonComments::kRefused);
+
 // Returns what parse_json returns, with the keys of each object in the order of the text.
 nlohmann::ordered_json parse_ordered_json(const std::string& text, const std::string& file, JsonComments comments = JsonComments::kRefused);
 

@@ -16,6 +16,7 @@
 #include "tools/formats/text.h"
 #include "tools/models/models.h"
 #include "tools/onnx/export_net.h"
+#include "tools/onnx/onnx_writer.h"
 #include "tools/planning/planner.h"
 #include "tools/progress/long_work.h"
 #include "tools/recipes/recipe_graph.h"
@@ -47,12 +48,12 @@ std::vector<std::string> head_tensors(const ImportedNet& net) {
 
 // ---- what import may replace ----
 
-constexpr OutputKind kRecipeMark = {"import"}, kNetFile = {"net"}, kWeightsFile = {"imported weights", is_imported};
+constexpr OutputKind kRecipeMark = {"import"}, kNetFile = {"net graph"}, kWeightsFile = {"imported weights", is_imported};
 
 // The recipe's text with its mark: "reprise import" and the checksum of all else, so that a recipe that somebody has changed is not lost.
 constexpr OutputKind kRecipeFile = {"recipe", [](const std::string& path) {
   try {
-    json recipe = json::parse(read_file(path), nullptr, false, true);
+    json recipe = json_or_discarded(read_file(path), JsonComments::kAllowed);
     if (!recipe.is_object() || !recipe.contains(kWriterKey)) return false;
     const json mark = recipe[kWriterKey];
     recipe.erase(kWriterKey);

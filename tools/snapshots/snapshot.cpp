@@ -45,7 +45,7 @@ void for_each_path(json& training, const Change& change) {
 
 bool is_own_snapshot(const std::string& folder) {
   try {
-    const json training = json::parse(read_file(folder + "/" + kTraining), nullptr, false);
+    const json training = json_or_discarded(read_file(folder + "/" + kTraining));
     if (!training.is_object() || !training.contains("format") || !training.contains("plan_format") || !training.contains("kernel_set")) return false;
     const json files = training.value("files", json::object());
     for (const std::string& name : snapshot_files()) {
@@ -150,7 +150,7 @@ void require_checksum(json training, const std::string& path) {
 }
 
 json read_training_file(const std::string& path) {
-  json training = json::parse(read_file(path), nullptr, false);
+  json training = json_or_discarded(read_file(path));
   if (!training.is_object()) throw UserError(path + ": must be the JSON object that --save wrote");
   const auto require = [&](const char* field, bool right, const std::string& wanted) {
     if (!right) throw UserError(path + ": " + field + ": must be " + wanted);

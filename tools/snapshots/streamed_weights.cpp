@@ -7,6 +7,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/file_lock.h"
+#include "tools/formats/json_text.h"
 #include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/text.h"
@@ -45,14 +46,14 @@ std::string note_of(const std::string& path) {
 bool is_own_note(const std::string& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return false;
-  const json note = json::parse(read_file(path), nullptr, false);
+  const json note = json_or_discarded(read_file(path));
   return note.is_object() && note.value("weights", json()).is_object() && note.value("bytes", json()).is_number_unsigned() && note.value("xxh3", json()).is_string();
 }
 
 bool holds(const std::string& path, const json& wanted) {
   std::error_code ignored;
   if (!fs::exists(path, ignored) || !fs::exists(note_of(path), ignored)) return false;
-  const json note = json::parse(read_file(note_of(path)), nullptr, false);
+  const json note = json_or_discarded(read_file(note_of(path)));
   if (note.is_discarded() || !note.is_object() || note.value("weights", json()) != wanted) return false;
   const FileSum sum = sum_of_file(path);
   return note.value("bytes", json()) == sum.bytes && note.value("xxh3", json()) == sum.checksum;
@@ -63,7 +64,7 @@ bool is_own_file(const std::string& path) {
   std::error_code error;
   const uint64_t bytes = fs::file_size(path, error);
   if (error || !is_own_note(note_of(path))) return false;
-  const json note = json::parse(read_file(note_of(path)), nullptr, false);
+  const json note = json_or_discarded(read_file(note_of(path)));
   return note["bytes"] == bytes || note.value("replaced_bytes", json()) == bytes;
 }
 

@@ -19,6 +19,7 @@
 
 #include "tools/formats/error.h"
 #include "tools/formats/output.h"
+#include "tools/formats/output_file.h"
 
 namespace reprise {
 
