@@ -11,11 +11,15 @@
 #include <vector>
 
 #include "tests/faces/expect_user_error.h"
+#include "tools/formats/output.h"
 #include "tools/formats/output_file.h"
 #include "tools/formats/snapshot_directory.h"
 
 namespace reprise {
 namespace {
+
+bool is_any(const std::string&) { return true; }
+constexpr OutputKind kAny = {"any", is_any};
 
 // Runs `work` in a process that ends as a handler ends it, in the middle of it.
 void end_at_once_after(const std::function<void(const std::function<void()>& end)>& work) {
@@ -36,14 +40,14 @@ TEST(Leftovers, AFileThatIsNotFinishedGoes) {
   const TemporaryFolder folder;
   write_file(folder.file("old"), "old");
   end_at_once_after([&](const auto& end) {
-    replace_file(folder.file("old"), [&](const std::string& fresh) {
+    Output(folder.file("old"), kAny, {}).write([&](const std::string& fresh) {
       OutputFile file(fresh);
       file.write("ne", 2);
       end();
     });
   });
   end_at_once_after([&](const auto& end) {
-    replace_file(folder.file("old"), [&](const std::string& fresh) {
+    Output(folder.file("old"), kAny, {}).write([&](const std::string& fresh) {
       write_file(fresh, "new");
       end();  // whole, but not in its place
     });
@@ -64,7 +68,7 @@ TEST(Leftovers, WhatIsFinishedStays) {
 TEST(Leftovers, ASnapshotThatIsNotFinishedGoesWithItsFolder) {
   const TemporaryFolder folder;
   end_at_once_after([&](const auto& end) {
-    SnapshotDirectory out(folder.file("s"), {"model.safetensors"});
+    SnapshotDirectory out(folder.file("s"), {"snapshot", {"model.safetensors"}, is_any});
     out.begin();
     OutputFile file(out.file("model.safetensors"));
     file.write("half", 4);

@@ -167,6 +167,7 @@ std::string Output::stage(const std::function<void(const std::string&)>& write) 
   if (in_place_) return write(target_), target_;
   remove_leftovers();
   const std::string fresh = temporary_beside(target_);
+  const Leftover unfinished(fresh);
   try {
     write(fresh);
   } catch (...) {
