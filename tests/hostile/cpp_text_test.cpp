@@ -21,7 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-// What ends a comment, a literal or a line in C++, opens another one, or would do harm in between.
+// Lists texts that end a comment, a literal or a line in C++, open another one, or would do harm in between.
 const std::vector<std::string> kPieces = {
     "*/", "/*", "//", "\n", "\r", "\r\n", "\\", "\\\n", "\\\r\n", "\\\\\n", "?\?/", "?\?/\n", "?\?'", "\"", "'", ")reprise\"", "R\"reprise(", "R\"(",
     "\")", "\\\"", "\\\\\"", "7", "0", "x41", "\\x4", "\\07", "\\u0041", "\\N{DIGIT ONE}", "#include </etc/passwd>", "\n#error planted\n",
@@ -228,7 +228,7 @@ TEST(HostileHeader, NamesOfAnOnnxFileAreTexts) {
   expect_texts({plan, kCpuRules, canonical_recipe(model.recipe), "a plan"});
 }
 
-// What no reader lets through, a caller of the library may still have: bytes that are not UTF-8, and names of any length.
+// Tries what no reader lets through and a caller of the library may still have: bytes that are not UTF-8, and names of any length.
 TEST(HostileHeader, AnyBytesAreTexts) {
   OwnedPlan plan = plan_of_hostile_net(2);
   RandomText random(4);

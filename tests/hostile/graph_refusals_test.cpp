@@ -49,7 +49,7 @@ Parts behind(const Text& nodes, const Text& constants = "") {
   return parts;
 }
 
-// What a refused node would have written is read by others: they are neither read nor refused for that.
+// Nodes that read the output of a refused node are neither read nor refused for that.
 TEST_F(GraphRefusals, ANodeBehindARefusedOneIsNotRead) {
   const Text four[] = {"s", "b", "m", "v"};
   for (const Text& unknown : four) {

@@ -1,4 +1,4 @@
-// What a process that ends at once leaves: tools/formats/leftovers.h, and the writers that register what is not finished.
+// Tests what a process leaves that ends at once: tools/formats/leftovers.h, and the writers that register unfinished files.
 #include "tools/formats/leftovers.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a program prints passes one filter: tools/progress/shown_output.h.
+// Tests the filter of all that a program prints: tools/progress/shown_output.h.
 #include "tools/progress/shown_output.h"
 
 #include <fcntl.h>

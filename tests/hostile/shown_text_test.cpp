@@ -1,4 +1,4 @@
-// What a terminal may be shown of a file's text: tools/formats/shown_text.h, and the one line of UserError.
+// Tests how a message shows a file's text: tools/formats/shown_text.h, and the one line of UserError.
 #include "tools/formats/shown_text.h"
 
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ TEST(TemplateLimits, ALimitIsNoFaultOfOneRecord) {
   }
 }
 
-// What a template says is shown, but not without end.
+// A message that a template raises is shown, but not without end.
 TEST(TemplateLimits, ARefusalIsCut) {
   try {
     render(text_of(24) + "{{ raise_exception(t) }}");

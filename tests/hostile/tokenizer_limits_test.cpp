@@ -34,7 +34,7 @@ std::string utf8(const std::vector<uint32_t>& codes) {
   return text;
 }
 
-// Of classes 220, 230, 202 and 129 to 132; those of Tibetan have two parts.
+// Marks of the classes 220, 230, 202 and 129 to 132; those of Tibetan have two parts.
 const std::vector<uint32_t> kMarks = {0x316, 0x301, 0x327, 0x344, 0xF73, 0xF71, 0xF72, 0x345, 0x300, 0x5B0};
 
 // A run too short to be ordered before ICU sees it, in the middle of what a long run has at its ends.
@@ -44,7 +44,7 @@ TEST(LongMarks, HaveTheNormalFormThatICUGivesThem) {
     std::vector<uint32_t> codes = {'x', 0xE9};
     for (int n = 0; n < 400; ++n) codes.push_back(kMarks[random() % kMarks.size()]);
     codes.push_back('y');
-    // The same in pieces of one mark each, put in order by hand: first in form D, then in C.
+    // Computes the same in pieces of one mark each, put in order by hand: first in form D, then in C.
     std::string buffer, of_each;
     std::string parts;
     for (const uint32_t code : codes) parts += std::string(decomposed(utf8({code}), of_each));

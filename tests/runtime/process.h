@@ -20,7 +20,7 @@ struct ProcessOptions {
   double most_seconds = 300;                  // then it is killed: a program that hangs, not one that sanitizers slow down
 };
 
-// What is said of long work, as under the sanitizers or on a busy machine, is no complaint: "planning rn, 2 s". Returns the rest.
+// Returns the text without the lines of long work ("planning rn, 2 s"), which appear under the sanitizers or on a busy machine.
 std::string without_progress(const std::string& err);
 
 struct ProcessResult {

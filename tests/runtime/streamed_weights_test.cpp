@@ -354,7 +354,7 @@ TEST_F(StreamedFile, IsMadeOnceAndCheckedByEveryByte) {
     EXPECT_FALSE(prepare(path)) << "a flipped bit is found";
     EXPECT_EQ(read_file(path), good);
   }
-  // What its note does not describe is not this program's, and stays.
+  // A file that its note does not describe is not this program's, and stays.
   fs::resize_file(path, good.size() - 4096);
   expect_user_error([&] { (void)prepare(path); }, {path, "move it away"});
   EXPECT_EQ(fs::file_size(path), good.size() - 4096);

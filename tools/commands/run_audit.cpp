@@ -86,7 +86,7 @@ void write_page(const Output& to, std::string page) {
   to.write(page);
 }
 
-// What is written, null where it is not asked for.
+// Holds the outputs of a command; null if one is not asked for.
 struct AuditOutputs {
   std::optional<Output> html, trace;
 };

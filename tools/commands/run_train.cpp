@@ -44,7 +44,7 @@ std::string cache_folder(const std::string& recipe, const std::string& name) {
   return base + "/reprise/" + name + "-" + checksum_of(fs::absolute(recipe).lexically_normal().string()).substr(0, 8);
 }
 
-// Beside the recipe where that folder can be written, else in the working folder; one for each recipe.
+// Returns the adapter's folder: beside the recipe if that folder can be written, else in the working folder; one for each recipe.
 std::string adapter_place(const std::string& recipe, const std::string& name) {
   const fs::path beside = fs::absolute(recipe).parent_path();
   const bool can_be_written = ::access(beside.c_str(), W_OK | X_OK) == 0;

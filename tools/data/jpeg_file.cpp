@@ -89,7 +89,7 @@ struct JpegFile::Decoder {
     }
   }
 
-  // What the last error means to the owner of the file.
+  // Returns what the last error means to the owner of the file.
   const char* problem() const {
     if (too_many_scans) return "it has more than 500 scans; save it anew";
     switch (errors.msg_code) {

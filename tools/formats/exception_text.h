@@ -1,4 +1,4 @@
-// What a person is told of an exception.
+// Turns an exception into words for a person.
 // Here because the libraries' own texts name their functions, and neither the file nor what would be right.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What would stay if the process ended now: files and folders that are not finished, and a compiler that runs.
+// Registers what would stay if the process ended now: unfinished files and folders, and a compiler that runs.
 // Here because the handler of a signal may end the process, and may call hardly anything.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What an output may replace: nothing, an empty file, or a file of its own kind that this program wrote; never an input.
+// Decides what an output may replace: nothing, an empty file, or a file of its own kind that this program wrote; never an input.
 // Here because every writer needs the same rule, or one of them loses somebody's file.
 //
 //   const Output output(path, kChain, {recipe});   before long work: refuses what may not be replaced
@@ -75,7 +75,7 @@ class Output {
 // Throws UserError of status kUsage where two of these outputs, option and path, would be one file. A path may be "".
 void require_different(const std::vector<std::pair<const char*, std::string>>& outputs);
 
-// What a run will write: where, how many bytes at once, and what, as "the snapshot".
+// Describes what a run will write: where, how many bytes at once, and what, for example "the snapshot".
 struct SpaceNeed {
   std::string path, what;
   uint64_t bytes;

@@ -30,7 +30,7 @@ bool works_in_place(const Graph& graph, const Node& node) {
   });
 }
 
-// What crosses behind each node: values that later nodes read. Of each value its first and last node are known, so that a graph in which every value
+// Finds the values that cross behind each node: those that later nodes read. Of each value its first and last node are known, so that a graph in which every value
 // crosses every node takes no more room than another.
 class Crossings {
  public:

@@ -15,7 +15,7 @@ namespace {
 
 bool is_activation(const Graph& graph, ValueId v) { return v != kNoValue && graph.values[v].kind == ValueKind::kActivation; }
 
-// What a set of kept values comes to. The calls of all sets together would not fit into memory.
+// Holds the costs of a set of kept values. The calls of all sets together would not fit into memory.
 struct TapeSum {
   uint32_t mask = 0;
   uint64_t bytes = 0, backward_scratch_bytes = 0, forward_scratch_bytes = 0;
@@ -110,7 +110,7 @@ std::vector<TapeChoice> LinkSolver::front_of_tapes(const std::vector<ValueId>& a
   return front;
 }
 
-// Of a long link fewer, so that the work is that of the longest link with all of them.
+// Returns how many values are candidates at most: fewer in a long link, so that the work is that of the longest link with all of them.
 size_t LinkSolver::most_candidates() const {
   size_t most = kMostCandidates;
   for (size_t calls = link_.forward.size() + link_.backward.size(); calls > kCallsWithAllCandidates && most > 0; calls = (calls + 1) / 2) --most;

@@ -24,7 +24,7 @@ void write_npy(const std::string& path, const std::vector<uint64_t>& shape, cons
 // Bytes as a grey PNG (RFC 2083) with the mark of kMap.
 void write_grey_png(const std::string& path, uint32_t height, uint32_t width, const uint8_t* bytes);
 
-// What a net says of a picture's places: a PNG or an npy.
+// Returns whether a file is a map that a net wrote of a picture: a PNG or an npy.
 bool is_map(const std::string& path);
 constexpr OutputKind kMap = {"map", is_map};
 

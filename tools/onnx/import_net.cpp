@@ -112,7 +112,7 @@ json recipe_json(const ImportOrder& order, const ImportReport& report, const Imp
   return recipe;
 }
 
-// What is wrong with it is wrong with the model: there is no recipe yet that a message could name.
+// A fault in it is a fault in the model: there is no recipe yet that a message could name.
 Recipe parsed(const ImportOrder& order, const json& recipe) {
   try {
     return parse_recipe(recipe.dump(), order.recipe, std::filesystem::path(order.recipe).parent_path().string());

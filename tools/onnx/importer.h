@@ -124,7 +124,7 @@ class Importer {
   void tie_shared();
   void finish();
 
-  // Of a value of the model: who writes it, who reads it, and how often.
+  // Says of a value of the model who writes it, who reads it, and how often.
   struct Uses {
     const OnnxNode* writer = nullptr;
     const OnnxNode* reader = nullptr;  // of its numbers, the last of them

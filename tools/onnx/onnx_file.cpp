@@ -72,7 +72,7 @@ class Reader {
     for (uint64_t i = 0; i < value.size(); ++i) value[i] = static_cast<char>(bytes_.at(f.begin + i));
     return value;
   }
-  // What nodes and values are known by, which the files that are written must hold as JSON.
+  // Returns the name of a node or a value. Written files hold it as JSON, so it must be UTF-8.
   std::string name(const Field& f) {
     const std::string value = text(f);
     if (first_byte_not_utf8(value) != std::string::npos) bytes_.refuse(f.begin, "the name \"" + shown_text(value) + "\" is not UTF-8");

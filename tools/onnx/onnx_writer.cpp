@@ -202,7 +202,7 @@ class Rewriter {
       return std::nullopt;
     });
   }
-  // Of a node whose attributes have numbers beside the model.
+  // Reads a node whose attributes have numbers beside the model.
   std::optional<std::vector<Part>> node(const Field& of, const OnnxNode& node) {
     const auto is_external = [](const OnnxAttribute& attribute) { return attribute.tensor && !attribute.tensor->file.empty(); };
     if (std::none_of(node.attributes.begin(), node.attributes.end(), is_external)) return std::nullopt;

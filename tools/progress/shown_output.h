@@ -1,4 +1,4 @@
-// What a program prints, as a terminal may show it.
+// Prints text as a terminal may show it.
 // Here because about a hundred places print text of files, and a rule that each of them must follow would be forgotten in one.
 #pragma once
 

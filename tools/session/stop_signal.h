@@ -29,7 +29,7 @@ bool stops_at_row();
 // No line is printed from here on: of several ranks the first one speaks.
 void silence_stop_signals();
 
-// What is going on, as the line at a signal says it.
+// Names what is going on, for the line at a signal.
 enum class Activity : uint8_t { kSettingUp, kTraining, kEvaluating, kPredicting, kAnswering, kSaving, kEnding };
 
 // Says what is going on from its making to its end, then what went on before. By one thread only.

@@ -36,7 +36,7 @@ json description(const Plan& plan, const StreamedOrigin& origin) {
   return {{"format", 1}, {"from", from}, {"tensors", tensors}};
 }
 
-// Beside the file itself, where the path is a link.
+// Returns the path of the file's note, which is beside the file itself if the path is a link.
 std::string note_of(const std::string& path) {
   std::error_code error;
   const fs::path file = fs::canonical(path, error);

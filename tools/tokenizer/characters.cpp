@@ -119,7 +119,7 @@ class LongMarks {
  private:
   static constexpr size_t kLong = 256;  // bytes of a run
 
-  // What the character becomes in normal form D.
+  // The character in normal form D.
   const icu::UnicodeString& parts_of(uint32_t code) {
     const auto c = static_cast<UChar32>(code);
     if (!unicode_9().contains(c) || !form_->getDecomposition(c, parts_)) parts_.setTo(c);

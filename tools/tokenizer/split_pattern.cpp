@@ -18,7 +18,7 @@ namespace {
 
 constexpr unsigned long kMostRetries = 10'000'000;  // of one search, a second's work; as many entries of its stack
 constexpr uint64_t kMostForByte = 128, kMostAtFirst = 50'000'000;  // retries
-// What looks ahead to the text's end takes no retries, so that seconds are counted too: 50,000 bytes a second is a hundredth of what others do.
+// A search that looks ahead to the text's end takes no retries, so that seconds are counted too: 50,000 bytes a second is a hundredth of what others do.
 constexpr double kSecondsOfByte = 2e-5, kSecondsAtFirst = 5;
 
 const OnigUChar* bytes_of(std::string_view text) { return reinterpret_cast<const OnigUChar*>(text.data()); }

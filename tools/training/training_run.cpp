@@ -123,7 +123,7 @@ class TrainingRun {
     return inputs;
   }
 
-  // Of all that is written at once: a new snapshot stands beside the one before it, and an adapter beside its state.
+  // Throws UserError if there is no room for all that is written at once: a new snapshot beside the one before it, and the adapter.
   void require_room() const {
     if (first_step_ >= last_step_ || !ranks_.is_first()) return;
     const uint64_t bytes = snapshot_bytes(session_->plan());
@@ -137,7 +137,7 @@ class TrainingRun {
     require_space(needs);
   }
 
-  // Beside the program, or its plan file, unless --adapter says where.
+  // Returns the folder that --adapter names; by default one beside the program, or beside its plan file.
   std::string adapter_place(const CompiledPlan& compiled) const { return !options_.adapter.empty() ? options_.adapter : run_folder(compiled) + "/adapter"; }
 
   Trainer& trainer() { return session_->trainer(); }
