@@ -387,7 +387,7 @@ board: $(BUILD)/reprise $(BOARD_FOLDER)/root/made  ## compile RECIPE and reprise
 	+@if $(is_for_card); then $(need_nvcc) && $(MAKE) -s $(BOARD_CUDA); fi
 	@mkdir -p $(BUILD)/arm64/packages && touch $(BUILD)/arm64/packages/run
 	+@flock $(BUILD)/arm64.lock $(MAKE) --no-print-directory build $(BUILD)/arm64/reprise BUILD=$(BUILD)/arm64 REPRISE=$(abspath $(REPRISE)) LINK='$(BOARD_LIBRARIES)' \
-	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD_FOLDER)/root/usr/include' \
+	  CXX='$(BOARD_COMPILER) -Wno-psabi -isystem $(BOARD_FOLDER)/root/usr/include -isystem $(BOARD_FOLDER)/root/usr/include/aarch64-linux-gnu' \
 	  $(if $(filter jetson,$(TARGET)),CUDA_ARCHITECTURES=87 CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
 	@$(find_folder); to=$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD_FOLDER)/$(TARGET) \
 	  && to=$$(realpath "$$to") && (cd $(BUILD)/arm64/$${folder#$(BUILD)/} && cp --parents train manifest.json $$(ls cuda/manifest.json 2>/dev/null) "$$to") \

@@ -33,7 +33,7 @@ done
 # Objects stand before the library: its own of the same name are then left out.
 print_bits() {  # PROGRAM OBJECTS
   program=$1; shift
-  $compiler "$printer" "$@" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -o "$program" -lpthread || fail "$program does not link"
+  $compiler "$printer" "$@" "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" -o "$program" -lz -lpthread || fail "$program does not link"
   "$program" >"$program.txt" || fail "$program ends with $?"
 }
 print_bits "$out/one"
