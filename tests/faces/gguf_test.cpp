@@ -238,12 +238,34 @@ void copy(const GgufFile& from, const std::string& path, uint64_t piece) {
   writer.finish();
 }
 
-TEST(Gguf, ACopyHasTheSameBytes) {
+// Values and tensors are equal; the copy begins with the mark of this program.
+TEST(Gguf, ACopyHasTheSameContent) {
   TemporaryFolder folder;
   const GgufFile file(kGoldens + "small.gguf");
-  for (const uint64_t piece : {1, 7, 100, 100000}) {  // pieces need not match tensors
-    copy(file, folder.file("copy.gguf"), piece);
-    EXPECT_EQ(read_file(folder.file("copy.gguf")), read_file(kGoldens + "small.gguf")) << piece;
+  copy(file, folder.file("first.gguf"), 100000);
+  const GgufFile first(folder.file("first.gguf"));
+  ASSERT_EQ(first.metadata().size(), file.metadata().size() + 1);
+  EXPECT_EQ(first.metadata()[0].first, "reprise.written_by");
+  for (size_t n = 0; n < file.metadata().size(); ++n) {
+    EXPECT_EQ(first.metadata()[n + 1].first, file.metadata()[n].first);
+    EXPECT_EQ(first.metadata()[n + 1].second.type, file.metadata()[n].second.type);
+    EXPECT_EQ(first.metadata()[n + 1].second.value, file.metadata()[n].second.value);
+  }
+  ASSERT_EQ(first.tensors().size(), file.tensors().size());
+  for (size_t n = 0; n < file.tensors().size(); ++n) {
+    const GgufTensor &ours = first.tensors()[n], &theirs = file.tensors()[n];
+    EXPECT_EQ(ours.name, theirs.name);
+    EXPECT_EQ(ours.type, theirs.type);
+    EXPECT_EQ(ours.shape, theirs.shape);
+    ASSERT_EQ(ours.bytes, theirs.bytes);
+    std::string our_bytes(ours.bytes, '\0'), their_bytes(theirs.bytes, '\0');
+    first.read_stored(ours, 0, our_bytes.data(), our_bytes.size());
+    file.read_stored(theirs, 0, their_bytes.data(), their_bytes.size());
+    EXPECT_EQ(our_bytes, their_bytes);
+  }
+  for (const uint64_t piece : {1, 7, 100, 100000}) {  // pieces need not match tensors; a copy of a copy has one mark
+    copy(first, folder.file("copy.gguf"), piece);
+    EXPECT_EQ(read_file(folder.file("copy.gguf")), read_file(folder.file("first.gguf"))) << piece;
   }
 }
 

@@ -352,8 +352,8 @@ TEST(TextImport, NamesTheTokenizerBesideTheModelOrTheOneThatIsGiven) {
     }
     return recipe.data.tokenizer;
   };
-  EXPECT_EQ(tokenizer_of("", "texts"), folder.path());
-  EXPECT_EQ(tokenizer_of("", "csv"), folder.path());
+  EXPECT_TRUE(std::filesystem::equivalent(tokenizer_of("", "texts"), folder.path()));
+  EXPECT_TRUE(std::filesystem::equivalent(tokenizer_of("", "csv"), folder.path()));
   EXPECT_EQ(tokenizer_of("", "synthetic"), "");
   EXPECT_EQ(tokenizer_of(folder.file("other/vocab.txt"), "texts"), folder.file("other/vocab.txt"));
   expect_user_error([&] { tokenizer_of(folder.file("other"), "synthetic"); }, {"data.tokenizer", "leave it out"});

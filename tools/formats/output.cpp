@@ -135,7 +135,7 @@ void Output::check() const {
   if (!S_ISREG(status.st_mode)) return;
   for (const std::string& input : inputs_) {
     if (!input.empty() && is_same_file(target_, input)) {
-      throw UserError(path_ + ": is the input " + (input == path_ ? "itself" : input) + ", which would be lost; give another output");
+      throw UserError(path_ + ": is the input itself" + (input == path_ ? "" : ", " + input) + ", which would be lost; give another output");
     }
   }
   if (in_place_ || status.st_size == 0 || is_own(target_, kind_)) return;
