@@ -111,7 +111,7 @@ done
 
 # 5. The baseline level fuses where its source says so and nowhere else, so its kernels have the same bits here and there, and so has a small core.
 $host_compiler -std=c++20 -O1 -I. tests/ports/other_cpu/print_kernel_bits.cpp "$build/libjudges.a" "$build/libtools.a" "$build/libreprise.a" \
-  -o "$out/print_kernel_bits-here" -lpthread
+  -o "$out/print_kernel_bits-here" -lz -lpthread
 "$out/print_kernel_bits-here" baseline 4 >"$out/bits.here"
 emulate "$out/print_kernel_bits" baseline 4 >"$out/bits.there"
 for set in cpu cpu-small; do [ "$(grep -c "^$set/" "$out/bits.there")" -gt 500 ] || fail "of $set at most 500 cases were run"; done
