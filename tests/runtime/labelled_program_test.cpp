@@ -288,7 +288,7 @@ TEST_F(LabelledProgram, TellsTextsApart) {
   EXPECT_NE(written.find("\n\"A HERRING, look!\",0."), std::string::npos) << written.substr(0, 200);
   const ProcessResult lines = train(program, {"--resume", at("s"), "--predict", folder + "/texts.csv"});
   EXPECT_EQ(lines.out.find(folder + "/texts.csv, line 2: bird "), 0u) << lines.out.substr(0, 200);
-  expect_refusal(program, {"--resume", at("s"), "--predict", at("none.txt")}, {"none.txt", "--predict", "cannot be opened"});
+  expect_refusal(program, {"--resume", at("s"), "--predict", at("none.txt")}, {"none.txt", "cannot be opened", "No such file"});
 
   write_text(folder + "/vocab.txt", file_text(folder + "/vocab.txt") + "ship\n");
   expect_refusal(program, {"--resume", at("s"), "--predict", at("new.txt")},

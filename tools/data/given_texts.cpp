@@ -1,6 +1,5 @@
 // Texts that a person names, without labels (unlabelled.h).
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 #include <sstream>
 
