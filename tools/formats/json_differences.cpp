@@ -31,7 +31,7 @@ std::vector<JsonDifference> find_differences(const json& before, const json& now
 std::string differences_shown(const std::vector<JsonDifference>& differences) {
   std::vector<std::string> all;
   for (const JsonDifference& difference : differences) all.push_back(difference.shown());
-  return some_of(all, "; ");
+  return some_of(all, "; ", kSentence);
 }
 
 }  // namespace reprise

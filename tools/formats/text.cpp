@@ -66,10 +66,10 @@ bool matches_pattern(const std::string& pattern, const std::string& name) {
 
 bool matches_end(const std::string& pattern, const std::string& name) { return matches_pattern(pattern, name) || matches_pattern("*." + pattern, name); }
 
-std::string some_of(const std::vector<std::string>& words, const std::string& between) {
+std::string some_of(const std::vector<std::string>& words, const std::string& between, size_t longest) {
   constexpr size_t kShown = 8;
   std::string list;
-  for (size_t i = 0; i < words.size() && i < kShown; ++i) list += (i == 0 ? "" : between) + shown_text(words[i]);
+  for (size_t i = 0; i < words.size() && i < kShown; ++i) list += (i == 0 ? "" : between) + shown_text(words[i], longest);
   return words.size() > kShown ? list + " and " + std::to_string(words.size() - kShown) + " more" : list;
 }
 

@@ -31,7 +31,7 @@ std::string misfit_of(const WeightSource& source, const WantedTensor& wanted) {
 
 [[noreturn]] void refuse_misfits(const WeightSource& source, const std::vector<std::string>& misfits) {
   throw UserError(source.path() + ": " + (misfits.size() == 1 ? "1 tensor does" : std::to_string(misfits.size()) + " tensors do") + " not fit: " +
-                  some_of(misfits, "; ") + "; --init-skip PATTERN, or init.skip in the recipe, leaves tensors of such names at their initial values");
+                  some_of(misfits, "; ", kSentence) + "; --init-skip PATTERN, or init.skip in the recipe, leaves tensors of such names at their initial values");
 }
 
 // Weights that are neither f32 nor bf16 cannot be drawn.

@@ -196,7 +196,7 @@ void require_same(const std::string& part, const json& theirs, const json& ours,
     all.push_back("recipe." + part + (difference.path.empty() ? "" : "." + difference.path) + ": trained with " + shown(difference.before) + ", but the recipe says " +
                   shown(difference.now));
   }
-  if (!all.empty()) throw UserError(folder + "/" + kTraining + ": " + some_of(all, "; ") + "; take the recipe that the snapshot was saved from");
+  if (!all.empty()) throw UserError(folder + "/" + kTraining + ": " + some_of(all, "; ", kSentence) + "; take the recipe that the snapshot was saved from");
 }
 
 // A part of a recipe with some of its keys.
