@@ -21,9 +21,11 @@ bool matches_pattern(const std::string& pattern, const std::string& name);
 // The same of the name or of one of its ends behind a dot: "q_proj" and "0.*.q_proj" match "layers.0.self_attn.q_proj".
 bool matches_end(const std::string& pattern, const std::string& name);
 
+// The longest of a sentence in a list of some_of.
+constexpr size_t kSentence = 600;
+
 // "a, b, c"; of more than eight "a, b, ... h and 12 more", so that a line stays one that is read; each word as shown_text shows it, at most
 // `longest` characters: a name has no more, a sentence may (kSentence).
-constexpr size_t kSentence = 600;
 std::string some_of(const std::vector<std::string>& words, const std::string& between = ", ", size_t longest = 200);
 
 }  // namespace reprise

@@ -612,7 +612,10 @@ class TrainingRun {
     if (options_.quiet) return;
     const auto is_shown = [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); };
     std::replace_if(text.begin(), text.end(), [&](char c) { return !is_shown(c); }, '?');
-    std::cerr << "sample:\n" << text << "\n";
+    std::cerr << "sample:\n";
+    constexpr size_t kPiece = 100;  // a longer piece may have its long words shortened, and a model writes what it wants
+    for (size_t at = 0; at < text.size(); at += kPiece) std::cerr << text.substr(at, kPiece);
+    std::cerr << "\n";
   }
 
   const char* const summary_;
