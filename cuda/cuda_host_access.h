@@ -1,5 +1,5 @@
-// The operations of lib/host_access.h where the arena is a card's memory. All go through the context's queue, a cudaStream_t, but transfers to memory
-// of the host, which have one of their own.
+// The operations of lib/host_access.h for an arena in a card's memory. All use the context's queue,
+// a cudaStream_t. Only start_out and start_in use the queue of CudaCopies, if the machine has one.
 #pragma once
 
 #include "lib/backend.h"

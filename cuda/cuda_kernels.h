@@ -1,19 +1,20 @@
-// Every CUDA kernel's host side, and the table that says which rows call it. The contract of each is its argument struct in lib/ops.
-// Here so that the table names kernels that live in one file per family.
+// The host function of every CUDA kernel, and the table that maps a row's op to its function. The
+// contract of each function is its argument struct in lib/ops. Each family of kernels has a file of
+// its own. This header declares the functions of all families, because the table needs them.
 #pragma once
 
 #include "lib/backend.h"
 
-// Instantiates a kernel for every way to store activations, in the file that defines it.
+// Instantiates a kernel for both storage types of activations, in the file that defines it.
 #define REPRISE_CUDA_INSTANTIATE(kernel, Args)                          \
   template Status kernel(const KernelContext&, const Args##Of<float>&); \
   template Status kernel(const KernelContext&, const Args##Of<Bf16>&);
 
 namespace reprise {
 
-// Each puts its work on context.queue (a cudaStream_t) and returns without waiting for it. Pointers are device
-// pointers, aligned to kAlignment as all slots are. Any M and any C. A launch that fails is kBackend with the
-// cudaError_t as detail.
+// Each function enqueues its work on context.queue (a cudaStream_t) and returns without waiting for
+// it. Pointers are device pointers, aligned to kAlignment as all slots are. Any M and any C are
+// valid. A failed launch returns kBackend with the cudaError_t as detail.
 
 template <typename Stored>
 Status cuda_linear_forward(const KernelContext& context, const LinearForwardArgsOf<Stored>& args);
@@ -24,7 +25,7 @@ Status cuda_linear_backward_weight(const KernelContext& context, const LinearBac
 template <typename Stored>
 Status cuda_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
 
-// Of x, or of relu(norm(x)) where args.norm is there.
+// Computes the convolution of x, or of relu(norm(x)) if args.norm is set.
 template <typename Stored>
 Status cuda_conv_forward(const KernelContext& context, const ConvForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -52,7 +53,6 @@ template <typename Stored>
 Status cuda_batch_norm_backward(const KernelContext& context, const BatchNormBackwardArgsOf<Stored>& args);
 template <typename Stored>
 Status cuda_batch_norm_backward_data(const KernelContext& context, const BatchNormBackwardDataArgsOf<Stored>& args);
-// Of at most 65535 samples: a launch of more fails.
 template <typename Stored>
 Status cuda_group_norm_forward(const KernelContext& context, const GroupNormForwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -192,7 +192,7 @@ Status cuda_adafactor_update(const KernelContext& context, const AdafactorArgs& 
 Status cuda_apollo_update(const KernelContext& context, const ApolloArgs& args);
 Status cuda_muon_update(const KernelContext& context, const MuonArgs& args);
 
-// Over activations that are stored so.
+// Adds the kernels over activations that are stored as `Stored`, except products.
 template <typename Stored>
 constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<BatchNormStatistics, Stored, cuda_batch_norm_statistics<Stored>>();
@@ -266,7 +266,7 @@ constexpr void add_cuda_activation_kernels(Backend& table) {
   table.set<PairLossEvaluate, Stored, cuda_pair_loss_evaluate<Stored>>();
 }
 
-// Products, over activations that are stored so.
+// Adds the products over activations that are stored as `Stored`.
 template <typename Stored>
 constexpr void add_cuda_products(Backend& table) {
   table.set<LinearForward, Stored, cuda_linear_forward<Stored>>();

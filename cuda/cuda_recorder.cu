@@ -1,4 +1,4 @@
-// See cuda_recorder.h.
+// Implements cuda_recorder.h.
 #include "cuda/cuda_recorder.h"
 
 #include "cuda/launch.h"
@@ -8,7 +8,7 @@ namespace {
 
 cudaStream_t stream_of(const KernelContext& context) { return static_cast<cudaStream_t>(context.queue); }
 
-// The graph's own copy of itself on the card is made now, so that no replay allocates.
+// Makes an executable graph, and uploads it to the card now, so that no replay allocates memory.
 Status instantiate(cudaStream_t stream, cudaGraph_t graph, void** recording) {
   cudaGraphExec_t executable = nullptr;
   REPRISE_RETURN_IF_ERROR(cuda_status(cudaGraphInstantiate(&executable, graph, 0)));
@@ -18,7 +18,8 @@ Status instantiate(cudaStream_t stream, cudaGraph_t graph, void** recording) {
 
 }  // namespace
 
-// Relaxed, because the driver may load a kernel's code when it first meets it.
+// Begins a capture. The mode is relaxed, because the driver may load the code of a kernel during
+// the capture, at the kernel's first use.
 Status cuda_begin_recording(const KernelContext& context) {
   return cuda_status(cudaStreamBeginCapture(stream_of(context), cudaStreamCaptureModeRelaxed));
 }

@@ -1,4 +1,4 @@
-// A program's rows as a CUDA graph: lib/recorder.h for a card.
+// Records a program's rows as a CUDA graph: implements lib/recorder.h for a card.
 #pragma once
 
 #include "lib/backend.h"

@@ -1,19 +1,20 @@
-// The CUDA backends' rules: which kernels they have, and what these need. It needs no CUDA: a plan for a card is made on any machine.
+// The rules of the CUDA backends: which kernels they have, and the scratch of each kernel. This
+// header needs no CUDA, so any machine can plan for a card.
 #pragma once
 
-#include "cuda/attention_rules.h"
-#include "cuda/batch_norm_rules.h"
-#include "cuda/broadcast_rules.h"
-#include "cuda/conv_rules.h"
-#include "cuda/dora_rules.h"
-#include "cuda/grad_norm_rules.h"
+#include "cuda/attention/attention_rules.h"
+#include "cuda/conv/conv_rules.h"
+#include "cuda/gemm/linear_rules.h"
+#include "cuda/gemm/product_math.h"
 #include "cuda/host_share.h"
-#include "cuda/layer_norm_rules.h"
-#include "cuda/linear_rules.h"
-#include "cuda/loss_head_rules.h"
-#include "cuda/loss_rules.h"
-#include "cuda/matrix_update_rules.h"
-#include "cuda/product_math.h"
+#include "cuda/loss/loss_head_rules.h"
+#include "cuda/loss/loss_rules.h"
+#include "cuda/norm/batch_norm_rules.h"
+#include "cuda/norm/grad_norm_rules.h"
+#include "cuda/norm/layer_norm_rules.h"
+#include "cuda/pointwise/broadcast_rules.h"
+#include "cuda/pointwise/dora_rules.h"
+#include "cuda/update/matrix_update_rules.h"
 #include "lib/backend_rules.h"
 
 namespace reprise {
@@ -51,17 +52,24 @@ constexpr void add_cuda_layer_norm_rules(BackendRules& rules) {
   rules.of<LayerNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = LayerNormBackward;
     const bool frozen = !c.has(A::kDgamma) && !c.has(A::kDbeta);
-    return frozen ? 0 : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension(), kCard);
+    return frozen
+               ? 0
+               : cuda_layer_norm_backward_scratch_bytes(c[A::kX].leading_elements(), c[A::kX].last_dimension(), kCard);
   };
   rules.of<RmsNormBackward>().scratch_bytes = [](const ShapedCall& c) -> uint64_t {
     using A = RmsNormBackward;
-    return !c.has(A::kDgamma) ? 0 : cuda_rms_norm_backward_scratch_bytes(c[A::kRstd].elements(), c[A::kGamma].elements(), kCard);
+    return !c.has(A::kDgamma)
+               ? 0
+               : cuda_rms_norm_backward_scratch_bytes(c[A::kRstd].elements(), c[A::kGamma].elements(), kCard);
   };
 }
 
 template <CardSize kCard, ProductMath kMath>
 constexpr BackendRules make_cuda_rules(const char* name, const char* constant) {
-  BackendRules rules = {.name = name, .header = "cuda/cuda_rules.h", .constant = constant, .headroom_bytes = kCudaHeadroomBytes,
+  BackendRules rules = {.name = name,
+                        .header = "cuda/cuda_rules.h",
+                        .constant = constant,
+                        .headroom_bytes = kCudaHeadroomBytes,
                         .staging_bytes = kCudaStagingBytes};
   add_cuda_linear_rules<kCard, kMath>(rules);
   add_cuda_conv_rules<kCard, kMath>(rules);
@@ -110,16 +118,19 @@ inline constexpr BackendRules kCudaBf16x3Rules =
 inline constexpr BackendRules kCudaLargeBf16x3Rules =
     make_cuda_rules<CardSize::kLarge, ProductMath::kBf16x3>("cuda-large+bf16x3", "kCudaLargeBf16x3Rules");
 
-// All of them, by what decides their bits.
+// One CUDA backend: its rules, and the two choices that decide the bits of its results.
 struct CudaTable {
   CardSize size;
   ProductMath math;
   const BackendRules* rules;
 };
 inline constexpr CudaTable kCudaTables[] = {
-    {CardSize::kSmall, ProductMath::kF32, &kCudaRules},          {CardSize::kLarge, ProductMath::kF32, &kCudaLargeRules},
-    {CardSize::kSmall, ProductMath::kTf32, &kCudaTf32Rules},     {CardSize::kLarge, ProductMath::kTf32, &kCudaLargeTf32Rules},
-    {CardSize::kSmall, ProductMath::kBf16x3, &kCudaBf16x3Rules}, {CardSize::kLarge, ProductMath::kBf16x3, &kCudaLargeBf16x3Rules},
+    {CardSize::kSmall, ProductMath::kF32, &kCudaRules},
+    {CardSize::kLarge, ProductMath::kF32, &kCudaLargeRules},
+    {CardSize::kSmall, ProductMath::kTf32, &kCudaTf32Rules},
+    {CardSize::kLarge, ProductMath::kTf32, &kCudaLargeTf32Rules},
+    {CardSize::kSmall, ProductMath::kBf16x3, &kCudaBf16x3Rules},
+    {CardSize::kLarge, ProductMath::kBf16x3, &kCudaLargeBf16x3Rules},
 };
 constexpr const BackendRules& cuda_rules_of(CardSize size, ProductMath math = ProductMath::kF32) {
   const BackendRules* rules = &kCudaRules;

@@ -1,6 +1,7 @@
-// How a CUDA kernel says that data are wrong.
-// Here because embedding and loss head read indices that the host has filled. One block looks at all of them, before the blocks that use
-// them: the smallest position is found without atomics, and whoever uses an index still asks whether it is in range.
+// Reports of CUDA kernels on wrong data. Embedding and loss head read indices that the host wrote.
+// Before the launch that uses the indices, a launch of one block checks all indices. One block can
+// find the first wrong position without atomics. A kernel that uses an index still checks that the
+// index is in range.
 #pragma once
 
 #include "cuda/reduce.h"
@@ -10,14 +11,16 @@ namespace reprise {
 
 constexpr uint64_t kNoFault = ~uint64_t{0};
 
-// By one thread of a launch. The first fault of a step stays. No update follows.
+// Records a fault in `scalars`, and sets `skip` so that no update follows. Does nothing if
+// `position` is kNoFault or the step already has a fault. Call the function from only one thread of
+// a launch.
 __device__ inline void note_fault(StepScalars* scalars, DataFault code, uint32_t row, uint64_t position) {
   if (scalars == nullptr || position == kNoFault || scalars->fault.code != DataFault::kNone) return;
   scalars->fault = {code, row, position};
   scalars->skip = 1;
 }
 
-// The smallest over the block, in every thread. `shared` holds kWarps values.
+// Returns the minimum of `value` over the block, to every thread. `shared` has kWarps values.
 template <uint32_t kWarps, typename Shared>
 __device__ uint64_t block_min(Shared& shared, uint64_t value) {
   value = warp_min(value);

@@ -1,6 +1,7 @@
-// exp, tanh, log and the normal distribution, with every product that is fused written as fmaf.
-// Here because nvcc's own functions are other bits than the fibres' C library has, and change with its version. The polynomials are
-// those of lib/cpu/vector_math.h.
+// exp, tanh, log and the normal distribution. Kernels do not call nvcc's own functions, because
+// their bits change with the version of nvcc. They also differ from the C library, which tests
+// would call when they run kernels on the CPU (tests/ports/fibres/cuda_fibre.h). The polynomials
+// are the same as in lib/cpu/vector_math.h. Every fused product is written as fmaf.
 #pragma once
 
 #include <bit>
@@ -11,11 +12,12 @@
 
 namespace reprise {
 
-// Neither infinite nor NaN.
+// True if x is neither infinite nor NaN.
 __device__ inline bool is_finite(double x) { return (std::bit_cast<uint64_t>(x) >> 52 & 0x7ffu) != 0x7ffu; }
 
-// e^x within 1 ulp. Above 88.72 infinity; below -87.33, where the result would be denormal, 0; NaN stays NaN.
-// x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 p(r).
+// Returns e^x within 1 ulp; infinity above 88.72. Returns 0 below -87.33, because e^x is denormal.
+// NaN stays NaN.
+// Method: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r + r^2 p(r).
 __device__ inline float device_exp(float x) {
   constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
   const float clamped = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
@@ -28,14 +30,14 @@ __device__ inline float device_exp(float x) {
   p = fmaf(p, r, 1.6666576915e-1f);
   p = fmaf(p, r, 0.5f);
   const float power = 1.0f + fmaf(r * r, p, r);
-  // 2^n in two factors, since n reaches 128.
+  // 2^n is applied in two factors, because n can be 128.
   const uint32_t biased = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 256u;  // n + 256
   const uint32_t half = biased >> 1, rest = biased - half;
   const float scaled = power * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
   return x < -87.33f ? 0.0f : scaled;
 }
 
-// e^x - 1 for x of at most 0, within 2 ulp; NaN stays NaN.
+// Returns e^x - 1 for x <= 0, within 2 ulp. NaN stays NaN.
 __device__ inline float device_exp_minus_one(float x) {
   constexpr float kRound = 0x1.8p23f;
   const float clamped = x < -88.0f ? -88.0f : x;
@@ -47,11 +49,12 @@ __device__ inline float device_exp_minus_one(float x) {
   p = fmaf(p, r, 4.1666554524e-2f);
   p = fmaf(p, r, 1.6666576915e-1f);
   p = fmaf(p, r, 0.5f);
-  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127u) << 23);  // 2^n
+  const float power = std::bit_cast<float>(
+      (std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kRound) + 127u) << 23);  // 2^n
   return fmaf(power, fmaf(r * r, p, r), power - 1.0f);
 }
 
-// log(1 + e) for e in [0, 1] within 2 ulp.
+// Returns log(1 + e) for e in [0, 1], within 2 ulp.
 __device__ inline float device_log_one_plus(float e) {
   const float s = e / (2.0f + e), square = s * s, twice = s + s;
   float p = 1.342574901e-1f;
@@ -61,7 +64,7 @@ __device__ inline float device_log_one_plus(float e) {
   return fmaf(twice, square * p, twice);
 }
 
-// tanh(x) within 2 ulp.
+// Returns tanh(x) within 2 ulp.
 __device__ inline float device_tanh(float x) {
   const float magnitude = x < 0.0f ? -x : x, square = x * x;
   float p = -6.096714163e-3f;
@@ -74,7 +77,8 @@ __device__ inline float device_tanh(float x) {
   return magnitude < 0.625f ? fmaf(x, square * p, x) : outer;
 }
 
-// P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about 1e-7.
+// Returns P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). The relative error is
+// about 1e-7.
 __device__ inline float normal_tail(float a, float exp_minus_half_square) {
   const float t = 1.0f / fmaf(0.3f, a, 1.0f);
   float q = -0.020857548450199978f;
@@ -90,8 +94,10 @@ __device__ inline float normal_tail(float a, float exp_minus_half_square) {
   return exp_minus_half_square * (t * q);
 }
 
-// The natural logarithm of a normal x > 0, within a few ulp; of an infinity or a NaN, that.
-// x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 artanh s, s = (m - 1) / (m + 1), |s| < 0.172: the eleventh term is below 2^-58.
+// Returns the natural logarithm of a normal x > 0, within a few ulp. Returns x itself if x is
+// infinite or NaN.
+// Method: x = 2^n m with m in [sqrt(1/2), sqrt(2)); log m = 2 artanh s with s = (m - 1) / (m + 1).
+// |s| < 0.172, so the eleventh term of the series is below 2^-58.
 __device__ inline double device_log(double x) {
   if (!is_finite(x)) return x;
   const uint64_t bits = std::bit_cast<uint64_t>(x);
@@ -104,7 +110,8 @@ __device__ inline double device_log(double x) {
   return fma(static_cast<double>(n), 0x1.62e42fefa39efp-1, 2 * fma(sum * square, s, s));
 }
 
-// base^exponent by repeated squaring: off by about `exponent` roundings.
+// Returns base^exponent by repeated squaring. The relative error is about `exponent` rounding
+// errors.
 __device__ inline double device_power(double base, uint64_t exponent) {
   double power = 1;
   for (; exponent != 0; exponent >>= 1) {

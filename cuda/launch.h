@@ -1,5 +1,6 @@
-// What a kernel file needs of CUDA beyond the language: launching, shared memory, unrolling, the Status of a launch.
-// Here so that the same .cu file compiles with nvcc and, after tests/ports/cuda_fibre.h, as plain C++ that runs on the CPU.
+// The parts of CUDA that a kernel file needs in addition to C++: launches, shared memory,
+// unrolling, the Status of a launch. A .cu file that uses only these compiles with nvcc. It also
+// compiles as plain C++ that runs on the CPU, if tests/ports/fibres/cuda_fibre.h is included first.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,17 @@
 #define REPRISE_LAUNCH(kernel, grid, block, queue, ...) \
   (kernel)<<<(grid), (block), 0, static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__)
 
-// The same with so many bytes of dynamic shared memory for each block: with the static ones at most 99 KiB, what sm_86, sm_89 and sm_120 have
-// (CUDA C++ Programming Guide, "Compute Capabilities"). Code for sm_80, which has 163, runs on sm_86 and sm_89 too. A grid has at most 65,535
-// blocks in y and in z, and a kernel 4 KiB of parameters. tests/ports/cuda_launch_test.cpp demands it all of every launch.
+// Starts a kernel with `shared_bytes` bytes of dynamic shared memory for each block. Static and
+// dynamic shared memory together are at most 99 KiB, the limit of sm_86, sm_89 and sm_120 (CUDA C++
+// Programming Guide, "Compute Capabilities"). sm_80 has 163 KiB, but its code also runs on sm_86
+// and sm_89. A grid has at most 65,535 blocks in y and in z. The parameters of a kernel are at most
+// 4 KiB. tests/ports/cards/cuda_launch_test.cpp checks these limits.
 #define REPRISE_LAUNCH_DYNAMIC(kernel, grid, block, shared_bytes, queue, ...) \
   (::reprise::allow_dynamic_shared((kernel), (shared_bytes)),                 \
    (kernel)<<<(grid), (block), (shared_bytes), static_cast<cudaStream_t>(queue)>>>(__VA_ARGS__))
 
-// An array shared by the threads of a block. Written like this, and not as CUDA has it, so that the fibres can watch it.
+// Declares an array that the threads of a block share. A macro, so that the tests can replace
+// CUDA's keyword and observe the array (tests/ports/fibres/cuda_fibre.h).
 #define REPRISE_SHARED(type, name, count) __shared__ type name[count]
 
 #define REPRISE_UNROLL _Pragma("unroll")
@@ -34,7 +38,8 @@
 
 namespace reprise {
 
-// Past 48 KiB a kernel must be told. What is wrong shows at the launch, in launch_status().
+// Allows a kernel `bytes` of dynamic shared memory; CUDA requires this call above 48 KiB. If the
+// call fails, launch_status() reports the error after the launch.
 template <typename Kernel>
 void allow_dynamic_shared(Kernel* kernel, uint64_t bytes) {
   constexpr uint64_t kAlwaysAllowed = 48 * 1024;
@@ -45,18 +50,19 @@ void allow_dynamic_shared(Kernel* kernel, uint64_t bytes) {
 }  // namespace reprise
 
 #elif !defined(REPRISE_CUDA_FIBRE)
-#error "compile this with nvcc, or include tests/ports/cuda_fibre.h before it"
+#error "compile this with nvcc, or include tests/ports/fibres/cuda_fibre.h before it"
 #endif
 
 namespace reprise {
 
-// In CUDA's own words; detail is the cudaError_t.
+// Returns the Status of a CUDA error: CUDA's text, with the cudaError_t as detail.
 inline Status cuda_status(cudaError_t error) {
   if (error == cudaSuccess) return ok_status();
   return {Code::kBackend, cudaGetErrorString(error), static_cast<uint64_t>(error)};
 }
 
-// What became of the launches since the last call. A fault inside a running kernel shows only after it has run.
+// Returns the error of the launches since the last call. A fault inside a kernel is only reported
+// after the kernel has run.
 inline Status launch_status() { return cuda_status(cudaGetLastError()); }
 
 }  // namespace reprise

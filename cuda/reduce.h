@@ -1,5 +1,5 @@
-// Sums over a warp and over a block, in an order that the shape of the launch alone decides.
-// Here because every kernel that sums needs the same bits in each run.
+// Sums over a warp and over a block. The order of the additions depends only on the shape of the
+// launch, so that every run has the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@ namespace reprise {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 
-// The sum over the warp, the same bits in every lane: partners add the same two numbers.
+// Returns the sum over the warp to every lane. All lanes get the same bits, because the two lanes
+// of an exchange add the same two numbers.
 template <typename T>
 __device__ T warp_sum(T value) {
   for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
@@ -18,7 +19,7 @@ __device__ T warp_sum(T value) {
   }
   return value;
 }
-// The largest, or the smallest, over the warp, in every lane. A NaN counts for nothing.
+// Returns the maximum over the warp to every lane. Unspecified if a lane passes NaN.
 __device__ inline float warp_max(float value) {
   for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
     const float other = __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
@@ -26,6 +27,7 @@ __device__ inline float warp_max(float value) {
   }
   return value;
 }
+// Returns the minimum over the warp to every lane.
 __device__ inline uint64_t warp_min(uint64_t value) {
   for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
     const uint64_t other = __shfl_xor_sync(kAllLanes, value, static_cast<int>(distance));
@@ -33,7 +35,7 @@ __device__ inline uint64_t warp_min(uint64_t value) {
   }
   return value;
 }
-// Bit l: what lane l brings.
+// Returns a word to every lane: bit l is the `bit` that lane l passes.
 __device__ inline uint32_t warp_bits(bool bit) {
   uint32_t bits = uint32_t{bit} << lane_index();
   for (uint32_t distance = kWarpLanes / 2; distance > 0; distance /= 2) {
@@ -42,15 +44,16 @@ __device__ inline uint32_t warp_bits(bool bit) {
   return bits;
 }
 
-// How many bits are set.
+// Returns the number of bits that are set.
 __device__ inline uint32_t bit_count(uint32_t bits) {
   bits -= bits >> 1 & 0x55555555u;
   bits = (bits & 0x33333333u) + (bits >> 2 & 0x33333333u);
   return ((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u >> 24;
 }
 
-// Every thread brings kCount values. Warp k < kCount leaves with value k summed over the warps in their order, lane by
-// lane; the other warps leave with 0. `shared` holds kCount * blockDim.x floats.
+// Adds kCount values over the warps, in order. Returns to lane l of warp k < kCount the sum of
+// value k of lane l of all warps; returns 0 to the other warps. `shared` has kCount * blockDim.x
+// floats.
 template <uint32_t kWarps, uint32_t kCount, typename Shared>
 __device__ float sum_across_warps(Shared& shared, const float (&values)[kCount]) {
   static_assert(kCount <= kWarps);
@@ -61,11 +64,12 @@ __device__ float sum_across_warps(Shared& shared, const float (&values)[kCount])
   if (warp_index() < kCount) {
     for (uint32_t w = 0; w < kWarps; ++w) sum += shared[warp_index() * kThreads + w * kWarpLanes + lane_index()];
   }
-  __syncthreads();  // the next call overwrites what this one reads
+  __syncthreads();  // the next call overwrites `shared`
   return sum;
 }
 
-// The sum over the block, in every thread: over the lanes of each warp, then over the warps in their order. `shared` holds kWarps values.
+// Returns the sum over the block to every thread. Adds the lanes of each warp first, then the warps
+// in order. `shared` has kWarps values.
 template <uint32_t kWarps, typename T, typename Shared>
 __device__ T block_sum(Shared& shared, T value) {
   value = warp_sum(value);

@@ -1,12 +1,12 @@
-// Rows split into chunks that are summed by themselves.
-// Here because planner and kernels must agree on the split, and the planner has no device.
+// The split of rows into chunks that are summed separately. Planner and kernels must use the same
+// split, and the planner has no device.
 #pragma once
 
 #include <cstdint>
 
 namespace reprise {
 
-// Chunk k is rows k * rows to (k + 1) * rows of M, the last one shorter.
+// A split of M rows. Chunk k has rows [k * rows, (k + 1) * rows); the last chunk may be shorter.
 struct CudaRowChunks {
   uint64_t M;
   uint64_t rows;
@@ -16,10 +16,11 @@ struct CudaRowChunks {
   constexpr uint64_t end(uint32_t k) const { return k * rows + rows < M ? k * rows + rows : M; }
 };
 
-// At most `most` chunks, each of at least `least_rows` rows (unless there are fewer in all).
-constexpr CudaRowChunks cuda_row_chunks(uint64_t M, uint64_t most_chunks, uint64_t least_rows) {
-  const uint64_t rows = (M + most_chunks - 1) / most_chunks;
-  return {M, rows < least_rows ? least_rows : rows};
+// Splits M rows into at most `max_chunks` chunks of at least `min_rows` rows each, except the
+// last.
+constexpr CudaRowChunks cuda_row_chunks(uint64_t M, uint64_t max_chunks, uint64_t min_rows) {
+  const uint64_t rows = (M + max_chunks - 1) / max_chunks;
+  return {M, rows < min_rows ? min_rows : rows};
 }
 
 }  // namespace reprise

@@ -1,6 +1,6 @@
-// How a card reads and writes the numbers of State that are not all f32 (lib/state_format.h): a block of threads for a block of numbers, an element
-// for each thread.
-// Here as the twin of lib/cpu/state_blocks.h, for every update.
+// Reads and writes numbers of State that are not all f32 (lib/state_format.h). A block of threads
+// processes one block of numbers, each thread one element. All updates use this file. The
+// counterpart of lib/cpu/state_blocks.h.
 #pragma once
 
 #include "cuda/grid.h"
@@ -12,42 +12,50 @@ namespace reprise {
 
 static_assert(kStateBlock == kBlockThreads && kStateDraws == kWarpLanes);
 
-// The numbers of the codes, which travel with the launch: a host's compiler makes them.
+// The numbers that the 8-bit codes represent, with and without a sign. The host's compiler computes
+// the tables, and each launch passes them as a parameter.
 struct DynamicMaps {
   float with_sign[kDynamicCodes], without[kDynamicCodes];
 };
 constexpr DynamicMaps make_dynamic_maps() {
   DynamicMaps maps = {};
-  for (uint32_t c = 0; c < kDynamicCodes; ++c) maps.with_sign[c] = dynamic_number(c, true), maps.without[c] = dynamic_number(c, false);
+  for (uint32_t c = 0; c < kDynamicCodes; ++c)
+    maps.with_sign[c] = dynamic_number(c, true), maps.without[c] = dynamic_number(c, false);
   return maps;
 }
 inline constexpr DynamicMaps kDynamicMaps = make_dynamic_maps();
 
-// What the block of threads shares, in floats: both maps, the largest number of each warp, and the draws of three parts as words.
+// Layout of the shared memory, as offsets in floats: both maps, the largest number of each warp,
+// and the random words of three parts (RoundedPart).
 constexpr uint32_t kStateWarps = kStateBlock / kWarpLanes, kStateParts = 3;
-constexpr uint32_t kMapsAt = 0, kLargestAt = 2 * kDynamicCodes, kDrawsAt = kLargestAt + kStateWarps, kStateShared = kDrawsAt + kStateParts * 4 * kStateDraws;
+constexpr uint32_t kMapsAt = 0, kLargestAt = 2 * kDynamicCodes, kDrawsAt = kLargestAt + kStateWarps,
+                   kStateShared = kDrawsAt + kStateParts * 4 * kStateDraws;
 
-// Numbers that are stored as f32; null where there are none.
+// Returns the address of numbers that are stored as f32; null if there are none.
 __device__ inline float* plain_numbers(const StateNumbers& numbers) { return static_cast<float*>(numbers.data); }
 
-// `shared` holds kStateShared floats. All threads of the block come to every call.
+// Reads and writes blocks of numbers. `shared` has kStateShared floats. All threads of the block
+// must make every call.
 template <typename Shared>
 class StateBlocks {
  public:
-  __device__ StateBlocks(Shared& shared, const DynamicMaps& maps, const StateRounding& rounding) : shared_(shared), rounding_(rounding) {
+  __device__ StateBlocks(Shared& shared, const DynamicMaps& maps, const StateRounding& rounding)
+      : shared_(shared), rounding_(rounding) {
     shared_[kMapsAt + threadIdx.x] = maps.with_sign[threadIdx.x];
     shared_[kMapsAt + kDynamicCodes + threadIdx.x] = maps.without[threadIdx.x];
   }
 
-  // Before the first read and write of each block of numbers: warp k draws for part k, where bit k of `drawn` asks for it.
+  // Prepares for a block of numbers; must be called before the block's first read or write. Warp k
+  // draws the random words of part k if bit k of `drawn` is set.
   __device__ void start(uint64_t block, uint32_t drawn) {
     __syncthreads();
     if (warp_index() >= kStateParts || (drawn >> warp_index() & 1u) == 0) return;
     const PhiloxBlock draw = state_draw(rounding_, static_cast<RoundedPart>(warp_index()), block, lane_index());
     REPRISE_UNROLL
-    for (uint32_t w = 0; w < 4; ++w) shared_[draw_at(warp_index(), w, lane_index())] = std::bit_cast<float>(draw.word[w]);
+    for (uint32_t w = 0; w < 4; ++w)
+      shared_[draw_at(warp_index(), w, lane_index())] = std::bit_cast<float>(draw.word[w]);
   }
-  // After start(), so that what it wrote is seen.
+  // Waits until all threads see what start() has written.
   __device__ void settle() { __syncthreads(); }
 
   __device__ float read(const StateNumbers& numbers, uint64_t block, bool is_there) const {
@@ -63,8 +71,9 @@ class StateBlocks {
     if (has_dynamic_codes(numbers.type)) return write_code(numbers, block, is_there ? number : 0);
     if (!is_there) return;
     if (numbers.type == DType::kBf16) {
-      const uint32_t half = warp_index();  // element i of a block has half i / 32
-      const uint32_t word = std::bit_cast<uint32_t>(float{shared_[draw_at(static_cast<uint32_t>(part), half / 2, lane_index())]});
+      const uint32_t half = warp_index();  // thread t uses half t / 32 of draw t % 32 (state_format.h)
+      const uint32_t word =
+          std::bit_cast<uint32_t>(float{shared_[draw_at(static_cast<uint32_t>(part), half / 2, lane_index())]});
       static_cast<Bf16*>(numbers.data)[i].bits = round_randomly(number, half_of_word(word, half));
     } else {
       plain_numbers(numbers)[i] = number;
@@ -72,7 +81,9 @@ class StateBlocks {
   }
 
  private:
-  __device__ static uint32_t draw_at(uint32_t part, uint32_t word, uint32_t draw) { return kDrawsAt + (part * 4 + word) * kStateDraws + draw; }
+  __device__ static uint32_t draw_at(uint32_t part, uint32_t word, uint32_t draw) {
+    return kDrawsAt + (part * 4 + word) * kStateDraws + draw;
+  }
   __device__ static uint32_t map_of(DType type) { return type == DType::kDynamic8 ? kMapsAt : kMapsAt + kDynamicCodes; }
 
   __device__ void write_code(const StateNumbers& numbers, uint64_t block, float number) {
@@ -81,7 +92,8 @@ class StateBlocks {
     if (lane_index() == 0) shared_[kLargestAt + warp_index()] = own;
     __syncthreads();
     float largest = 0;
-    for (uint32_t w = 0; w < kStateWarps; ++w) largest = shared_[kLargestAt + w] > largest ? shared_[kLargestAt + w] : largest;
+    for (uint32_t w = 0; w < kStateWarps; ++w)
+      largest = shared_[kLargestAt + w] > largest ? shared_[kLargestAt + w] : largest;
     const float share = number / (largest > 0 ? largest : 1.0f);
     const uint32_t map = map_of(numbers.type);
     uint32_t code = 0;
@@ -99,7 +111,8 @@ class StateBlocks {
   const StateRounding rounding_;
 };
 
-// Bit k of `drawn`, for part k.
+// Returns the bit of `part` for start(): set if the numbers are bf16, because bf16 is rounded at
+// random.
 __device__ inline uint32_t drawn_bit(const StateNumbers& numbers, RoundedPart part) {
   return uint32_t{numbers.type == DType::kBf16} << static_cast<uint32_t>(part);
 }

@@ -1,43 +1,53 @@
-// What a warp does together with tensor cores and with dynamic shared memory: about ten functions over PTX.
-// Here because this is the only file with PTX in it: the fibres, which cannot run PTX, have the same functions in
-// tests/ports/cuda_fibre_warp.h, and a kernel written with them runs on the CPU too.
+// About ten functions that are written in PTX: dynamic shared memory, asynchronous copies, tensor
+// cores and rounding. No other file has PTX. Tests run kernels on the CPU, which cannot run PTX.
+// They replace this file's functions by those of tests/ports/fibres/cuda_fibre_warp.h.
 //
-// Dynamic shared memory.  REPRISE_DYNAMIC_SHARED(name) names the bytes that REPRISE_LAUNCH_DYNAMIC gives a block. They
-// begin at a multiple of 128, what the 32 banks hold. REPRISE_DYNAMIC_SHARED(name, bytes) also says how many there are:
-// the PTX has it as a comment, from which the gates compute how many blocks share a multiprocessor, and the fibres
-// compare it with the launch. The kernels of cuda/ must say it. Offsets are in bytes. Of a SharedBytes:
-//   part(offset, bytes)         those bytes as a SharedBytes of their own, for one tile or stage
-//   load<T>(offset)             T has 1, 2, 4, 8 or 16 bytes, and the offset is a multiple of them
-//   store(offset, value)        the same
+// Dynamic shared memory.  REPRISE_DYNAMIC_SHARED(name) names the bytes that REPRISE_LAUNCH_DYNAMIC
+// gives a block. They begin at a multiple of 128, the bytes of the 32 banks.
+// REPRISE_DYNAMIC_SHARED(name, bytes) also states the number of bytes; the kernels of cuda/ must
+// use this form. The PTX contains the number as a comment, from which tests compute how many blocks
+// share a multiprocessor. Tests on the CPU compare the number with the launch. Offsets are in
+// bytes. Functions of SharedBytes:
+//   part(offset, bytes)         returns these bytes as another SharedBytes, for one tile or stage
+//   load<T>(offset)             T has 1, 2, 4, 8 or 16 bytes; offset is a multiple of this size
+//   store(offset, value)        as load
 //
-// Asynchronous copies, each of one thread (PTX: cp.async; 16 bytes go past the first cache).
-//   copy_async<4, 8 or 16>(shared, offset, source, valid_bytes)   the first valid_bytes of the source, in global memory,
-//                               then zeros; all but zero valid bytes want source and offset aligned to the whole
-//   commit_copies()             those of this thread since the last call become a group
-//   wait_copies<n>()            until at most n of its groups are unfinished; others see the bytes after a barrier
+// Asynchronous copies, each by one thread (PTX: cp.async; 16 bytes bypass the first cache).
+//   copy_async<4, 8 or 16>(shared, offset, source, valid_bytes)   copies the first valid_bytes of
+//                             the source, in global memory, then zeros; unless valid_bytes is 0,
+//                             source and offset must be aligned to the 4, 8 or 16 bytes
+//   commit_copies()             makes a group of this thread's copies since the last call
+//   wait_copies<n>()            waits until at most n groups of this thread are unfinished; other
+//                             threads see the bytes after a barrier
 //
-// Collectives: all 32 lanes come to the same call. g = lane / 4, t = lane % 4; an element is 2 bytes, and a register
-// holds two of them, j = 0 in its low half.
-//   load_matrices(r, shared, offset)   n = 4 or 2 matrices of 8 x 8 elements, as r has registers (PTX: ldmatrix). Lane
-//                               8 m + i names where row i of matrix m begins, a multiple of 16; the offsets of lanes
-//                               past 8 n are unused. r[m] element j is matrix[m][g][2 t + j].
+// Collectives: all 32 lanes must make the same call. g = lane / 4, t = lane % 4. An element has 2
+// bytes, and a register has two elements, j = 0 in its low half.
+//   load_matrices(r, shared, offset)   n = 4 or 2 matrices of 8 x 8 elements, n registers in r
+//                             (PTX: ldmatrix). Lane 8 m + i names the offset of row i of matrix m,
+//                             a multiple of 16; offsets of lanes from 8 n on are unused. r[m]
+//                             element j is matrix[m][g][2 t + j].
 //   load_matrices_transposed    r[m] element j is matrix[m][2 t + j][g]
 //   multiply_add_bf16(c, a, b)  c[16][8] += a[16][16] b[16][8] (PTX: mma.m16n8k16)
 //                               a[r] element j is a[g + 8 (r % 2)][2 t + j + 8 (r / 2)]
 //                               b[r] element j is b[2 t + j + 8 r][g]
 //                               c[i] is c[g + 8 (i / 2)][2 t + i % 2]
-//   multiply_add_tf32(c, a, b)  c[16][8] += a[16][8] b[8][8] (PTX: mma.m16n8k8); of the bits of an f32 the last 13 count
-//                               for nothing, so that a kernel either rounds with round_to_tf32 or cuts by doing nothing
-//                               a[r] is a[g + 8 (r % 2)][t + 4 (r / 2)];  b[r] is b[t + 4 r][g];  c as above
+//   multiply_add_tf32(c, a, b)  c[16][8] += a[16][8] b[8][8] (PTX: mma.m16n8k8); the last 13 bits
+//                             of an f32 are ignored, so a kernel either rounds with round_to_tf32
+//                             or truncates by doing nothing
+//                               a[r] is a[g + 8 (r % 2)][t + 4 (r / 2)];  b[r] is b[t + 4 r][g];
+//                               c as above
 //
 // Numbers, of each thread:
-//   round_to_bf16_pair(low, high)   both rounded to bf16, the nearest and a tie to even, as two elements of a register
-//   larger_or_nan(a, b)         the larger; NaN where one of them is
-//   fma_within_unit(a, b, c)    a b + c, rounded once, then not below 0 and not above 1; 0 where that is NaN (PTX: fma.sat, as cheap as fma)
+//   round_to_bf16_pair(low, high)   low and high rounded to bf16, to nearest with ties to even, as
+//                             the two elements of a register
+//   larger_or_nan(a, b)         the larger of a and b; NaN if a or b is NaN
+//   fma_within_unit(a, b, c)    a b + c, rounded once, then limited to [0, 1]; 0 if the sum is NaN
+//                             (PTX: fma.sat, as cheap as fma)
 //
-// So load_matrices gives a's four registers where matrices 0 to 3 are a's rows 0-7 and 8-15 of columns 0-7, then the
-// same of columns 8-15; load_matrices_transposed gives b's from a matrix that is stored b[k][n], load_matrices from one
-// that is stored b[n][k]. The maps are those of the PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8".
+// So load_matrices returns the four registers of a if matrices 0 to 3 are rows 0-7 and 8-15 of
+// columns 0-7 of a, then of columns 8-15. load_matrices_transposed returns the registers of b if b
+// is stored as b[k][n]; load_matrices, if it is stored as b[n][k]. The PTX ISA defines the layouts
+// in "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8".
 #pragma once
 
 #include "cuda/launch.h"
@@ -46,7 +56,7 @@ namespace reprise {
 
 constexpr uint32_t kWarpLanes = 32;
 
-// Of a block with one dimension.
+// Returns the thread's lane in its warp. Requires a block of one dimension.
 __device__ inline uint32_t lane_index() { return threadIdx.x % kWarpLanes; }
 __device__ inline uint32_t warp_index() { return threadIdx.x / kWarpLanes; }
 
@@ -81,7 +91,7 @@ class SharedBytes {
     static_assert(sizeof(T) <= 16 && (sizeof(T) & (sizeof(T) - 1)) == 0 && alignof(T) == sizeof(T));
     *reinterpret_cast<T*>(bytes_ + offset) = value;
   }
-  // As PTX names it.
+  // Returns the address of byte `offset` in the form that PTX instructions need.
   __device__ uint32_t address(uint32_t offset) const {
     return static_cast<uint32_t>(__cvta_generic_to_shared(bytes_ + offset));
   }
@@ -147,19 +157,21 @@ __device__ inline void load_matrices_transposed(uint32_t (&r)[2], const SharedBy
 
 __device__ inline void multiply_add_bf16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 __device__ inline void multiply_add_tf32(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   asm volatile(
-      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The bits of the nearest tf32, a tie away from zero.
+// Returns the bits of the tf32 that is nearest to `value`, with ties away from zero.
 __device__ inline uint32_t round_to_tf32(float value) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));

@@ -1,5 +1,5 @@
-// bind: the proof again, on the plan as it is in memory, and then what bind_proved does.
-// A file of its own, so that a program whose compiler has proved the plan need not link the proof.
+// bind(): proves the plan again at run time, then calls bind_proved(). It has a file of its own, so
+// that a program whose compiler has proved the plan need not link the proof.
 #include "lib/check.h"
 #include "lib/program_run.h"
 
@@ -7,7 +7,9 @@ namespace reprise {
 
 Status check_plan(const Plan& plan, const Backend& backend, const Resources& given) {
   REPRISE_RETURN_IF_ERROR(check_given(plan, backend, given));
-  if (!backend.rules->proves) return {Code::kUnsupported, "this backend has no rules to prove a plan by: bind_proved binds what the compiler has proved", 0};
+  if (!backend.rules->proves)
+    return {Code::kUnsupported,
+            "this backend has no rules to prove a plan by: bind_proved binds what the compiler has proved", 0};
   const uint64_t marks_bytes = uint64_t{check_marks(plan)} * sizeof(CheckMark);
   const bool aligned = reinterpret_cast<uintptr_t>(given.workspace.base) % alignof(CheckMark) == 0;
   if (marks_bytes > given.workspace.bytes || !aligned) {

@@ -1,19 +1,25 @@
-// Measured bytes: how far the canary is gone.
+// Measures how far memory has been written. bind() fills memory with the canary, so a word without
+// the canary has been written.
 #include "lib/canary.h"
 
 #include <cstring>
 
 #include "lib/program_run.h"
-#include "lib/stack_room.h"
+#include "lib/stack_buffer.h"
 
 namespace reprise {
 
 namespace {
 
-// The highest place of so many bytes where the canary is gone, as a distance rounded up to kAlignment; 0 where it is whole.
+// Finds the highest word without the canary in the `bytes` bytes at `from`. Sets `written` to the
+// distance from `from` to the end of this word, rounded up to kAlignment; to 0 if every word has
+// the canary.
 Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, uint64_t& written) {
-  const uint64_t on_stack = trainer.plan->worker_stack_bytes / 4 / sizeof kCanary, piece_words = on_stack > 1024 ? 1024 : on_stack < 64 ? 64 : on_stack;
-  REPRISE_STACK_ROOM(uint32_t, piece, piece_words);
+  const uint64_t on_stack = trainer.plan->worker_stack_bytes / 4 / sizeof kCanary, piece_words = on_stack > 1024 ? 1024
+                                                                                                 : on_stack < 64
+                                                                                                     ? 64
+                                                                                                     : on_stack;
+  REPRISE_STACK_BUFFER(uint32_t, piece, piece_words);
   written = bytes / sizeof kCanary * sizeof kCanary;
   while (written > 0) {
     const uint64_t size = smaller_of(piece_words * sizeof kCanary, written);
@@ -27,9 +33,11 @@ Status find_written(const Trainer& trainer, ArenaAddress from, uint64_t bytes, u
   return ok_status();
 }
 
-// In memory of the host, where nothing is under way once the backend has synchronised.
+// Finds the end of the highest written byte in memory of the host, counted from the start of that
+// memory. Synchronises the backend first, so that no transfer is in progress.
 Status find_spilled(const Trainer& trainer, uint64_t& written) {
-  if (trainer.plan->spill_bytes > 0 && trainer.plan->spill_level == SpillLevel::kDisk) return {Code::kUnsupported, "the disk has no canary", 0};
+  if (trainer.plan->spill_bytes > 0 && trainer.plan->spill_level == SpillLevel::kDisk)
+    return {Code::kUnsupported, "the disk has no canary", 0};
   REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
   uint64_t words = spills_to(*trainer.plan, SpillLevel::kHost) ? trainer.host_memory.bytes / sizeof kCanary : 0;
   for (uint32_t word = kCanary; words > 0; --words) {
@@ -44,8 +52,10 @@ Status find_spilled(const Trainer& trainer, uint64_t& written) {
 
 void lay_host_canary(const Trainer& trainer) {
   if (!spills_to(*trainer.plan, SpillLevel::kHost)) return;
-  const uint64_t words = trainer.host_memory.bytes / sizeof kCanary, first = offloaded_bytes(*trainer.plan) / sizeof kCanary;
-  for (uint64_t i = first; i < words; ++i) std::memcpy(trainer.host_memory.base + i * sizeof kCanary, &kCanary, sizeof kCanary);
+  const uint64_t words = trainer.host_memory.bytes / sizeof kCanary,
+                 first = offloaded_bytes(*trainer.plan) / sizeof kCanary;
+  for (uint64_t i = first; i < words; ++i)
+    std::memcpy(trainer.host_memory.base + i * sizeof kCanary, &kCanary, sizeof kCanary);
 }
 
 Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64_t bytes) {
@@ -55,10 +65,12 @@ Status fill_words(const Trainer& trainer, ArenaAddress to, uint32_t word, uint64
 Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes) {
   const Plan& plan = *trainer.plan;
   if (region == Region::kSpill) return find_spilled(trainer, bytes);
-  if (region == Region::kProgram) return find_written(trainer, trainer.region(region), trainer.arena.bytes - plan.state_bytes - plan.carried_bytes, bytes);
+  if (region == Region::kProgram)
+    return find_written(trainer, trainer.region(region), trainer.arena.bytes - plan.state_bytes - plan.carried_bytes,
+                        bytes);
   bytes = 0;
   const uint32_t count = region == Region::kState ? plan.state.count : plan.carried.count;
-  for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding behind a tensor is no canary
+  for (uint32_t i = count; i-- > 0 && bytes == 0;) {  // the padding after a tensor is not searched: it has no canary
     if (region == Region::kState && !lies_in_arena(plan.state[i].kind)) continue;
     const Tensor& tensor = region == Region::kState ? plan.state[i].tensor : plan.carried[i];
     REPRISE_RETURN_IF_ERROR(find_written(trainer, trainer.region(region) + tensor.offset, tensor.used_bytes(), bytes));

@@ -1,32 +1,42 @@
-// Who carries out the rows that go on while others run: for each Carrier of kernel_info.h a start and a wait, made of what the port gives.
-// Here so that bind, dispatch and the end of a step go through one table. The second level of memory has two entries, a disk and memory of the
-// host, which carry the same rows: the plan says which (SpillLevel).
+// Carriers carry out the asynchronous rows, which continue while other rows run. Each Carrier of
+// kernel_info.h has a function that starts a row and a function that waits for it, which use the
+// port's functions. bind(), dispatch() and the end of a step call the functions of the carriers
+// through one table. The table has two entries for the second level: a disk and host memory.
+// Plan::spill_level selects one of them.
 #pragma once
 
 #include "lib/trainer.h"
 
 namespace reprise {
 
-// What a row of a carrier names: a RowCall of any types, with the row's references. An argument that lies in no memory has a null pointer.
+// The functions of one carrier. `call` and `refs` describe the row: its arguments' addresses, and
+// its references. An argument that is not in the arena has a null pointer.
 struct CarrierFunctions {
-  // Before anything is written: whether the port has what the plan's rows of this carrier will ask for.
+  // Checks that `given` has all that the plan's rows of this carrier need. bind() calls it before
+  // it writes anything.
   Status (*check)(const Plan& plan, const Resources& given);
-  // Of a row that is a start. Nothing waits here: the ends may not be touched until the same row's wait. What kernels have queued for them is
-  // the carrier's to wait for.
+  // Starts the transfer of a start row and returns without waiting for its end. The start itself
+  // waits for queued kernels that use the source or the destination. Until the row's wait, no row
+  // may touch the destination or write the source.
   Status (*start)(const Trainer& trainer, const RowCall& call, const Ref* refs);
+  // Waits until the row's transfer has completed, or makes later kernels wait for it. Returns the
+  // transfer's error.
   Status (*wait)(const Trainer& trainer, const RowCall& call, const Ref* refs);
-  // Returns when nothing of this carrier is under way, whatever has failed.
+  // Waits until no transfer of this carrier is in progress, also after an error.
   void (*settle)(const Trainer& trainer);
-  // Whether the host has a part in the plan's rows of this carrier: a recording of the backend's cannot hold them then.
+  // True if the host takes part in the plan's rows of this carrier. A backend's recording
+  // cannot contain such rows.
   bool (*needs_host)(const Plan& plan);
 };
 
-// Of an asynchronous kernel's carrier in that plan.
+// Returns the functions that carry out the rows of `carrier` in `plan`.
 const CarrierFunctions& carrier_functions(const Plan& plan, Carrier carrier);
 
-// What several of them answer, or must do, together.
+// Calls check() of every carrier; returns the first error.
 Status check_carriers(const Plan& plan, const Resources& given);
+// Calls settle() of every carrier.
 void settle_carriers(const Trainer& trainer);
+// True if needs_host() of any carrier is true.
 bool carriers_need_host(const Plan& plan);
 
 }  // namespace reprise

@@ -1,17 +1,25 @@
-// The part of the proof that concerns addresses: no two slots that live at the same time share bytes, nor do two spilled blocks.
+// The part of the proof that concerns addresses: no two slots that are live at the same time share
+// bytes, nor do two spilled blocks.
 #pragma once
 
 #include "lib/check_mark.h"
 
 namespace reprise::proof {
 
-constexpr bool disjoint(const Tensor& a, const Tensor& b) { return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset; }
+// True if the two tensors, which are in one region, share no byte.
+constexpr bool disjoint(const Tensor& a, const Tensor& b) {
+  return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
+}
 
-// The slots of a program in the order of their addresses, as a list: a slot is put in when it is born, behind the neighbour that
-// `below` names, and the dead are unlinked when a newcomer meets them.
-// Invariant: the list holds every live slot, and those live in it are disjoint and in the order of their addresses.
+// The live slots of a program, as a list in address order. A slot is inserted in the first row of
+// its lifetime (its birth), after the neighbour that its hint `below` names. A dead slot is removed
+// when an insertion reaches it.
+// Invariant: the list contains every live slot, and its live slots are disjoint and in address
+// order.
 class LiveSlots {
  public:
+  // Starts a program without live slots. `slots` and `notes` (one note per slot) are borrowed until
+  // the program ends.
   constexpr void start(const Span<Slot>& slots, CheckMark* notes) {
     slots_ = slots.data;
     count_ = slots.count;
@@ -21,12 +29,14 @@ class LiveSlots {
     find_next_birth();
   }
 
+  // True if the lifetime of a slot that is not inserted yet begins in `row`.
   constexpr bool has_births(uint32_t row) const { return next_birth_ == row; }
-  // Of a fault: the slot that was being born.
+  // Returns the slot at whose insertion the last fault occurred.
   constexpr uint32_t newcomer() const { return born_; }
 
-  // Puts in every slot that is born in the row. `moved`: the source of the row's move, which dies with the row and which `target`, born
-  // there, may overlap; kNoSlot where nothing moves.
+  // Inserts every slot whose lifetime begins in `row`; returns the first fault. If the row moves a
+  // value, `moved` is the source, whose lifetime ends with the row, and `target` is the
+  // destination. Only `target` may overlap `moved`. If the row moves nothing, `moved` is kNoSlot.
   constexpr Fault insert_births(uint32_t row, uint32_t moved, uint32_t target) {
     while (next_birth_ == row) {
       const Fault fault = insert(born_, row, moved, target);
@@ -40,6 +50,7 @@ class LiveSlots {
  private:
   constexpr void find_next_birth() { next_birth_ = born_ == count_ ? kNoRow : slots_[born_].first_row; }
 
+  // Inserts slot `index` after the neighbour that its hint names; compares it with both neighbours.
   constexpr Fault insert(uint32_t index, uint32_t row, uint32_t moved, uint32_t target) {
     const Slot slot = slots_[index];
     const uint64_t begin = slot.tensor.offset, end = begin + slot.tensor.bytes;
@@ -64,23 +75,28 @@ class LiveSlots {
     (below == kNoSlot ? lowest_ : notes_[below].above) = index;
     return Fault::kNone;
   }
-  // Either the two overlap, or the hint named a neighbour that is none.
+  // Returns kOverlap if the two slots overlap. Otherwise returns kHint: the hint has named a slot
+  // that is not the neighbour.
   constexpr Fault neighbour_fault(uint32_t index, uint32_t other) const {
     return disjoint(slots_[other].tensor, slots_[index].tensor) ? Fault::kHint : Fault::kOverlap;
   }
 
-  uint32_t next_birth_ = kNoRow;  // the row of it
-  uint32_t born_ = 0;             // slots before it have been put in
+  uint32_t next_birth_ = kNoRow;  // First row of the next slot to insert; kNoRow: none.
+  uint32_t born_ = 0;             // Number of slots that have been inserted; the next one has this index.
   const Slot* slots_ = nullptr;
   uint32_t count_ = 0;
   CheckMark* notes_ = nullptr;
   uint32_t lowest_ = kNoSlot;
 };
 
-// Disk blocks are a stack: each begins at or past the end of every live one. Invariant: the live ones are in the list from `top_` down,
-// each at or past the end of the next.
+// The spilled blocks of a program. They form a stack: each block begins at or after the end of
+// every block that is live when it is inserted.
+// Invariant: the live blocks are in the list from `top_` downwards. Each block of the list begins
+// at or after the end of the next block in the list.
 class SpillStack {
  public:
+  // Starts a program without live blocks. `blocks` and `notes` (one note per block) are borrowed
+  // until the program ends.
   constexpr void start(const Span<Slot>& blocks, CheckMark* notes) {
     blocks_ = blocks;
     notes_ = notes;
@@ -88,12 +104,15 @@ class SpillStack {
     born_ = 0;
   }
 
+  // Returns the block at whose insertion the last fault occurred.
   constexpr uint32_t newcomer() const { return born_; }
 
+  // Inserts every block whose lifetime begins in `row`; returns the first fault.
   constexpr Fault insert_births(uint32_t row) {
     for (; born_ < blocks_.count && blocks_[born_].first_row == row; ++born_) {
       while (top_ != kNoSlot && blocks_[top_].end_row <= row) top_ = notes_[top_].above;
-      if (top_ != kNoSlot && blocks_[born_].tensor.offset < blocks_[top_].tensor.offset + blocks_[top_].tensor.bytes) return Fault::kOverlap;
+      if (top_ != kNoSlot && blocks_[born_].tensor.offset < blocks_[top_].tensor.offset + blocks_[top_].tensor.bytes)
+        return Fault::kOverlap;
       notes_[born_].end_row = blocks_[born_].end_row;
       notes_[born_].above = top_;
       top_ = born_;
@@ -104,8 +123,8 @@ class SpillStack {
  private:
   Span<Slot> blocks_;
   CheckMark* notes_ = nullptr;
-  uint32_t top_ = kNoSlot;  // the latest block not yet seen to be dead
-  uint32_t born_ = 0;       // blocks before it have been born
+  uint32_t top_ = kNoSlot;  // The most recently inserted block that may be live; kNoSlot: none.
+  uint32_t born_ = 0;       // Number of blocks that have been inserted.
 };
 
 }  // namespace reprise::proof

@@ -1,5 +1,7 @@
-// The part of the proof that concerns one row: its kernel and attribute, the slots born with it, its arguments, its group, its scratch
-// and stack, its transfer. Shapes are judged by the kernel's family (lib/ops), scratch and stack by the backend's rules.
+// The part of the proof that concerns one row: its kernel and attribute, the slots whose lifetimes
+// begin with it (births), its arguments, its group, its scratch and stack, its transfer. The
+// kernel's family (lib/ops) checks the shapes. The backend's rules give the bytes of scratch and
+// stack.
 #pragma once
 
 #include "lib/backend_rules.h"
@@ -9,20 +11,27 @@
 
 namespace reprise::proof {
 
+// The proof of the rows of a plan, one program after another.
 class RowProof : public Walk {
  public:
-  constexpr RowProof(const Plan& plan, CheckMark* marks, const BackendRules& rules) : Walk(plan, marks), rules_(rules), update_(plan) {
-    for (AttributeKind kind = 0; kind < AttributeTypes::kCount; ++kind) pool_counts_[kind] = attribute_count(plan.attributes, kind);
+  // Starts a proof. `plan`, `marks` (check_marks(plan) marks) and `rules` are borrowed for the
+  // object's lifetime.
+  constexpr RowProof(const Plan& plan, CheckMark* marks, const BackendRules& rules)
+      : Walk(plan, marks), rules_(rules), update_(plan) {
+    for (AttributeKind kind = 0; kind < AttributeTypes::kCount; ++kind)
+      pool_counts_[kind] = attribute_count(plan.attributes, kind);
   }
 
  protected:
+  // Starts the rows of the current program.
   constexpr void start_rows() {
     live_.start(here_->slots, marks_ + slot_base_);
     spill_.start(here_->spilled, marks_ + spill_base_);
     transfers_.start_program();
   }
 
-  // The row is a copy, as are other small structs here: g++ reads a member of a local the faster.
+  // Checks one row. Copies the row, because g++ evaluates a member of a local variable faster in a
+  // constant expression. Other functions of this file copy small structs for the same reason.
   constexpr bool check_row(const Row row) {
     if (!find_kernel(row)) return false;
     if (live_.has_births(row_) && !check_births()) return false;
@@ -36,10 +45,12 @@ class RowProof : public Walk {
     return !info_->asynchronous() || check_transfer(row);
   }
 
-  // Asked in place of comparing group_ with null, which g++ does not fold under its sanitizers.
+  // True if the row's kernel has a group. This function does not compare group_ with null, because
+  // that would not be a constant expression for g++ with sanitizers.
   constexpr bool has_group() const { return info_->pass == Pass::kReduce || info_->pass == Pass::kUpdate; }
 
-  // The kernel, its attribute and where its arguments lie; nothing is read through the row before this has passed.
+  // Finds the row's kernel, attribute and references. Other checks may use them only after this
+  // check has passed.
   constexpr bool find_kernel(const Row& row) {
     const uint32_t kernel = kernel_index(row.op, row.pass);
     if (kernel == kKernelCount) return fail(Fault::kUnknownKernel);
@@ -56,7 +67,7 @@ class RowProof : public Walk {
     beside_transfers_ = transfers_.any() && !asynchronous;
     refs_ = pool.data + row.first_argument;
     group_ = has_group() ? group_of(plan_.attributes, attribute, row.attribute) : nullptr;
-    has_keeper_ = false;
+    has_owner_ = false;
     in_place_ = kNoRef;
     const int32_t output = info_->in_place_output;
     if (output >= 0 && refs_[output] == refs_[info_->in_place_input]) in_place_ = refs_[output];
@@ -65,31 +76,37 @@ class RowProof : public Walk {
 
   // ---- births ----
 
+  // Inserts the slots whose lifetimes begin with the row.
   constexpr bool check_births() {
     const uint32_t moved = info_->moves ? moved_slot() : kNoSlot;
     const Fault fault = live_.insert_births(row_, moved, refs_[0]);
     return fault == Fault::kNone || fail(fault, live_.newcomer());
   }
 
-  // The source of a move row that was there before and dies with it: its destination, born there, may overlap it (memmove semantics).
+  // Returns the source of a move row if the source was live before the row and its lifetime ends
+  // with the row, else kNoSlot. The destination may overlap this source if its own lifetime begins
+  // with the row (memmove semantics).
   constexpr uint32_t moved_slot() const {
     if (refs_[0] >= slot_count_ || refs_[1] >= slot_count_) return kNoSlot;
     const Slot &to = slots_[refs_[0]], &from = slots_[refs_[1]];
     return to.first_row == row_ && from.first_row < row_ && from.end_row == row_ + 1 ? refs_[1] : kNoSlot;
   }
 
+  // Inserts the spilled blocks whose lifetimes begin with the row.
   constexpr bool check_spill_births() {
     const Fault fault = spill_.insert_births(row_);
     return fault == Fault::kNone || fail(fault, make_ref(Region::kSpill, spill_.newcomer()));
   }
 
-  // ---- arguments: presence, type, life, and who may read and write what ----
+  // ---- arguments: presence, type, lifetime, permission to read or write ----
 
+  // Checks every argument of the row, and collects its tensors and its groups.
   constexpr bool check_arguments(const Row& row) {
     const uint32_t arity = arity_, accumulate = row.accumulate;
     if (accumulate >> arity != 0) return fail(Fault::kAccumulate);
     bool writes = false, has_stored = false;
-    DType stored = DType::kF32;  // of the row's first activation, and so of all
+    // The type of the row's first activation, which all its activations must have.
+    DType stored = DType::kF32;
     uint32_t present = 0, groups = 0;
     gradients_ = kNoRef;
     for (uint32_t i = 0; i < arity; ++i) {
@@ -128,8 +145,10 @@ class RowProof : public Walk {
     return writes || fail(Fault::kMissingArgument);
   }
 
-  // Of arguments that are not plain f32: scratch is the program's own and of any type; scalars are state[0]; labels, starts of
-  // documents and pairs are read from the host's slots, which nothing else touches. Of those labels alone may be f32.
+  // Checks an argument whose storage is not kF32. Scratch may have any type but must be a slot of
+  // the program. Scalars must be state[0]. An argument for labels, document starts or pairs must
+  // name the host's slot for them, and no other argument may name that slot. No argument that is
+  // checked here may name labels that are f32 numbers.
   constexpr bool check_storage(const ArgumentInfo& argument, Ref ref, DType dtype) {
     const Storage storage = argument.storage;
     if (argument.role != Role::kScratch && !may_store(storage, dtype)) return fail(Fault::kDType, ref);
@@ -137,13 +156,15 @@ class RowProof : public Walk {
     if (storage == Storage::kActivation) return true;
     if (storage == Storage::kWeight) return takes_weights(own_rules_->weights, dtype) || fail(Fault::kDType, ref);
     if (storage == Storage::kScratch && ref_region(ref) != Region::kProgram) return fail(Fault::kReadOnly, ref);
-    if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex)) return fail(Fault::kScalars, ref);
+    if (storage == Storage::kScalars && ref != make_ref(Region::kState, kScalarsIndex))
+      return fail(Fault::kScalars, ref);
     const bool right = (argument.host == HostSlot::kLabels) == (ref == here_->labels) &&
                        (argument.host == HostSlot::kDocumentStart) == (ref == here_->document_start) &&
                        (argument.host == HostSlot::kPairs) == (ref == here_->pairs);
     return right || fail(Fault::kHostSlot, ref);
   }
 
+  // Checks the tensors of a group except the first, which check_arguments() has checked.
   constexpr bool touch_group(uint32_t argument, Ref first, Role role) {
     const Tensor* tensor = nullptr;
     for (uint32_t t = 1; t < group_->tensors; ++t) {
@@ -152,7 +173,8 @@ class RowProof : public Walk {
     return true;
   }
 
-  // Existence, life, aliasing, transfers under way, and reading what was written: of one tensor of an argument.
+  // Checks one tensor of an argument: it exists, is live, is named once, is not in flight, and is
+  // written before it is read.
   constexpr bool touch(uint32_t argument, Ref ref, Role role, bool adds, const Tensor*& tensor) {
     uint32_t at = slot_base_ + ref;
     if (ref < slot_count_) {
@@ -161,11 +183,13 @@ class RowProof : public Walk {
       at = find(ref, tensor);
       if (at == kNoMark) return fail(argument_exists(argument) ? Fault::kGroup : Fault::kBadReference, ref);
       if (at >= spill_base_ && !may_touch_spilled()) return fail(Fault::kSpill, ref);
-      if (at < carried_base_ && !lies_in_arena(plan_.state.data[at].kind) && !may_touch_away(ref)) return fail(Fault::kSpill, ref);
+      if (at < carried_base_ && !lies_in_arena(plan_.state.data[at].kind) && !may_touch_away(ref))
+        return fail(Fault::kSpill, ref);
     }
-    if (at < carried_base_ && !check_keeper(plan_.state.data[at], ref)) return false;
+    if (at < carried_base_ && !check_owner(plan_.state.data[at], ref)) return false;
     CheckMark& note = marks_[at];
-    if (note.end_row <= row_) return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
+    if (note.end_row <= row_)
+      return fail(OpenTransfers::in_flight(note, Role::kOutput) ? Fault::kInFlight : Fault::kNotLive, ref);
     if (note.touched == now_ && (ref != in_place_ || argument != static_cast<uint32_t>(info_->in_place_input))) {
       return fail(Fault::kAliasing, ref);
     }
@@ -173,76 +197,95 @@ class RowProof : public Walk {
     if (beside_transfers_ && OpenTransfers::in_flight(note, role)) return fail(Fault::kInFlight, ref);
     const bool written = note.written;
     if (role == Role::kInput) {
-      if (at >= carried_base_ && at < slot_base_) note.update.is_copied = static_cast<ProgramId>(program_) == ProgramId::kMicroLast;
+      if (at >= carried_base_ && at < slot_base_)
+        note.update.is_copied = static_cast<ProgramId>(program_) == ProgramId::kMicroLast;
       return written || fail(Fault::kReadBeforeWrite, ref);
     }
     if (!written && (role == Role::kUpdated || adds || ref == in_place_)) return fail(Fault::kReadBeforeWrite, ref);
-    if (written && at >= slot_base_ && role == Role::kOutput && info_->carrier == Carrier::kWeights) return fail(Fault::kRefilled, ref);
-    const bool ends_transfer = role == Role::kUpdated && info_->asynchronous();  // whose start was the write
+    if (written && at >= slot_base_ && role == Role::kOutput && info_->carrier == Carrier::kWeights)
+      return fail(Fault::kRefilled, ref);
+    // A wait names the destination that its start has already written, so check_write() is not
+    // called for it. share_fault() checks a share in place.
+    const bool ends_transfer = role == Role::kUpdated && info_->asynchronous();
     if (at < slot_base_ && !ends_transfer && !check_write(ref, role, adds, written)) return false;
     if (note.update.norm != 0 && !UpdateProof::write(note.update)) return fail(Fault::kUpdate, ref);
-    const bool holds_value = role != Role::kScratch;  // what a kernel leaves in its scratch is nobody's value
+    const bool holds_value = role != Role::kScratch;  // no row may read what a kernel leaves in its scratch
     if (written != holds_value) note.written = holds_value;
     return true;
   }
 
-  // A row updates moments of one rank or of all, and none else touches those of one.
-  constexpr bool check_keeper(const StateTensor& state, Ref ref) {
+  // Checks the owner of moments. Only updates in kUpdate touch moments of a single owner, and all
+  // moments of a row have the same owner.
+  constexpr bool check_owner(const StateTensor& state, Ref ref) {
     if (state.kind != StateKind::kOptimizer) return true;
     const bool updates = info_->pass == Pass::kUpdate && static_cast<ProgramId>(program_) == ProgramId::kUpdate;
-    if (state.keeper != kEveryRank && !updates) return fail(Fault::kUpdate, ref);
-    const bool alike = !has_keeper_ || keeper_ == state.keeper;
-    keeper_ = state.keeper, has_keeper_ = true;
+    if (state.owner != kEveryRank && !updates) return fail(Fault::kUpdate, ref);
+    const bool alike = !has_owner_ || owner_ == state.owner;
+    owner_ = state.owner, has_owner_ = true;
     return alike || fail(Fault::kRanks, ref);
   }
 
-  // Of a reference that exists.
+  // True if `ref` names a tensor of the second level: a block or an offloaded moment.
   constexpr bool is_on_level(Ref ref) const {
     if (ref == kNoRef) return false;
     if (ref_region(ref) != Region::kState) return ref_region(ref) == Region::kSpill;
     return ref_index(ref) < plan_.state.count && plan_.state[ref_index(ref)].kind == StateKind::kOffloaded;
   }
 
-  // What lies on the second level is touched by transfers to or from memory alone.
-  constexpr bool may_touch_spilled() const { return info_->carrier == Carrier::kSpill && !(is_on_level(refs_[0]) && is_on_level(refs_[1])); }
+  // True if the row may touch the second level: it is a spill transfer, and its source or its
+  // destination is not in the second level.
+  constexpr bool may_touch_spilled() const {
+    return info_->carrier == Carrier::kSpill && !(is_on_level(refs_[0]) && is_on_level(refs_[1]));
+  }
 
-  // A streamed parameter is touched by loads into slots alone, and these load nothing else.
+  // True if the row may touch State tensor `ref`, which is not in the arena. Transfers may touch an
+  // offloaded tensor; loads may read a streamed tensor.
   constexpr bool may_touch_away(Ref ref) const {
     if (plan_.state[ref_index(ref)].kind == StateKind::kOffloaded) return may_touch_spilled();
     return info_->carrier == Carrier::kWeights && refs_[info_->source()] == ref;
   }
+  // True if the row loads a streamed parameter into a slot. A load may do nothing else.
   constexpr bool loads_what_is_streamed() const {
     const Ref from = refs_[info_->source()];
-    const bool streamed = ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
+    const bool streamed =
+        ref_region(from) == Region::kState && plan_.state[ref_index(from)].kind == StateKind::kStreamed;
     return streamed && ref_region(refs_[0]) == Region::kProgram;
   }
 
-  // Whether the argument's own tensor has been found: what is missing then is a later one of its group.
+  // True if the tensor that the argument names exists. If it exists although touch() has found a
+  // tensor missing, the missing tensor is a later one of the argument's group.
   constexpr bool argument_exists(uint32_t argument) const {
     const Tensor* tensor = nullptr;
     return find(refs_[argument], tensor) != kNoMark;
   }
 
+  // Checks a write to State or to Carried.
   constexpr bool check_write(Ref ref, Role role, bool adds, bool written) {
     if (ref_region(ref) == Region::kState) {
-      if (plan_.state[ref_index(ref)].kind == StateKind::kOffloaded && trains()) return true;  // which a transfer alone touches
+      // touch() has ensured that the row is a transfer.
+      if (plan_.state[ref_index(ref)].kind == StateKind::kOffloaded && trains()) return true;
       return (role == Role::kUpdated && may_change(plan_.state[ref_index(ref)].kind)) ||
              fail(Fault::kReadOnly, ref);
     }
     const ProgramId program = static_cast<ProgramId>(program_);
     if (!runs_micro_batch(program)) return fail(Fault::kReadOnly, ref);
     if (adds || (program == ProgramId::kMicroFirst && !written)) return true;
-    UpdateMark& gradient = mark(ref).update;  // of micro_last: the sum of all ranks begins, once
+    // In micro_last, after a row has copied a gradient, one row may overwrite the gradient: with
+    // this write the sum over all ranks begins.
+    UpdateMark& gradient = mark(ref).update;
     const bool begins_again = gradient.is_copied && !gradient.begins_again;
     gradient.begins_again = true;
     return begins_again || fail(Fault::kAccumulate, ref);
   }
 
+  // True if the program is part of a step.
   constexpr bool trains() const {
-    return program_ != static_cast<uint32_t>(ProgramId::kEvaluate) && program_ != static_cast<uint32_t>(ProgramId::kGenerate);
+    return program_ != static_cast<uint32_t>(ProgramId::kEvaluate) &&
+           program_ != static_cast<uint32_t>(ProgramId::kGenerate);
   }
 
-  // Evaluation counts, and changes nothing else of State; generation changes nothing.
+  // True if the row may change State of kind `kind` in this program. Evaluation may change only the
+  // scalars; generation may change nothing.
   constexpr bool may_change(StateKind kind) const {
     if ((info_->updates & update_bit(kind)) == 0) return false;
     if (program_ == static_cast<uint32_t>(ProgramId::kGenerate)) return false;
@@ -251,13 +294,16 @@ class RowProof : public Walk {
 
   // ---- groups, scratch and stack, transfers ----
 
+  // Checks the row's group: the addresses of its tensors, and the update of each tensor.
   constexpr bool check_group() {
     const GroupAttribute group = *group_;
     if (group.tensors == 0) return fail(Fault::kGroup);
-    // A reduction walks the group's Tensors, which stand side by side in Carried alone; State holds no gradients.
+    // A reduction loops over the Tensor entries of its group. They are adjacent only in Carried,
+    // and State has no gradients.
     const Region region = ref_region(gradients_);
     const bool reduces = info_->attribute == kAttributeKind<GroupAttribute>;
-    if (region == Region::kState || (reduces && group.tensors > 1 && region != Region::kCarried)) return fail(Fault::kGroup, gradients_);
+    if (region == Region::kState || (reduces && group.tensors > 1 && region != Region::kCarried))
+      return fail(Fault::kGroup, gradients_);
     StateKind kind = StateKind::kParameter;
     for (uint32_t i = 0; groups_ >> i != 0; ++i) {
       if ((groups_ >> i & 1u) == 0) continue;
@@ -267,46 +313,53 @@ class RowProof : public Walk {
     return check_updates(group, reduces);
   }
 
-  // Each tensor of the group: its norm taken, or its parameter updated.
+  // Checks each tensor of the group against the step's updates: a reduction computes its gradient's
+  // norm, or an update changes its parameter.
   constexpr bool check_updates(const GroupAttribute& group, bool reduces) {
     const ProgramId program = static_cast<ProgramId>(program_);
     if (!update_.may_update(program)) return fail(Fault::kUpdate, gradients_);
-    uint32_t first = group.first_norm;  // the entry of the norms that belongs to the group's first tensor
+    uint32_t first = group.first_norm;  // index of the first tensor's entry in the norms
     if (!reduces) {
-      if (ref_region(refs_[0]) != Region::kState || ref_index(refs_[0]) < kFirstTrained) return fail(Fault::kUpdate, refs_[0]);
+      if (ref_region(refs_[0]) != Region::kState || ref_index(refs_[0]) < kFirstTrained)
+        return fail(Fault::kUpdate, refs_[0]);
       first = ref_index(refs_[0]) - kFirstTrained;
     }
     if (first > update_.trained() || group.tensors > update_.trained() - first) return fail(Fault::kUpdate, refs_[0]);
     for (uint32_t t = 0; t < group.tensors; ++t) {
       UpdateMark& gradient = mark(gradients_ + t).update;
       UpdateMark& parameter = marks_[kFirstTrained + first + t].update;
-      const bool right = reduces ? update_.reduce(gradient, parameter, first + t) : update_.update(gradient, parameter, first + t, program);
+      const bool right = reduces ? update_.reduce(gradient, parameter, first + t)
+                                 : update_.update(gradient, parameter, first + t, program);
       if (!right) return fail(Fault::kUpdate, gradients_ + t);
-      if (!reduces && has_keeper_ && keeper_ != kEveryRank) update_.owe(parameter, keeper_);
+      if (!reduces && has_owner_ && owner_ != kEveryRank) update_.note_pending(parameter, owner_);
     }
     return true;
   }
 
+  // Checks the row that computes the clip factor.
   constexpr bool check_finish(const Row& row) {
     const bool of_norms = refs_[GradNormFinish::kNorms] == make_ref(Region::kState, kNormsIndex);
     if (program_ != static_cast<uint32_t>(ProgramId::kUpdate) || !of_norms) return fail(Fault::kUpdate);
     return update_.finish(plan_.attributes.of<ClipAttribute>()[row.attribute].max_norm) || fail(Fault::kUpdate);
   }
 
-  // The tensors lie end to end, each shaped like its partner among the gradients, and `elements` covers them all. Those that are not f32 have
-  // other distances than gradients have, so one stands alone.
+  // Checks that the group's tensors are adjacent, that each has the shape of its gradient, and that
+  // `elements` covers them. A tensor that is not f32 has other offsets than its gradient, so it
+  // must be alone in its group.
   constexpr bool check_group_argument(const GroupAttribute& group, Ref first, StateKind kind) {
     uint64_t start = 0, end = 0, used = 0;
     for (uint32_t t = 0; t < group.tensors; ++t) {
       const Ref ref = first + t;
       const Tensor *found = nullptr, *partner = nullptr;
       if (find(ref, found) == kNoMark) return fail(Fault::kGroup, ref);
-      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind) return fail(Fault::kGroup, ref);
+      if (ref_region(ref) == Region::kState && plan_.state[ref_index(ref)].kind != kind)
+        return fail(Fault::kGroup, ref);
       const Tensor tensor = *found;
       const bool plain = tensor.dtype == DType::kF32;
       if (!plain && (group.tensors != 1 || first == gradients_)) return fail(Fault::kGroup, ref);
-      const bool alike = first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) &&
-                                                 (!plain || tensor.bytes == partner->bytes));
+      const bool alike =
+          first == gradients_ || (find(gradients_ + t, partner) != kNoMark && same_shape(tensor, *partner) &&
+                                  (!plain || tensor.bytes == partner->bytes));
       if (!alike) return fail(Fault::kGroup, ref);
       if (t == 0) start = tensor.offset;
       if (t != 0 && tensor.offset != end) return fail(Fault::kGroup, ref);
@@ -318,6 +371,7 @@ class RowProof : public Walk {
     return covers || fail(Fault::kGroup, first);
   }
 
+  // Checks the bytes of the scratch, and notes the maximum of the stack's bytes.
   constexpr bool check_resources(const ShapedCall& call) {
     const KernelRules rules = *own_rules_;
     const uint32_t last = arity_ - 1;
@@ -333,19 +387,23 @@ class RowProof : public Walk {
     return true;
   }
 
-  // What a rank shares in a micro-batch, or spreads when it alone has updated it.
+  // Returns the fault of a Carrier::kPeers row. In a micro-batch such a row shares a value; in the
+  // update it broadcasts a parameter from its owner.
   constexpr Fault share_fault(const Row& row) {
     const ProgramId program = static_cast<ProgramId>(program_);
     const uint32_t root = plan_.attributes.of<ShareAttribute>()[row.attribute].root;
-    const bool spreads = row.op == Op::kSpread;
-    if (root >= plan_.ranks || !(spreads ? program == ProgramId::kUpdate : runs_micro_batch(program))) return Fault::kRanks;
-    if (!spreads || row.pass == Pass::kWait) return Fault::kNone;
-    const bool is_owed = ref_region(refs_[0]) == Region::kState && update_.spread(mark(refs_[0]).update, root);
-    return is_owed ? Fault::kNone : Fault::kUpdate;
+    const bool is_in_place = row.op == Op::kShareInPlace;
+    if (root >= plan_.ranks || !(is_in_place ? program == ProgramId::kUpdate : runs_micro_batch(program)))
+      return Fault::kRanks;
+    if (!is_in_place || row.pass == Pass::kWait) return Fault::kNone;
+    const bool is_pending = ref_region(refs_[0]) == Region::kState && update_.share(mark(refs_[0]).update, root);
+    return is_pending ? Fault::kNone : Fault::kUpdate;
   }
 
-  // touch() has left transfers alone: a start asks what any other row must ask, a wait must find its own pairs. What a gather reads to know
-  // where it reads, its tokens, travels to the places as it were: the wait reads the same tokens again.
+  // Checks the rules of a start or a wait that touch() has not checked. A start obeys the rules of
+  // any other row. A wait must name the same destinations and sources as its start. The tokens of a
+  // gather select the table's rows; they count as the source of `places`, because the wait reads
+  // them again.
   constexpr bool check_transfer(const Row& row) {
     const uint32_t pairs = info_->source();
     if (info_->carrier == Carrier::kPeers) {
@@ -356,26 +414,28 @@ class RowProof : public Walk {
       CheckMark& destination = mark(refs_[i]);
       CheckMark& source = mark(refs_[pairs + i]);
       const uint32_t source_id = static_cast<uint32_t>(&source - marks_) + 1;
-      if (row.pass == Pass::kStart && OpenTransfers::in_flight(source, Role::kInput)) return fail(Fault::kInFlight, refs_[pairs + i]);
-      const bool right = row.pass == Pass::kStart ? transfers_.start(destination, source, source_id) : transfers_.wait(destination, source, source_id);
+      if (row.pass == Pass::kStart && OpenTransfers::in_flight(source, Role::kInput))
+        return fail(Fault::kInFlight, refs_[pairs + i]);
+      const bool right = row.pass == Pass::kStart ? transfers_.start(row.op, destination, source, source_id)
+                                                  : transfers_.wait(row.op, destination, source, source_id);
       if (!right) return fail(Fault::kInFlight, refs_[i]);
     }
     return true;
   }
 
-  const Ref* refs_ = nullptr;  // of the row being checked, as down to gradients_
+  const Ref* refs_ = nullptr;  // references of the row; members down to gradients_ belong to the row
   const KernelInfo* info_ = nullptr;
-  const KernelRules* own_rules_ = nullptr;  // of its kernel
+  const KernelRules* own_rules_ = nullptr;  // rules of the row's kernel
   uint32_t arity_ = 0;
-  bool beside_transfers_ = false;  // it computes while some are under way
-  Ref in_place_ = kNoRef;          // the tensor that the in-place pair shares, where it does
+  bool beside_transfers_ = false;  // true if transfers are in progress and the row is not asynchronous
+  Ref in_place_ = kNoRef;          // tensor that both arguments of the in-place pair name; kNoRef: they differ
   const Tensor* tensors_[kMaxArguments] = {};
-  uint32_t present_ = 0;                   // which of them are there
-  const GroupAttribute* group_ = nullptr;  // where has_group()
-  uint32_t groups_ = 0;                    // which arguments name groups
-  uint32_t keeper_ = kEveryRank;           // of the moments that it updates, where has_keeper_
-  bool has_keeper_ = false;
-  Ref gradients_ = kNoRef;                 // the group that the row only reads
+  uint32_t present_ = 0;                   // bit n: argument n is present
+  const GroupAttribute* group_ = nullptr;  // null unless has_group()
+  uint32_t groups_ = 0;                    // bit n: argument n names a group
+  uint32_t owner_ = kEveryRank;           // owner of the moments that the row updates, if has_owner_
+  bool has_owner_ = false;
+  Ref gradients_ = kNoRef;  // first tensor of the group that the row reads and does not write
 
   LiveSlots live_;
   OpenTransfers transfers_;
@@ -383,7 +443,7 @@ class RowProof : public Walk {
   const BackendRules& rules_;
   uint32_t pool_counts_[AttributeTypes::kCount] = {};
   UpdateProof update_;
-  uint64_t stack_bytes_ = 0;  // the most that any row needs
+  uint64_t stack_bytes_ = 0;  // maximum over the rows so far
 };
 
 }  // namespace reprise::proof

@@ -1,10 +1,13 @@
-// The part of the proof that concerns a whole step: every trained parameter is updated once, by its whole gradient, after the norm.
+// The part of the proof that concerns a whole step: each trained parameter is updated once, by its
+// complete gradient and after the norm.
 //
-//   gradient written ... written ── reduce: entry e of the norms ── finish: clip factor ── update: parameter e
-//                                   once, from the whole gradient   once, after every e    once, by that gradient
+//   gradient written ─ reduce: entry e of the norms ─ finish: clip factor ─ update: parameter e
+//                      once, from whole gradient      once, after every e   once, by that gradient
 //
-// With gradient release a parameter is updated inside the only micro-batch, before the norm is known: then nothing may clip.
-// The order of State (plan.h) says which parameters are trained: entry e of the norms belongs to state[kFirstTrained + e].
+// With gradient release a parameter is updated inside the only micro-batch, before the norm is
+// known. Then nothing may clip the gradient.
+// The order of State (plan.h) defines which parameters are trained: entry e of the norms belongs to
+// state[kFirstTrained + e].
 #pragma once
 
 #include "lib/fault.h"
@@ -12,24 +15,26 @@
 
 namespace reprise::proof {
 
-// Notes on one tensor, a part of CheckMark.
+// The notes of this part of the proof on one tensor, a part of CheckMark.
 struct UpdateMark {
-  uint32_t norm = 0;          // of a gradient: the entry of the norms that its value stands in, + 1
-  bool applied = false;       // of a gradient: it has updated its parameter
-  bool is_copied = false;     // of a gradient, in micro_last: the rank's own sum has been read
-  bool begins_again = false;  // of a gradient, in micro_last: the sum of all ranks has begun in its place
-  bool reduced = false;       // of a parameter: its entry of the norms has been written in this step
-  bool updated = false;       // of a parameter: in this step
-  uint32_t owed_by = 0;       // of a parameter: the rank that alone has updated it and has yet to spread it, + 1
+  uint32_t norm = 0;          // Gradient: index of its entry in the norms, + 1; 0: no entry has its norm.
+  bool applied = false;       // Gradient: true if it has updated its parameter.
+  bool is_copied = false;     // Gradient, in micro_last: true if the rank's own sum has been read.
+  bool begins_again = false;  // Gradient, in micro_last: true if the sum over all ranks has begun there.
+  bool reduced = false;       // Parameter: true if its norm has been written in this step.
+  bool updated = false;       // Parameter: true if it has been updated in this step.
+  uint32_t pending_root = 0;       // Parameter: rank that has updated it and must still broadcast it, + 1; 0: none.
 };
 
+// The state of a step's updates. Functions that return bool return false on a fault.
 class UpdateProof {
  public:
+  // Starts the proof of `plan`, which is borrowed for the object's lifetime.
   constexpr explicit UpdateProof(const Plan& plan) : trained_(count_trained(plan)), plan_(plan) {}
 
-  // Parameters that the plan trains; none where it has no norms.
+  // Returns the number of trained parameters; 0 if the plan has no norms.
   constexpr uint32_t trained() const { return trained_; }
-  // Whether State begins as plan.h says.
+  // True if State begins with scalars, norms and trained parameters, as plan.h states.
   constexpr bool state_is_in_order() const {
     const Span<StateTensor> state = plan_.state;
     if (trained_ > state.count - smaller_of(state.count, kFirstTrained)) return false;
@@ -42,12 +47,13 @@ class UpdateProof {
     return true;
   }
 
-  // micro_add runs several times, or another program follows micro_first: neither may then update.
+  // True if a row of `program` may update parameters. The program of a micro-batch may update them
+  // only if the step has no other micro-batch.
   constexpr bool may_update(ProgramId program) const {
     return program == ProgramId::kUpdate || (program == ProgramId::kMicroFirst && plan_.accumulate == 1);
   }
 
-  // grad_norm.reduce takes the norm of `gradient` into `entry`.
+  // Notes that grad_norm.reduce stores the norm of `gradient` in `entry`.
   constexpr bool reduce(UpdateMark& gradient, UpdateMark& parameter, uint32_t entry) {
     if (finished_ || parameter.reduced || gradient.applied) return false;
     parameter.reduced = true;
@@ -55,11 +61,13 @@ class UpdateProof {
     ++reduced_;
     return true;
   }
+  // Notes that grad_norm.finish computes the clip factor. `max_norm` is the norm above which the
+  // row clips; 0 if it does not clip.
   constexpr bool finish(float max_norm) {
     if (finished_ || reduced_ != trained_ || (updated_before_norm_ != 0 && max_norm != 0)) return false;
     return finished_ = true;
   }
-  // `gradient` updates trained parameter number `entry`.
+  // Notes that `gradient` updates the trained parameter with number `entry`.
   constexpr bool update(UpdateMark& gradient, UpdateMark& parameter, uint32_t entry, ProgramId program) {
     if (parameter.updated || gradient.applied || gradient.norm != entry + 1) return false;
     if (program == ProgramId::kUpdate && !finished_) return false;
@@ -68,26 +76,29 @@ class UpdateProof {
     if (!finished_) ++updated_before_norm_;
     return true;
   }
-  // A gradient that is written again is another value; one that has been applied was not whole.
+  // Notes a write to a gradient, whose norm is then unknown. Returns false if the gradient has
+  // already updated its parameter, because it was not complete then.
   static constexpr bool write(UpdateMark& gradient) {
     gradient.norm = 0;
     return !gradient.applied;
   }
-  // `parameter` has been updated on rank `keeper` alone.
-  constexpr void owe(UpdateMark& parameter, uint32_t keeper) {
-    parameter.owed_by = keeper + 1;
-    ++owed_;
+  // Notes that rank `owner` alone has updated `parameter`, so that its broadcast is pending.
+  constexpr void note_pending(UpdateMark& parameter, uint32_t owner) {
+    parameter.pending_root = owner + 1;
+    ++pending_;
   }
-  // It goes from that rank to all.
-  constexpr bool spread(UpdateMark& parameter, uint32_t root) {
-    if (parameter.owed_by != root + 1) return false;
-    parameter.owed_by = 0;
-    --owed_;
+  // Notes the broadcast of `parameter` from rank `root` to all ranks.
+  constexpr bool share(UpdateMark& parameter, uint32_t root) {
+    if (parameter.pending_root != root + 1) return false;
+    parameter.pending_root = 0;
+    --pending_;
     return true;
   }
-  constexpr bool step_is_whole() const { return (finished_ || trained_ == 0) && updated_ == trained_ && owed_ == 0; }
+  // True if each trained parameter has been updated, after the norm, and no broadcast is pending.
+  constexpr bool step_is_whole() const { return (finished_ || trained_ == 0) && updated_ == trained_ && pending_ == 0; }
 
  private:
+  // Returns the number of norms, which is the number of trained parameters; 0 if the plan has none.
   static constexpr uint32_t count_trained(const Plan& plan) {
     const bool has_norms = plan.state.count > kNormsIndex && plan.state[kNormsIndex].kind == StateKind::kNorms;
     return has_norms ? static_cast<uint32_t>(plan.state[kNormsIndex].tensor.elements()) : 0;
@@ -96,7 +107,7 @@ class UpdateProof {
 
   uint32_t trained_;
   const Plan& plan_;
-  uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0, owed_ = 0;
+  uint32_t reduced_ = 0, updated_ = 0, updated_before_norm_ = 0, pending_ = 0;
   bool finished_ = false;
 };
 

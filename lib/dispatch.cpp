@@ -1,5 +1,6 @@
-// From row to kernel: a row's references become tensors and addresses, and its kernel is called. What the arguments mean is the
-// family's business (lib/ops); what check.h has proved is not asked again.
+// From row to kernel: dispatch() converts a row's references to tensors and addresses, and calls
+// its kernel. The families of lib/ops name the arguments. Properties that check.h has proved are
+// not checked again.
 #include "lib/assert.h"
 #include "lib/carriers.h"
 #include "lib/trainer.h"
@@ -10,23 +11,36 @@ namespace {
 
 constexpr Status kNoKernel = {Code::kUnsupported, "the backend lacks a kernel that the plan calls", 0};
 
-// bind has checked the port; a carrier needs no kernel.
+// Starts or waits for an asynchronous row. Does nothing if `probe` is true: bind() has checked the
+// resources, and a carrier needs no kernel.
 Status carry(const Trainer& trainer, const RowCall& call, const Ref* refs, bool probe) {
   if (probe) return ok_status();
-  const CarrierFunctions& carrier = carrier_functions(*trainer.plan, contract::kIndex.carrier[kernel_index(call.op, call.pass)]);
+  const CarrierFunctions& carrier =
+      carrier_functions(*trainer.plan, contract::kIndex.carrier[kernel_index(call.op, call.pass)]);
   return call.pass == Pass::kStart ? carrier.start(trainer, call, refs) : carrier.wait(trainer, call, refs);
 }
 
-// At every kernel's door: what check.h has proved and backend.h promises kernels holds here and now, of memory as it is.
+[[maybe_unused]] bool is_in_arena(const Trainer& trainer, const void* from, uint64_t bytes) {
+  const uint64_t place =
+      reinterpret_cast<uintptr_t>(from) - reinterpret_cast<uintptr_t>(trainer.arena.base.for_kernels);
+  return place <= trainer.arena.bytes && bytes <= trainer.arena.bytes - place;
+}
+
+// Asserts, on the actual addresses, properties that check.h has proved and that backend.h promises
+// to kernels.
 void assert_arguments(const Trainer& trainer, const RowCall& call, uint32_t kernel) {
   for (uint32_t i = 0; i < contract::kIndex.arity[kernel]; ++i) {
     if (!call.has(i)) continue;
-    REPRISE_ASSERT(reinterpret_cast<uintptr_t>(call.pointers[i]) % kAlignment == 0, "a kernel's arguments are aligned to 256 bytes");
+    REPRISE_ASSERT(reinterpret_cast<uintptr_t>(call.pointers[i]) % kAlignment == 0,
+                   "a kernel's arguments are aligned to 256 bytes");
     REPRISE_ASSERT(call[i].elements() > 0, "a kernel's arguments have elements");
+    REPRISE_ASSERT(call.pointers[i] == nullptr || is_in_arena(trainer, call.pointers[i], call.bytes(i)),
+                   "a kernel's arguments are in the arena");
   }
   const uint32_t scratch = contract::kIndex.scratch[kernel];
   if (scratch == kMaxArguments) return;
-  REPRISE_ASSERT(call.bytes(scratch) >= trainer.backend->rules->kernels[kernel].scratch_bytes(call), "a kernel's scratch has the bytes of its rule");
+  REPRISE_ASSERT(call.bytes(scratch) >= trainer.backend->rules->kernels[kernel].scratch_bytes(call),
+                 "a kernel's scratch has the bytes of its rule");
 }
 
 }  // namespace
@@ -43,7 +57,8 @@ Status dispatch(const Trainer& trainer, const Program& program, const Row& row, 
     if (refs[i] == kNoRef) continue;
     present |= 1u << i;
     tensors[i] = &tensor_of(*trainer.plan, program, refs[i]);
-    if (lies_in_arena(*trainer.plan, refs[i])) pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
+    if (lies_in_arena(*trainer.plan, refs[i]))
+      pointers[i] = (trainer.region(ref_region(refs[i])) + tensors[i]->offset).for_kernels;
   }
   RowCall call;
   static_cast<ShapedCall&>(call) = {row.op, row.pass, tensors, present, &trainer.plan->attributes, row.attribute};

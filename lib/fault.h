@@ -1,53 +1,63 @@
-// What can be wrong with a plan: the names of check.h's rules, and each rule in one sentence.
-// A file of its own because the families' shape contracts (lib/ops) answer a Fault too.
+// The faults of a plan: the rules of check.h, each in one sentence. They have a file of their own
+// because the shape contracts of the families (lib/ops) also return a Fault.
 #pragma once
 
 #include <cstdint>
 
 namespace reprise {
 
-// What is wrong with a plan; each value is one rule.
+// A fault of a plan; each value is one rule.
 enum class Fault : uint8_t {
   kNone,             // the plan is safe
-  kFormat,           // another format version, no micro-batch, or a program without the one it follows
+  kFormat,           // format version unknown, no micro-batch, or a program without the programs that it needs
   kScalars,          // state[0] is not the StepScalars, or a scalars argument names something else
-  kSlotOrder,        // slots not in the order of their first rows, or a lifetime empty or outside the program
+  kSlotOrder,        // slots are not in the order of their first rows, or a lifetime is empty or outside the program
   kMisaligned,       // an offset, a size or a region is not a multiple of kAlignment
   kOutOfRegion,      // a tensor ends past its region, or past the file of weights
   kTooFewBytes,      // a tensor reserves fewer bytes than its shape and type need
-  kDType,            // a tensor's type is not the one the kernel takes
+  kDType,            // a tensor's type is not one that the kernel accepts
   kShape,            // shapes break the kernel's contract, or a tensor's own shape makes no sense
-  kArenaBytes,       // a region, the arena, the second level or the file of weights is not as large as what lies in it
+  kArenaBytes,       // a region, the arena, the second level or the file of weights is not as large as its content
   kHint,             // `below` does not name the nearest live slot below
   kOverlap,          // two tensors that live at the same time share bytes
-  kUnknownKernel,    // no such kernel
+  kUnknownKernel,    // op and pass name no kernel
   kArgumentPool,     // the row's arguments reach past the pool
   kBadReference,     // an argument names a tensor that does not exist
   kMissingArgument,  // a required argument, or every output, is absent
-  kAttribute,        // no such attribute, or its values make no sense for the kernel
+  kAttribute,        // the row's attribute does not exist, or its values make no sense for the kernel
   kNotLive,          // a row touches a slot outside its lifetime
   kReadBeforeWrite,  // a row reads what nothing has written
-  kReadOnly,         // a row writes what its kernel or program may not write
+  kReadOnly,         // a row writes a tensor that its kernel or program may not write
   kAliasing,         // two arguments of a row name the same tensor and are not the kernel's in-place pair
-  kAccumulate,       // adding where the kernel cannot, or overwriting a carried gradient that already holds a sum
-  kScratch,          // less scratch than the backend's rule asks for
-  kInFlight,         // a slot is touched, or dies, between the start and the wait of a transfer or load; a wait names other arguments than its
-                     // start; or a kernel is off queue 0
-  kGroup,            // a group's tensors are not contiguous, not of one kind, or do not match their partners
-  kUnused,           // no row touches the slot
-  kSpill,            // a spilled block is touched by a row that is no transfer to or from memory, or a streamed parameter by one that is no load
-                     // into a slot; or a load's source is not streamed
-  kHostSlot,         // the slot of labels, of documents' starts or of pairs is read as something else, or another slot as one of these
-  kLearningRate,     // the schedule of the learning rate has a value without meaning, or milestones that do not rise
-  kUpdate,           // a trained parameter is not updated once a step, by its whole gradient and after the norm
-  kHeld,             // a cache does not live through its program, or stands in one that does not generate; or the output is not written, does not
-                     // live to the last row, or is neither that of a program that generates nor the [P,2] f64 of one that evaluates pairs
-  kStack,            // a kernel needs more of a worker's stack than the plan says
-  kBlocks,           // a row of a tensor ends inside a block of its type
-  kRefilled,         // a slot is loaded that something was written to before: a later read would find another weight
-  kRanks,            // no rank, or too many; or a value is shared by a rank that is none, or in a program that trains nothing
+  kAccumulate,       // a row adds where its kernel cannot, or overwrites a carried gradient that already contains a sum
+  kScratch,          // the scratch has fewer bytes than the backend's rule requires
+  // A row touches a slot, or a slot's lifetime ends, between the start and the wait of a transfer
+  // or load. Or a wait names other arguments than its start. Or a kernel is not on queue 0.
+  kInFlight,
+  kGroup,   // a group's tensors are not contiguous, are of different kinds, or do not match their gradients
+  kUnused,  // no row touches the slot
+  // A row touches a spilled block and is not a transfer to or from memory. Or a row touches a
+  // streamed parameter and is not a load into a slot. Or a load reads a tensor that is not
+  // streamed.
+  kSpill,
+  // An argument that is not for labels, document starts or pairs names the host's slot for them. Or
+  // an argument for one of these names another slot.
+  kHostSlot,
+  kLearningRate,  // the learning rate's schedule has a value without meaning, or milestones that do not increase
+  kUpdate,        // a trained parameter is not updated once a step, by its complete gradient and after the norm
+  // A cache does not live through its whole program, or is in a program that does not generate. Or
+  // the output is not written, or does not live to the last row. Or the output is in a program that
+  // neither generates nor evaluates. Or the output of an evaluation is not [P,2] f64 for P pairs.
+  kDiesEarly,
+  kStack,     // a kernel needs more of a worker's stack than the plan states
+  kBlocks,    // a row of a tensor ends inside a block of its type
+  kRefilled,  // a slot is loaded after a row has written to it: a later row would read another weight than planned
+  // The number of ranks, the bytes of a shard or the owner of a moment is wrong. Or a row shares a
+  // value from a rank that does not exist, or in a program where it may not.
+  kRanks,
 };
 
+// Returns the rule of `fault` as a sentence with static storage.
 constexpr const char* fault_text(Fault fault) {
   switch (fault) {
     case Fault::kNone: return "the plan is safe";
@@ -59,7 +69,9 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kTooFewBytes: return "a tensor must reserve at least the bytes of its shape and type";
     case Fault::kDType: return "an argument must have the type its kernel takes, all activations of a row the same";
     case Fault::kShape: return "shapes must obey the kernel's contract";
-    case Fault::kArenaBytes: return "regions, arena, second level and file of weights must be as large as what lies in them, no smaller and no larger";
+    case Fault::kArenaBytes:
+      return "regions, arena, second level and file of weights must be as large as what lies in them, no smaller and "
+             "no larger";
     case Fault::kHint: return "below must name the nearest live slot below";
     case Fault::kOverlap: return "tensors that live at the same time must not share bytes";
     case Fault::kUnknownKernel: return "op and pass must name a kernel";
@@ -73,17 +85,24 @@ constexpr const char* fault_text(Fault fault) {
     case Fault::kAliasing: return "only a kernel's in-place pair may name the same tensor twice";
     case Fault::kAccumulate: return "a row may add only where its kernel can, and may not overwrite a carried sum";
     case Fault::kScratch: return "scratch must have the bytes of the backend's rule";
-    case Fault::kInFlight: return "nothing may touch a slot between the start and the wait of a transfer or load, which must name the same arguments";
+    case Fault::kInFlight:
+      return "nothing may touch a slot between the start and the wait of a transfer or load, which must name the same "
+             "arguments";
     case Fault::kGroup: return "a group's tensors must be contiguous, of one kind, and match their partners";
     case Fault::kUnused: return "every slot must be used";
     case Fault::kSpill:
-      return "only a transfer to or from memory may touch a spilled block; only a load into a slot may touch a streamed parameter, and it may "
+      return "only a transfer to or from memory may touch a spilled block; only a load into a slot may touch a "
+             "streamed parameter, and it may "
              "load nothing else";
-    case Fault::kHostSlot: return "labels, starts of documents and pairs must be read from the slots that the host fills with them, and from nowhere else";
+    case Fault::kHostSlot:
+      return "labels, starts of documents and pairs must be read from the slots that the host fills with them, and "
+             "from nowhere else";
     case Fault::kLearningRate: return "the learning rate must be finite and at least 0, its milestones rising";
-    case Fault::kUpdate: return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
-    case Fault::kHeld:
-      return "a cache must live through all rows of the program that generates; an output must be written, live to the last row, and be that of "
+    case Fault::kUpdate:
+      return "each trained parameter must be updated once a step, by its whole gradient and after the norm";
+    case Fault::kDiesEarly:
+      return "a cache must live through all rows of the program that generates; an output must be written, live to the "
+             "last row, and be that of "
              "a program that generates or the two f64 of each pair of one that evaluates";
     case Fault::kStack: return "worker_stack_bytes must be what the most demanding row needs";
     case Fault::kBlocks: return "a row of a tensor must be whole blocks of its type";

@@ -1,14 +1,20 @@
-// Generation: tokens in, the logits of what follows out, between runs whose caches go on.
+// Generation: computes the logits of the token that follows the given tokens. The caches keep keys
+// and values from run to run.
+#include "lib/assert.h"
 #include "lib/program_run.h"
 
 namespace reprise {
 
 namespace {
 
-// The tokens, then padding; each says where the sequence starts, as seen from row 0.
-Status stage_tokens(const Trainer& trainer, const Program& program, const int32_t* tokens, uint32_t count, uint64_t position) {
+// Writes `count` tokens and then padding. Also writes a document start for each row t, from which
+// attention computes the row's position, t minus the start. The start is -position for a token, and
+// t + 1 for padding (attention.h).
+Status stage_tokens(const Trainer& trainer, const Program& program, const int32_t* tokens, uint32_t count,
+                    uint64_t position) {
   constexpr uint32_t kPiece = 64;
   const Tensor &input = program.slots[program.input].tensor, &starts = program.slots[program.document_start].tensor;
+  REPRISE_ASSERT(starts.elements() == input.elements(), "each token has a document start");
   const ArenaAddress base = trainer.region(Region::kProgram);
   for (uint32_t first = 0; first < input.elements(); first += kPiece) {
     int32_t token[kPiece], start[kPiece];
@@ -25,7 +31,7 @@ Status stage_tokens(const Trainer& trainer, const Program& program, const int32_
   return ok_status();
 }
 
-// One row of the output, as f32.
+// Reads row `row` of the output, as f32.
 Status read_logits(const Trainer& trainer, const Tensor& output, uint32_t row, float* logits) {
   constexpr uint64_t kPiece = 1024;
   const uint64_t V = output.last_dimension();
@@ -40,7 +46,8 @@ Status read_logits(const Trainer& trainer, const Tensor& output, uint32_t row, f
   return ok_status();
 }
 
-Status run_generation(const Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, StepScalars& scalars) {
+Status run_generation(const Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position,
+                      StepScalars& scalars) {
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   REPRISE_RETURN_IF_ERROR(stage_tokens(trainer, trainer.plan->program(ProgramId::kGenerate), tokens, count, position));
   REPRISE_RETURN_IF_ERROR(run_program(trainer, ProgramId::kGenerate));
@@ -55,7 +62,8 @@ GenerationLimits generation_limits(const Plan& plan) {
   if (program.rows.count == 0) return limits;
   for (const Slot& slot : program.slots) {
     const uint64_t positions = slot.tensor.shape[0];
-    if (slot.use == SlotUse::kCache && (limits.positions == 0 || positions < limits.positions)) limits.positions = positions;
+    if (slot.use == SlotKind::kCache && (limits.positions == 0 || positions < limits.positions))
+      limits.positions = positions;
   }
   limits.tokens = static_cast<uint32_t>(program.slots[program.input].tensor.elements());
   limits.vocabulary = static_cast<uint32_t>(program.slots[program.output].tensor.last_dimension());
@@ -65,8 +73,10 @@ GenerationLimits generation_limits(const Plan& plan) {
 Status generate(Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, float* logits) {
   const GenerationLimits limits = generation_limits(*trainer.plan);
   if (limits.tokens == 0) return {Code::kUnsupported, "the plan has no program that generates", 0};
-  if (count == 0 || count > limits.tokens) return {Code::kUnsupported, "generation takes one token at least and as many as its input has", limits.tokens};
-  if (position > trainer.generated) return {Code::kUnsupported, "a sequence goes on where its caches end, or before that", trainer.generated};
+  if (count == 0 || count > limits.tokens)
+    return {Code::kUnsupported, "generation takes one token at least and as many as its input has", limits.tokens};
+  if (position > trainer.generated)
+    return {Code::kUnsupported, "a sequence goes on where its caches end, or before that", trainer.generated};
   if (position > limits.positions || count > limits.positions - position) {
     return {Code::kUnsupported, "a sequence must end within the positions of the plan's caches", limits.positions};
   }

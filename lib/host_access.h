@@ -1,5 +1,6 @@
-// How the host reaches the arena, which may be a device's memory that it cannot see: eight operations that every backend gives.
-// Here so that weights, batches, scalars, reports and snapshots are the same code whatever the arena is made of.
+// The host's access to the arena, which may be a device's memory that the host cannot address:
+// eight operations that every backend provides. Code for weights, batches, scalars, reports and
+// snapshots uses them for every kind of arena.
 #pragma once
 
 #include "lib/port.h"
@@ -8,24 +9,32 @@ namespace reprise {
 
 struct KernelContext;
 
-// Operations and kernels of one context take effect in the order in which they were called, and are called from one thread at a
-// time. Any of them but `synchronise` may only be queued: what goes wrong later is then said by the next `synchronise`.
+// The operations of a backend. Operations and kernels of one context take effect in the order of
+// their calls, which come from one thread at a time. An operation other than `synchronise` may only
+// be enqueued; the next `synchronise` then returns its error. Sizes are in bytes.
 struct HostAccess {
-  // Done with `from` when it returns.
+  // Copies `from`, memory of the host, to the arena. The caller may reuse `from` when the call
+  // returns.
   Status (*copy_in)(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes) = nullptr;
-  // `to` holds the bytes after the next `synchronise`.
+  // Copies from the arena to `to`, memory of the host. `to` has the bytes after the next
+  // `synchronise`.
   Status (*copy_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes) = nullptr;
-  // Writes `word` over and over; `bytes` is a multiple of its four.
+  // Fills the arena with the 4-byte `word`; `bytes` is a multiple of 4.
   Status (*fill)(const KernelContext& context, ArenaAddress to, uint32_t word, uint64_t bytes) = nullptr;
-  // Within the arena, where neither range reaches into the other.
+  // Copies within the arena; the two ranges must not overlap.
   Status (*copy)(const KernelContext& context, ArenaAddress to, ArenaAddress from, uint64_t bytes) = nullptr;
-  // Copies between the arena and HostMemory that go on beside what is queued. What was called before the start is done before the copy begins;
-  // what comes behind it does not wait, until `await`. They are done in the order of their starts.
-  Status (*start_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes, uint32_t number) = nullptr;
-  Status (*start_in)(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes, uint32_t number) = nullptr;
-  // What is called behind it comes after the copy that was started last with this number. The host itself waits for nothing.
+  // Starts a copy from the arena to HostMemory; start_in copies from HostMemory to the arena. The
+  // copy begins after every operation called before it, and continues while queued work runs. Later
+  // operations do not wait for the copy until `await` is called. Copies end in the order of their
+  // starts. `number` identifies the copy for `await`.
+  Status (*start_out)(const KernelContext& context, void* to, ArenaAddress from, uint64_t bytes,
+                      uint32_t number) = nullptr;
+  Status (*start_in)(const KernelContext& context, ArenaAddress to, const void* from, uint64_t bytes,
+                     uint32_t number) = nullptr;
+  // Makes later operations and kernels wait for the latest copy that was started with `number`.
+  // Does not block the host.
   Status (*await)(const KernelContext& context, uint32_t number) = nullptr;
-  // Waits for every operation, kernel and started copy so far; says what failed among them.
+  // Waits for all operations, kernels and started copies; returns the first error among them.
   Status (*synchronise)(const KernelContext& context) = nullptr;
 };
 

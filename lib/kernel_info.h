@@ -1,9 +1,18 @@
-// What a kernel is to everybody who does not run it: its arguments, their roles and storage, its facts, its shape contract.
-// Each family of ops (lib/ops) declares its kernels with these words; lib/op.h joins them into one table, kOps.
+// The interface of a kernel without its code: its arguments with their roles and storage, its
+// properties, its shape contract. Each family of ops (lib/ops) declares its kernels as described
+// here; lib/op.h joins them into one table, kOps.
+//
+// A kernel is declared as a struct with these members:
+//   enum { kY, kX, ..., kArity }   the index of each argument, in the order of kInfo
+//   fault(call)        returns kNone if the shapes obey the kernel's contract, else the fault
+//   kSynopsis          a line that tools print; KernelInfo below describes it
+//   kInfo              the kernel's entry of kOps
+//   arguments(call)    returns the argument struct of a row; a row of a carrier has none
 //
 // Letters used for shapes, here and in the kernels' argument structs:
-//   N images in a micro-batch   H W height and width of the input   P Q of the output   C channels   K output channels
-//   R S height and width of a window   B sequences   T positions   V vocabulary or classes   M rows (all leading dimensions)
+//   N images in a micro-batch   H W height and width of the input   P Q those of the output
+//   C channels   K output channels   R S height and width of a window   B sequences   T positions
+//   V vocabulary or classes   M rows: the product of all dimensions but the last
 #pragma once
 
 #include "lib/fault.h"
@@ -12,27 +21,36 @@
 
 namespace reprise {
 
-enum class Role : uint8_t { kNone, kOutput, kUpdated, kInput, kScratch };  // updated: read and written
+// How a row uses an argument. kUpdated: the row reads and writes it.
+enum class Role : uint8_t { kNone, kOutput, kUpdated, kInput, kScratch };
 
-// What an argument is, apart from how its tensor is stored.
+// The kind of an argument, independent of the type of its tensor.
 enum class Storage : uint8_t {
-  kF32,         // numbers that are always f32: statistics, small parameters, gradients of weights
+  kF32,  // always f32: statistics, small parameters, gradients of weights
   kF64,
   kI32,
   kI64,
   kU8,
-  kActivation,  // activations and their gradients: f32 or bf16, all of a row alike
-  kWeight,      // a matrix of parameters, tensor by tensor in a format that the backend's rules name; kernels take a Weight
-  kTrained,     // parameters that an update changes: f32, or bf16 for one tensor alone
-  kMoment,      // what an optimizer keeps of each parameter: as kTrained, or in codes of 8 bits with a sign (state_format.h)
-  kSquareMoment,  // the same where it is never negative: codes without a sign
-  kClasses,     // labels of classes: i32, or of maps u8 (is_labelled in batch.h)
-  kScalars,     // the StepScalars, state[0]
-  kScratch,     // bytes whose content is nobody's value; how many FAMILY_rules.h of lib/cpu and cuda says, and check_row.h proves
-  kAny,         // whatever it is: bytes that somebody else gives a meaning; the row's contract says which arguments are of one type
+  kActivation,  // Activations and their gradients: f32 or bf16. All activations of a row have one type.
+  // A parameter matrix, in one of the formats that the backend's rules allow. The matrices of one
+  // row may have different formats. Kernels get the matrix as a Weight.
+  kWeight,
+  kTrained,  // Parameters that an update changes: f32, or bf16 in a group of one tensor.
+  // An optimizer's moments: the types of kTrained, or signed 8-bit codes (state_format.h).
+  kMoment,
+  kSquareMoment,  // Moments that are never negative: the types of kTrained, or unsigned 8-bit codes.
+  kClasses,       // Labels of classes: i32, or u8 for maps (is_labelled in batch.h).
+  kScalars,       // the StepScalars, state[0]
+  // Scratch bytes, which no row reads later. FAMILY_rules.h of lib/cpu and cuda gives their number.
+  // check_row.h proves that the plan provides them.
+  kScratch,
+  // Any type: the kernel only moves bytes. The contract of the kernel states which arguments have
+  // equal types.
+  kAny,
 };
 
-// Whether a tensor of that type may stand where the argument is. All activations of a row are alike, which check.h sees to.
+// True if a tensor of type `dtype` may be an argument of kind `storage`. check.h also requires that
+// all activations of a row have one type.
 constexpr bool may_store(Storage storage, DType dtype) {
   switch (storage) {
     case Storage::kF32: return dtype == DType::kF32;
@@ -42,7 +60,8 @@ constexpr bool may_store(Storage storage, DType dtype) {
     case Storage::kActivation: return dtype == DType::kF32 || dtype == DType::kBf16;
     case Storage::kTrained: return dtype == DType::kF32 || dtype == DType::kBf16;
     case Storage::kMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8;
-    case Storage::kSquareMoment: return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8Square;
+    case Storage::kSquareMoment:
+      return dtype == DType::kF32 || dtype == DType::kBf16 || dtype == DType::kDynamic8Square;
     case Storage::kClasses: return dtype == DType::kI32 || dtype == DType::kU8;
     case Storage::kWeight: return takes_weights(kEveryWeight, dtype);
     case Storage::kU8:
@@ -53,56 +72,74 @@ constexpr bool may_store(Storage storage, DType dtype) {
   return false;
 }
 
-// Labels, starts of documents and pairs are read from the slots that the host fills with them, and nothing else is.
+// The slot of the host that an argument must name: labels, document starts or pairs. kAny: the
+// argument must not name one of them.
 enum class HostSlot : uint8_t { kAny, kLabels, kDocumentStart, kPairs };
 
-// Who carries out an asynchronous row, which is started, goes on while other rows run, and is waited for (carriers.h). None: a kernel computes it.
+// The carrier of an asynchronous row, which is started, continues while other rows run, and is
+// waited for (carriers.h). kNone: a kernel computes the row.
 enum class Carrier : uint8_t { kNone, kSpill, kWeights, kPeers };
 
+// One argument of a kernel.
 struct ArgumentInfo {
-  const char* name = "";
-  Role role = Role::kNone;
-  Storage storage = Storage::kF32;
-  bool optional = false;
-  bool may_accumulate = false;  // an output that a row may add to
-  bool running = false;         // of an f32 output: what is added to is the first term of its sums; else these are complete, as f32, before they are added
-  bool group = false;           // names the first of a group of tensors that lie side by side
-  HostSlot host = HostSlot::kAny;
+  const char* name = "";            // Name and shape: "x[N,H,W,C]".
+  Role role = Role::kNone;          // kNone ends the list of arguments.
+  Storage storage = Storage::kF32;  // The types of tensors that the argument may name.
+  bool optional = false;            // True if the argument may be kNoRef.
+  bool may_accumulate = false;      // True for an output to which a row may add.
+  // For an f32 output to which a row adds. True: its old content is the first term of each sum.
+  // False: each sum is completed in f32 and then added to the old content.
+  bool running = false;
+  bool group = false;              // True if it names the first tensor of a group of adjacent tensors.
+  HostSlot host = HostSlot::kAny;  // The slot of the host that the argument must name.
 };
 
-constexpr uint32_t kMaxArguments = 16;  // more than any kernel has
+// The capacity of a list of arguments; no kernel has more.
+constexpr uint32_t kMaxArguments = 16;
 
 struct ShapedCall;
 
-// Arguments stand as outputs, updated, inputs; scratch is last.
+// The interface of one kernel. Arguments are in the order outputs, updated, inputs, scratch.
 //
-// Beside its kInfo each kernel has kSynopsis: what it computes, in a line that tools print (kSynopses in op.h). Its names are those of the
-// arguments and of the attribute's fields, letters those of shapes, "where" defines others; two names side by side are multiplied. It is no
-// member, because kInfo is read at run time: a program that prints no synopsis holds none.
+// In addition to kInfo each kernel has kSynopsis: its computation in one line, which tools print
+// (kSynopses in op.h). The line uses the names of the arguments and of the attribute's fields, and
+// the letters of shapes. "where" defines other names, and two adjacent names are multiplied.
+// kSynopsis is not a member of KernelInfo, so that a program that prints no synopsis does not
+// contain the texts.
 struct KernelInfo {
+  // `op` and `pass` identify the kernel.
   Op op;
   Pass pass;
-  const char* name;
-  AttributeKind attribute = kNoAttribute;
-  // Output `in_place_output` may share its slot with input `in_place_input` (arguments' indices); -1 for never.
+  const char* name;                        // "linear.forward", for example.
+  AttributeKind attribute = kNoAttribute;  // Pool of the kernel's attributes.
+  // Output `in_place_output` may have the same slot as input `in_place_input` (indices of
+  // arguments); -1: no output may.
   int8_t in_place_output = -1;
   int8_t in_place_input = -1;
-  bool copies = false;             // the output is the input: nothing is computed
-  bool moves = false;              // the output, born with the row, may overlap an input that dies with it
-  Carrier carrier = Carrier::kNone;  // of an asynchronous row: its pass is a start or a wait
-  bool attribute_is_cost = true;   // another attribute may mean another price, scratch or shape
-  uint8_t updates = 0;             // kinds of State that its updated arguments may name: bits of update_bit()
-  ArgumentInfo arguments[kMaxArguments] = {};
-  Fault (*shape_fault)(const ShapedCall&) = nullptr;
+  bool copies = false;  // True if the output equals the input.
+  // True if the kernel moves its input: an output whose lifetime begins with the row may overlap an
+  // input whose lifetime ends with the row.
+  bool moves = false;
+  // The carrier of the kernel's rows, whose pass is a start or a wait; kNone: a kernel computes
+  // them.
+  Carrier carrier = Carrier::kNone;
+  // True if the attribute may change cost, scratch or shape.
+  bool attribute_is_cost = true;
+  // Kinds of State that the updated arguments may name, as bits of update_bit().
+  uint8_t updates = 0;
+  ArgumentInfo arguments[kMaxArguments] = {};         // An entry with Role::kNone ends the list.
+  Fault (*shape_fault)(const ShapedCall&) = nullptr;  // The kernel's shape contract.
 
+  // Returns the number of arguments.
   constexpr uint32_t arity() const {
     uint32_t n = 0;
     while (n < kMaxArguments && arguments[n].role != Role::kNone) ++n;
     return n;
   }
+  // True if a carrier runs the kernel's rows.
   constexpr bool asynchronous() const { return carrier != Carrier::kNone; }
-  // Of an asynchronous row, whose first arguments are where something comes to and whose others are, in the same order, where it comes from: the
-  // first of these.
+  // Returns the index of the first input. For an asynchronous row the arguments before it are
+  // destinations, and the inputs are their sources in the same order.
   constexpr uint32_t source() const {
     uint32_t n = 0;
     while (arguments[n].role != Role::kInput) ++n;
@@ -110,19 +147,24 @@ struct KernelInfo {
   }
 };
 
+// Returns the bit of `kind` in KernelInfo::updates.
 constexpr uint8_t update_bit(StateKind kind) { return static_cast<uint8_t>(1u << static_cast<uint32_t>(kind)); }
 
-// A kernel's call as far as shapes tell it, without memory: what checker, planner and scratch rules decide from.
+// A call of a kernel without its memory: the shapes and the attribute. The checker, the planner and
+// the scratch rules use it. All pointers are borrowed.
 struct ShapedCall {
   Op op;
   Pass pass;
-  const Tensor* const* tensors;  // in the order of kOps; the entry of an absent argument is not looked at
-  uint32_t present;              // bit n: argument n is there
-  const AttributePools* pools;
-  uint32_t attribute_index;
+  const Tensor* const* tensors;  // Indexed by argument; the entry of an absent argument is not read.
+  uint32_t present;              // Bit n: argument n is present.
+  const AttributePools* pools;   // Attributes of the plan.
+  uint32_t attribute_index;      // Index into the pool of the kernel's attribute kind.
 
+  // True if argument `i` is present.
   constexpr bool has(uint32_t i) const { return (present >> i & 1u) != 0; }
+  // Returns the tensor of argument `i`, which must be present.
   constexpr const Tensor& operator[](uint32_t i) const { return *tensors[i]; }
+  // Returns the call's attribute, of type A.
   template <typename A>
   constexpr const A& attribute() const {
     return pools->of<A>()[attribute_index];
@@ -130,69 +172,106 @@ struct ShapedCall {
 };
 static_assert(kMaxArguments <= 32, "`present` has a bit for each argument");
 
-// The words in which a family declares its arguments.
+// Functions by which a family declares its arguments.
 namespace contract {
-constexpr ArgumentInfo out(const char* name, Storage storage = Storage::kF32) { return {.name = name, .role = Role::kOutput, .storage = storage}; }
+// Returns an output, which is overwritten.
+constexpr ArgumentInfo out(const char* name, Storage storage = Storage::kF32) {
+  return {.name = name, .role = Role::kOutput, .storage = storage};
+}
+// Returns an output to which a row may add.
 constexpr ArgumentInfo sum(const char* name, Storage storage = Storage::kF32) {
   return {.name = name, .role = Role::kOutput, .storage = storage, .may_accumulate = true};
 }
+// Returns an output to which a row may add. The old content is the first term of each sum
+// (ArgumentInfo::running).
 constexpr ArgumentInfo running_sum(const char* name) {
   return {.name = name, .role = Role::kOutput, .storage = Storage::kF32, .may_accumulate = true, .running = true};
 }
+// Returns an argument that is read and written.
 constexpr ArgumentInfo updated(const char* name, Storage storage = Storage::kF32) {
   return {.name = name, .role = Role::kUpdated, .storage = storage};
 }
-constexpr ArgumentInfo in(const char* name, Storage storage = Storage::kF32) { return {.name = name, .role = Role::kInput, .storage = storage}; }
+// Returns an input.
+constexpr ArgumentInfo in(const char* name, Storage storage = Storage::kF32) {
+  return {.name = name, .role = Role::kInput, .storage = storage};
+}
+// Returns `argument` as optional.
 constexpr ArgumentInfo optional(ArgumentInfo argument) {
   argument.optional = true;
   return argument;
 }
+// Returns `argument` as the first of a group.
 constexpr ArgumentInfo group(ArgumentInfo argument) {
   argument.group = true;
   return argument;
 }
+// Returns `argument` as required.
 constexpr ArgumentInfo required(ArgumentInfo argument) {
   argument.optional = false;
   return argument;
 }
-// Activations and their gradients.
+// Returns an output for activations or their gradients. The next three return a sum, an updated
+// argument and an input.
 constexpr ArgumentInfo act_out(const char* name) { return out(name, Storage::kActivation); }
 constexpr ArgumentInfo act_sum(const char* name) { return sum(name, Storage::kActivation); }
 constexpr ArgumentInfo act_updated(const char* name) { return updated(name, Storage::kActivation); }
 constexpr ArgumentInfo act_in(const char* name) { return in(name, Storage::kActivation); }
+// Returns an input for a parameter matrix.
 constexpr ArgumentInfo weight(const char* name) { return in(name, Storage::kWeight); }
+// Returns an input that names the labels, as i32.
 constexpr ArgumentInfo labels(const char* name) {
   return {.name = name, .role = Role::kInput, .storage = Storage::kI32, .host = HostSlot::kLabels};
 }
+// Returns an input that names the labels of classes, i32 or u8.
 constexpr ArgumentInfo classes(const char* name) {
   return {.name = name, .role = Role::kInput, .storage = Storage::kClasses, .host = HostSlot::kLabels};
 }
+// Returns the input for labels in f32: numbers, not classes.
 constexpr ArgumentInfo targets(const char* name) {
   return {.name = name, .role = Role::kInput, .storage = Storage::kF32, .host = HostSlot::kLabels};
 }
+// Returns the optional input for the starts of documents.
 constexpr ArgumentInfo document_start() {
-  return {.name = "document_start[B,T]", .role = Role::kInput, .storage = Storage::kI32, .optional = true, .host = HostSlot::kDocumentStart};
+  return {.name = "document_start[B,T]",
+          .role = Role::kInput,
+          .storage = Storage::kI32,
+          .optional = true,
+          .host = HostSlot::kDocumentStart};
 }
-constexpr ArgumentInfo pairs() { return {.name = "pairs[P,8]", .role = Role::kInput, .storage = Storage::kF64, .host = HostSlot::kPairs}; }
+// Returns the input for pairs of answers.
+constexpr ArgumentInfo pairs() {
+  return {.name = "pairs[P,8]", .role = Role::kInput, .storage = Storage::kF64, .host = HostSlot::kPairs};
+}
+// Returns the StepScalars as an input.
 constexpr ArgumentInfo scalars_in() { return in("scalars", Storage::kScalars); }
+// Returns the StepScalars as an argument that is read and written.
 constexpr ArgumentInfo scalars_updated() { return updated("scalars", Storage::kScalars); }
-constexpr ArgumentInfo scratch() { return {.name = "scratch", .role = Role::kScratch, .storage = Storage::kScratch, .optional = true}; }
+// Returns the argument for scratch.
+constexpr ArgumentInfo scratch() {
+  return {.name = "scratch", .role = Role::kScratch, .storage = Storage::kScratch, .optional = true};
+}
 }  // namespace contract
 
-// The words in which a family states its shape contract. An absent argument obeys every rule.
+// Functions by which a family states its shape contract. An absent argument obeys every rule.
 namespace shape {
+// Returns kNone if `holds`, else `otherwise`.
 constexpr Fault require(bool holds, Fault otherwise = Fault::kShape) { return holds ? Fault::kNone : otherwise; }
+// True if argument `i` has `n` elements.
 constexpr bool has_elements(const ShapedCall& c, uint32_t i, uint64_t n) { return !c.has(i) || c[i].elements() == n; }
+// True if argument `i` is a matrix of `rows` x `columns`.
 constexpr bool is_matrix(const ShapedCall& c, uint32_t i, uint64_t rows, uint64_t columns) {
   return !c.has(i) || (c[i].rank == 2 && c[i].shape[0] == rows && c[i].shape[1] == columns);
 }
+// True if the four dimensions of `t` are a, b, c and d.
 constexpr bool is_shape(const Tensor& t, uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
   return t.shape[0] == a && t.shape[1] == b && t.shape[2] == c && t.shape[3] == d;
 }
+// True if the two tensors have equal last dimensions and equal numbers of elements.
 constexpr bool same_rows(const Tensor& a, const Tensor& b) {
   return a.last_dimension() == b.last_dimension() && a.elements() == b.elements();
 }
-// Vectors of n at arguments first, first + 1, ... Written without calls: a compiler proves thousands of these.
+// True if the `count` arguments from `first` on are vectors of `n` elements. The loop makes no
+// function calls, because a compiler evaluates it thousands of times.
 constexpr bool are_vectors(const ShapedCall& c, uint32_t first, uint32_t count, uint64_t n) {
   for (uint32_t i = first; i < first + count; ++i) {
     if ((c.present >> i & 1u) == 0) continue;
@@ -201,8 +280,9 @@ constexpr bool are_vectors(const ShapedCall& c, uint32_t first, uint32_t count, 
   }
   return true;
 }
+// True if argument `i` is a vector of `n` elements.
 constexpr bool is_vector(const ShapedCall& c, uint32_t i, uint64_t n) { return are_vectors(c, i, 1, n); }
-// The same bytes, whatever they are: so many arguments of one type and as many elements.
+// Returns kNone if the first `count` arguments have one type and equal numbers of elements.
 constexpr Fault same_bytes(const ShapedCall& c, uint32_t count) {
   for (uint32_t i = 1; i < count; ++i) {
     if (c[i].dtype != c[0].dtype) return Fault::kDType;
@@ -210,14 +290,14 @@ constexpr Fault same_bytes(const ShapedCall& c, uint32_t count) {
   }
   return Fault::kNone;
 }
-// All present arguments before the scratch have as many elements as the first.
+// Returns kNone if the first `count` arguments have equal numbers of elements.
 constexpr Fault all_alike(const ShapedCall& c, uint32_t count) {
   for (uint32_t i = 1; i < count; ++i) {
     if (c[i].elements() != c[0].elements()) return Fault::kShape;
   }
   return Fault::kNone;
 }
-// The window's outputs over images.
+// True if `out` has the shape of the window's outputs over the images `in`.
 constexpr bool slides(const WindowAttribute& a, const Tensor& in, const Tensor& out) {
   return in.rank == 4 && out.rank == 4 && in.shape[0] == out.shape[0] && out.shape[1] > 0 && out.shape[2] > 0 &&
          a.rows().outputs(in.shape[1]) == out.shape[1] && a.columns().outputs(in.shape[2]) == out.shape[2];

@@ -1,5 +1,5 @@
-// Every kernel there is: the families of lib/ops joined into one list, and the tables made of it.
-// What a kernel's index means, in kOps, in a backend's tables and in the rules of its scratch, is decided here and nowhere else.
+// The list of all kernels: the families of lib/ops joined, and the tables made from them. Only this
+// file defines a kernel's index in kOps, in a backend's tables and in its rules.
 #pragma once
 
 #include "lib/ops/attention.h"
@@ -36,6 +36,7 @@
 
 namespace reprise {
 
+// Joined<Lists...>::List is one TypeList with the types of all `Lists`, in their order.
 namespace contract {
 template <typename... Lists>
 struct Joined;
@@ -49,21 +50,25 @@ struct Joined<TypeList<A...>, TypeList<B...>, Rest...> {
 };
 }  // namespace contract
 
-using Kernels = contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
-                                 EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels, OptimizerKernels,
-                                 TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels, LoadKernels,
-                                 PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels, BroadcastKernels,
-                                 PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
-                                 AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels,
-                                 SoftmaxKernels, ProductKernels, LearnedRowsKernels, PairLossKernels, ShareKernels>::List;
+// All kernels, in the order of kOps.
+using Kernels =
+    contract::Joined<ConvKernels, BatchNormKernels, ElementwiseKernels, PoolKernels, LinearKernels, LayerNormKernels,
+                     EmbeddingKernels, AttentionKernels, DropoutKernels, LossHeadKernels, GradNormKernels,
+                     OptimizerKernels, TransferKernels, RopeKernels, DecodeKernels, MatrixUpdateKernels, DoraKernels,
+                     LoadKernels, PreferenceKernels, GegluKernels, ColumnsKernels, CapKernels, UnaryKernels,
+                     BroadcastKernels, PadKernels, ConcatKernels, ReshapeKernels, TransposeKernels, ResizeKernels,
+                     AvgPoolKernels, ConvTransposeKernels, LearnedKernels, TargetLossKernels, ClassLossKernels,
+                     SoftmaxKernels, ProductKernels, LearnedRowsKernels, PairLossKernels, ShareKernels>::List;
 constexpr uint32_t kKernelCount = Kernels::kCount;
 
 namespace contract {
+// The content of kOps.
 struct KernelTable {
   KernelInfo rows[kKernelCount];
 };
+// Returns K's kInfo. nvcc 13.0 cannot expand the pack K::kInfo... itself.
 template <typename K>
-constexpr const KernelInfo& info_of() {  // nvcc 13.0 does not expand K::kInfo... itself
+constexpr const KernelInfo& info_of() {
   return K::kInfo;
 }
 template <typename... K>
@@ -72,13 +77,16 @@ constexpr KernelTable kernel_table(TypeList<K...>) {
 }
 inline constexpr KernelTable kTable = kernel_table(Kernels{});
 
-// A kernel's enumerators name the places of its arguments, in the rules and in arguments(); kInfo lists them. kArity, the last enumerator,
-// counts them.
+// True if kernel K has one enumerator for each argument of its kInfo. The enumerators name the
+// indices of arguments in rules and in arguments(). kArity, the last enumerator, is the number of
+// arguments.
 template <typename K>
 constexpr bool names_each_argument() {
-  static_assert(uint32_t{K::kArity} == info_of<K>().arity(), "the kernel's enumerators and the arguments of its kInfo are not as many");
+  static_assert(uint32_t{K::kArity} == info_of<K>().arity(),
+                "the kernel's enumerators and the arguments of its kInfo are not as many");
   return true;
 }
+// True if names_each_argument() of every kernel is true.
 template <typename... K>
 constexpr bool name_each_argument(TypeList<K...>) {
   return (names_each_argument<K>() && ...);
@@ -86,12 +94,15 @@ constexpr bool name_each_argument(TypeList<K...>) {
 static_assert(name_each_argument(Kernels{}));
 }  // namespace contract
 
+// Every kernel's interface, indexed by kernel.
 inline constexpr auto& kOps = contract::kTable.rows;
 
 namespace contract {
+// The content of kSynopses.
 struct SynopsisTable {
   const char* lines[kKernelCount];
 };
+// Returns K's kSynopsis.
 template <typename K>
 constexpr const char* synopsis_of() {
   return K::kSynopsis;
@@ -103,10 +114,11 @@ constexpr SynopsisTable synopsis_table(TypeList<K...>) {
 inline constexpr SynopsisTable kSynopsisTable = synopsis_table(Kernels{});
 }  // namespace contract
 
-// What each kernel of kOps computes, in its order.
+// The synopsis of every kernel, in the order of kOps.
 inline constexpr auto& kSynopses = contract::kSynopsisTable.lines;
 
-// The first argument that is an activation, or kMaxArguments for a kernel without any. Every kernel's first one is always there.
+// Returns the index of the first argument that is an activation; kMaxArguments if there is none. If
+// a kernel has activations, the first of them is never optional.
 constexpr uint32_t first_activation(const KernelInfo& info) {
   for (uint32_t i = 0; i < kMaxArguments; ++i) {
     if (info.arguments[i].role != Role::kNone && info.arguments[i].storage == Storage::kActivation) return i;
@@ -115,22 +127,26 @@ constexpr uint32_t first_activation(const KernelInfo& info) {
 }
 
 namespace contract {
+// Returns the largest value of Op that a kernel has.
 constexpr uint32_t last_op() {
   uint32_t last = 0;
-  for (const KernelInfo& info : kOps) last = static_cast<uint32_t>(info.op) > last ? static_cast<uint32_t>(info.op) : last;
+  for (const KernelInfo& info : kOps)
+    last = static_cast<uint32_t>(info.op) > last ? static_cast<uint32_t>(info.op) : last;
   return last;
 }
 constexpr uint32_t kOpCount = last_op() + 1;
 constexpr uint32_t kPassCount = static_cast<uint32_t>(Pass::kDecode) + 1;
 
-// kOps turned into what a walk over many rows looks up, and a program that walks them without kOps' words.
+// The values of kOps that code looks up for every row of a plan. They have tables of their own, so
+// that a program that uses only these tables does not link kOps.
 struct KernelIndex {
-  uint8_t kernel[kOpCount][kPassCount] = {};
-  uint8_t arity[kKernelCount] = {};
-  uint8_t activation[kKernelCount] = {};
-  uint8_t scratch[kKernelCount] = {};  // the argument; kMaxArguments for a kernel without any
-  Carrier carrier[kKernelCount] = {};
+  uint8_t kernel[kOpCount][kPassCount] = {};  // Index of the kernel; kKernelCount: there is none.
+  uint8_t arity[kKernelCount] = {};           // Number of arguments.
+  uint8_t activation[kKernelCount] = {};      // Index of the first activation (first_activation).
+  uint8_t scratch[kKernelCount] = {};         // Index of the scratch argument; kMaxArguments if there is none.
+  Carrier carrier[kKernelCount] = {};         // Carrier of the kernel's rows.
 };
+// Returns the tables made from kOps.
 constexpr KernelIndex index_kernels() {
   KernelIndex index;
   for (auto& passes : index.kernel) {
@@ -149,17 +165,18 @@ constexpr KernelIndex index_kernels() {
 inline constexpr KernelIndex kIndex = index_kernels();
 }  // namespace contract
 
-// Index into kOps, or kKernelCount where no such kernel exists.
+// Returns the kernel's index in kOps; kKernelCount if no such kernel exists.
 constexpr uint32_t kernel_index(Op op, Pass pass) {
   const uint32_t o = static_cast<uint32_t>(op), p = static_cast<uint32_t>(pass);
   return o < contract::kOpCount && p < contract::kPassCount ? contract::kIndex.kernel[o][p] : kKernelCount;
 }
-// Of a kernel that exists.
+// Returns the interface of a kernel that exists.
 constexpr const KernelInfo& kernel_info(Op op, Pass pass) {
   const uint32_t index = kernel_index(op, pass);
   if (index == kKernelCount) __builtin_unreachable();
   return kOps[index];
 }
+// The index of kernel K in kOps.
 template <typename K>
 inline constexpr uint32_t kKernelIndex = kernel_index(K::kInfo.op, K::kInfo.pass);
 

@@ -1,6 +1,6 @@
-// The plan: one State and several Programs, a plain value that an offline planner writes.
-// Here because it is the seam between tools and lib (DESIGN 3); PLAN.md explains every field.
-// It must not know why a slot is kept, nor what a checkpoint is: recomputation is a repeated row.
+// The plan: one State and several Programs, a plain value that an offline planner writes and lib
+// runs (DESIGN 3). PLAN.md explains every field. A plan does not state why a slot is kept or what a
+// checkpoint is. A recomputation is a row that occurs twice.
 #pragma once
 
 #include "lib/attributes.h"
@@ -8,11 +8,15 @@
 
 namespace reprise {
 
+// The version of the structs below; bind() refuses a plan of another version.
 constexpr uint32_t kPlanFormat = 2;
-constexpr uint32_t kMostRanks = 64;
+// The maximum number of ranks of a plan.
+constexpr uint32_t kMaxRanks = 64;
+// The value of StateTensor::owner for a tensor that every rank has.
 constexpr uint32_t kEveryRank = ~0u;
 
 // clang-format off
+// The op of a kernel. Plans store the values of Op and Pass: add a new op or pass at the end.
 enum class Op : uint8_t {
   kConv, kBatchNorm, kRelu, kAdd, kCopy, kMaxPool, kGlobalPool, kLinear, kLayerNorm, kGelu,
   kEmbedding, kAttention, kDropout, kLossHead, kGradNorm, kSgd, kAdamW, kMove, kTransfer,
@@ -24,105 +28,165 @@ enum class Op : uint8_t {
   kTargetLoss, kClassLoss,
   kSoftmax, kProduct, kLearnedRows,
   kPairLoss,
-  kShare, kSpread,
+  kShare, kShareInPlace,
 };
+// The part of an op that a kernel computes.
 enum class Pass : uint8_t {
   kForward, kBackward, kBackwardData, kBackwardWeight, kBackwardBias,
   kStatistics, kRunning, kInference, kEvaluate, kReduce, kFinish, kUpdate, kStart, kWait, kDecode,
 };
 // clang-format on
 
-// A reference to a tensor: the region in the two top bits, the index in the rest.
+// A reference to a tensor: its region in the two top bits, its index in the others.
 using Ref = uint32_t;
+// The region of a tensor. kProgram: a slot of the program. kCarried: a gradient in Carried. kState:
+// a tensor of State. kSpill: a spilled block.
 enum class Region : uint32_t { kProgram = 0, kCarried = 1, kState = 2, kSpill = 3 };
-constexpr Ref kNoRef = ~0u;  // an optional argument that is absent: the last block, which no plan reaches
+// An absent optional argument. Its bits would name the last possible spilled block, an index that
+// no plan reaches.
+constexpr Ref kNoRef = ~0u;
 
+// Returns the reference to tensor `index` of `region`.
 constexpr Ref make_ref(Region region, uint32_t index) { return static_cast<uint32_t>(region) << 30 | index; }
+// Returns the region of a reference that is not kNoRef.
 constexpr Region ref_region(Ref ref) { return static_cast<Region>(ref >> 30); }
+// Returns the index of a reference that is not kNoRef.
 constexpr uint32_t ref_index(Ref ref) { return ref & 0x3fffffffu; }
 
-// One kernel call. Arity and roles come from kernel_info(op, pass) in op.h; the row never states them.
+// One kernel call. kernel_info(op, pass) in op.h defines the number and the roles of its arguments;
+// the row does not store them.
 struct Row {
   Op op;
   Pass pass;
-  uint8_t queue = 0;        // 0 computes; others carry asynchronous transfers
-  uint16_t accumulate = 0;  // bit n: output n is added to what the slot holds, instead of overwriting it
-  uint32_t attribute = 0;   // index into the pool of the kernel's attribute kind
-  uint32_t link = 0;        // of the chain; for reports only
-  uint32_t first_argument;  // into the program's argument pool
+  uint8_t queue = 0;        // 0: a kernel; other queues: asynchronous transfers and loads
+  uint16_t accumulate = 0;  // Bit n: output n is added to the slot's content instead of overwriting it.
+  uint32_t attribute = 0;   // Index into the pool of the kernel's attribute kind.
+  uint32_t link = 0;        // The link of the chain to which the row belongs; for reports only.
+  uint32_t first_argument;  // Index of the row's first argument in the program's argument pool.
 };
 
-// For reports, but for kCache: what a program that generates holds from one of its runs to the next, while no other program runs. The trainer
-// sees to it that a row of a cache is written before a kernel is told to read it.
-enum class SlotUse : uint8_t { kInput, kLabel, kBoundary, kTape, kTransient, kGradient, kWeightGradient, kSmall, kScratch, kCache, kWeight };
+// The use of a slot. Only reports read it, except for kCache. The content of a cache lasts from one
+// run of the generating program to the next, unless another program runs between. The trainer
+// ensures that a kernel reads only positions of a cache that have been written.
+enum class SlotKind : uint8_t {
+  kInput,
+  kLabel,
+  kBoundary,
+  kTape,
+  kTransient,
+  kGradient,
+  kWeightGradient,
+  kSmall,
+  kScratch,
+  kCache,
+  kWeight
+};
+// The name that plan.h uses. It stays, because the id of a plan is a checksum of that text, and
+// because older files of this format must compile.
+using SlotUse = SlotKind;
 
+// The index of "no slot".
 constexpr uint32_t kNoSlot = ~0u;
 
-// Planned memory of a program, live in rows [first_row, end_row). Slots stand in the order of their birth.
+// Planned memory of a program, live in rows [first_row, end_row). The slots of a program are in the
+// order of their births.
 struct Slot {
-  Tensor tensor;  // offset counts from the start of the program's region
-  uint32_t first_row = 0;
-  uint32_t end_row = 0;
-  uint32_t below = kNoSlot;  // the live slot next below at birth; a hint that check() verifies
-  SlotUse use = SlotUse::kTransient;
+  Tensor tensor;                      // Its offset counts from the start of the program's region.
+  uint32_t first_row = 0;             // First row of the slot's lifetime.
+  uint32_t end_row = 0;               // Row after the last of the slot's lifetime.
+  uint32_t below = kNoSlot;           // The nearest live slot below when it is born; a hint that check() verifies.
+  SlotKind use = SlotKind::kTransient;  // For reports only, except kCache.
 };
 
+// Rows and the slots that they use. A program without rows is absent.
 struct Program {
-  Span<Row> rows;
-  Span<Ref> arguments;
-  Span<Slot> slots;
-  uint64_t bytes = 0;         // of its region: the highest end of a slot
-  uint32_t input = kNoSlot;   // slot the host fills before the first row: images [N,H,W,C], stored as activations are, or tokens [B,T] i32
-  uint32_t labels = kNoSlot;  // slot the host fills: classes, [N] or [B,T] i32 or of maps u8, or numbers, f32; is_labelled() says where there is one
-  uint32_t document_start = kNoSlot;  // slot the host fills: [B,T] i32, the position at which t's document starts; absent where a sequence is one
-  uint32_t output = kNoSlot;  // slot the host reads after the last row: the logits [1,P,V] of a program that generates; log-probabilities
-                              // [P,2] f64 of one that evaluates pairs
-  uint32_t pairs = kNoSlot;   // slot the host fills: [P,8] f64, JudgedPairs; absent where labels alone are learned
-  uint32_t token_types = kNoSlot;  // slot the host fills: [B,T] i32, to which of a row's texts each token belongs; absent where nothing reads it
-  Span<Slot> spilled = {};    // blocks of the second level, in the order of their birth; a stack: `below` is unused
+  Span<Row> rows;       // Run in order.
+  Span<Ref> arguments;  // The pool of the rows' arguments.
+  Span<Slot> slots;     // In the order of birth.
+  uint64_t bytes = 0;   // Bytes of the program's region: the highest end of a slot.
+  // The slot that the host fills before row 0 with images [N,H,W,C] in the activations' type, or
+  // with tokens [B,T], i32.
+  uint32_t input = kNoSlot;
+  // The slot that the host fills with labels. They are classes, [N] or [B,T], i32, or u8 for maps;
+  // or they are numbers, f32. is_labelled() (batch.h) tells which entries are labels.
+  uint32_t labels = kNoSlot;
+  // The slot that the host fills with document starts, [B,T] i32: for each position, the position
+  // at which its document starts. kNoSlot if each sequence is one document.
+  uint32_t document_start = kNoSlot;
+  // The slot that the host reads after the last row: logits [1,P,V] of a generating program, or
+  // log-probabilities [P,2], f64, of a program that evaluates pairs; else kNoSlot.
+  uint32_t output = kNoSlot;
+  // The slot that the host fills with P JudgedPairs, [P,8] f64; kNoSlot if the plan
+  // judges no pairs.
+  uint32_t pairs = kNoSlot;
+  // The slot that the host fills with the type of each token, [B,T] i32: the number of the text in
+  // its sequence that the token belongs to. kNoSlot if no row reads it.
+  uint32_t token_types = kNoSlot;
+  // Blocks of the second level, in the order of birth. They form a stack; `below` is unused.
+  Span<Slot> spilled = {};
 };
 
-// Table: numbers of the plan's own, in no snapshot. Streamed: a frozen parameter that lies in the file of weights and not in the arena; its
-// offset counts from the start of that file, and load rows bring it into slots, from there or from the ranks (shard_bytes). Offloaded: moments that lie in memory of the host and not in the
-// arena; their offset counts from its start, they stand in front of all blocks there, and transfers bring them into slots and take them back.
+// The kind of a tensor of State.
+//   kScalars     the StepScalars
+//   kParameter   a weight
+//   kBuffer      running statistics
+//   kOptimizer   moments
+//   kNorms       one f64 for each trained parameter: its gradient's sum of squares
+//   kTable       numbers of the plan itself, which no snapshot contains
+//   kStreamed    a frozen parameter in the file of weights, not in the arena. Its offset counts
+//                from the start of the file. Load rows copy it into slots, from the file or from
+//                the ranks' shards (Plan::shard_bytes).
+//   kOffloaded   moments in memory of the host, not in the arena. Their offsets count from the
+//                start of that memory, in which they precede all blocks. Transfers copy them
+//                into slots and back.
 enum class StateKind : uint8_t { kScalars, kParameter, kBuffer, kOptimizer, kNorms, kTable, kStreamed, kOffloaded };
+// How bind() fills a tensor of State before the first step.
 enum class InitKind : uint8_t { kConstant, kNormal, kUniform, kTable };
 
-// What lives between steps; snapshots are written by name. Depends on model and optimizer, never on budget.
+// A tensor that lives from step to step. Snapshots are written by name. State depends on model and
+// optimizer, not on the budget.
 struct StateTensor {
-  Tensor tensor;
+  Tensor tensor;  // Its offset counts from the start of State, or as StateKind states.
   StateKind kind = StateKind::kParameter;
   InitKind init = InitKind::kConstant;
-  float init_scale = 0;  // the constant, the standard deviation (mean 0), or the bound of U(-bound, bound)
-  const char* name = "";
-  uint32_t first_number = 0;  // kTable: of the plan's numbers, the tensor's first
-  // kOptimizer: the rank that alone has it. Rows that update it run there, and on no other rank. Behind what all ranks have, each has its own, from
-  // the same address on.
-  uint32_t keeper = kEveryRank;
+  float init_scale = 0;       // The constant, the standard deviation (mean 0), or the bound of U(-bound, bound).
+  const char* name = "";      // The tensor's key in snapshots.
+  uint32_t first_number = 0;  // kTable: index of the tensor's first number in Plan::numbers.
+  // kOptimizer: the rank that owns the tensor. Only this rank stores the tensor and runs the rows
+  // that update it. The tensors of single owners follow those that all ranks have, and each rank's
+  // own tensors begin at the same address.
+  uint32_t owner = kEveryRank;
 };
 
+// The shape of the learning rate over the steps.
 enum class LearningRateKind : uint8_t { kConstant, kStep, kCosine };
 
-// The learning rate of step s (from 0). Warm-up: lr * (s + 1) / warmup_steps while s < warmup_steps. Then constant;
-// lr * gamma^(milestones <= s); or lr/2 * (1 + cos(pi * (s - warmup_steps) / (steps - warmup_steps))).
+// The learning rate of step s, counted from 0. During warm-up (s < warmup_steps): base * (s + 1) /
+// warmup_steps. Then kConstant: base. kStep: base * gamma^(number of milestones <= s). kCosine:
+// base / 2 * (1 + cos(pi * (s - warmup_steps) / (steps - warmup_steps))).
 struct LearningRate {
   LearningRateKind kind = LearningRateKind::kConstant;
-  double base = 0;
-  double gamma = 0.1;
-  uint32_t warmup_steps = 0;
-  uint32_t steps = 0;
-  Span<uint32_t> milestones;
+  double base = 0;            // The rate after warm-up.
+  double gamma = 0.1;         // Factor at each milestone of kStep.
+  uint32_t warmup_steps = 0;  // 0: no warm-up.
+  uint32_t steps = 0;         // The step at which kCosine ends; 0: unset, and train_step() fails.
+  Span<uint32_t> milestones;  // Steps at which kStep multiplies by gamma, in increasing order.
 };
 
-// A step runs a program for each micro-batch, the first of which begins the sums of gradients while others add to them, and kUpdate. kMicroLast is
-// there where ranks add their own micro-batches before each other's: it runs the last of several, and ends with the sums of all ranks.
-// kGenerate takes P tokens [1,P] of one sequence, the last of them perhaps padding, and answers their logits.
+// The programs of a plan. A step runs one program for each micro-batch and then kUpdate.
+// kMicroFirst starts the sums of gradients; kMicroAdd, for each further micro-batch, adds to them.
+// kMicroLast exists if each rank first adds the gradients of its own micro-batches. It then runs
+// the rank's last micro-batch and ends with the sums over all ranks.
+// kGenerate reads P tokens [1,P] of one sequence, of which the last ones may be padding, and
+// computes their logits.
 enum class ProgramId : uint8_t { kMicroFirst, kMicroAdd, kMicroLast, kUpdate, kEvaluate, kGenerate };
 constexpr uint32_t kProgramCount = 6;
 
+// True if the program runs one micro-batch of a step.
 constexpr bool runs_micro_batch(ProgramId id) { return id <= ProgramId::kMicroLast; }
 
-// How often a step of `accumulate` micro-batches runs a program.
+// Returns how often a rank runs a program in a step. `accumulate` is the number of the rank's
+// micro-batches in a step. `has_last` is true if the plan has a kMicroLast.
 constexpr uint32_t runs_in_step(ProgramId id, uint32_t accumulate, bool has_last) {
   switch (id) {
     case ProgramId::kMicroAdd: return accumulate - (has_last ? 2 : 1);
@@ -133,71 +197,94 @@ constexpr uint32_t runs_in_step(ProgramId id, uint32_t accumulate, bool has_last
   }
 }
 
-// The second level of memory, in which blocks lie that programs spill: a file, or memory of the host beside the arena. A plan has one of them.
+// The second level of memory, where programs spill blocks: a file, or memory of the host in
+// addition to the arena. A plan uses one of them.
 enum class SpillLevel : uint8_t { kDisk, kHost };
 
-// FNV-1a, 64 bits: ties a text to what was made from it.
+// Returns the FNV-1a hash, 64 bits, of a text that ends with a zero. The hash identifies the text
+// that a plan was made from.
 constexpr uint64_t text_hash(const char* text) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (; *text != 0; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
   return hash;
 }
 
-// Arena = [ State | Carried | the largest program's region ]. A program without rows is absent.
+// Arena = [ State | Carried | the largest program's region ].
 //
-// The State of a plan that trains begins with the StepScalars, then the norms (one f64 for each trained parameter), then the trained
-// parameters themselves, in the order of their norms. Frozen parameters, buffers and moments follow.
-constexpr uint32_t kScalarsIndex = 0, kNormsIndex = 1, kFirstTrained = 2;  // into state
+// The State of a plan that trains starts with the StepScalars. Then come the norms, one f64 for
+// each trained parameter, and the trained parameters in the order of their norms. Frozen
+// parameters, buffers and moments follow.
+constexpr uint32_t kScalarsIndex = 0, kNormsIndex = 1, kFirstTrained = 2;  // indices into Plan::state
 
+// One State and several programs, as tables. All pointers are borrowed and must outlive the plan.
 struct Plan {
   uint32_t format = kPlanFormat;
-  const char* name = "";
-  const char* backend = "cpu";  // the table whose scratch rules the plan was made with
-  Span<StateTensor> state;
-  Span<float> numbers;          // of the tables in State
-  Span<Tensor> carried;         // accumulated gradients, in the order of the parameters; empty with gradient release
-  Program programs[kProgramCount];
+  const char* name = "";  // The recipe's name.
+  // The name of the backend with whose rules the plan was made; bind() refuses any other.
+  const char* backend = "cpu";
+  Span<StateTensor> state;  // Tensors that live from step to step.
+  Span<float> numbers;      // Values of the tables in State.
+  // Accumulated gradients, in the order of the parameters; empty with gradient release.
+  Span<Tensor> carried;
+  Program programs[kProgramCount];  // Indexed by ProgramId.
   AttributePools attributes;
   LearningRate learning_rate;
+  // Sizes of the regions State and Carried, in bytes.
   uint64_t state_bytes = 0;
   uint64_t carried_bytes = 0;
+  // The bytes that the port must provide: State, Carried and the largest program.
   uint64_t arena_bytes = 0;
-  uint64_t seed = 0;
-  uint32_t accumulate = 1;  // micro-batches per step, of each rank
-  uint32_t ranks = 1;       // processes that run the plan, each on micro-batches of its own
-  SpillLevel spill_level = SpillLevel::kDisk;
-  uint64_t spill_bytes = 0;         // of the second level: the highest end of an offloaded tensor, or of a block of any program
-  uint64_t streamed_bytes = 0;      // of the file of weights: the end of the last streamed parameter
-  // Of ranks that hold the file's content among them: what is behind the tensors of State in each one's arena, its slice of every streamed
-  // parameter. Slice r of one that lies at `offset` is that of rank r, and lies `offset / ranks` behind the shard's start. 0: loads read the file.
+  uint64_t seed = 0;                           // Seed of all random numbers.
+  uint32_t accumulate = 1;                     // Micro-batches of each rank in a step.
+  uint32_t ranks = 1;                          // Processes that run the plan, each on its own micro-batches.
+  SpillLevel spill_level = SpillLevel::kDisk;  // The second level that the plan uses, if any.
+  // Bytes that the plan uses of the second level: the highest end of an offloaded tensor or of a
+  // block of any program; 0 if it does not use one.
+  uint64_t spill_bytes = 0;
+  // Bytes of the file of weights: the end of the last streamed parameter; 0 if no parameter is
+  // streamed.
+  uint64_t streamed_bytes = 0;
+  // Bytes of a rank's shard of the streamed parameters, at the end of its State; 0 if loads read
+  // the file. The shard of rank r has slice r of each parameter. If a parameter is at `offset` in
+  // the file, its slice is at `offset / ranks` in the shard.
   uint64_t shard_bytes = 0;
-  uint64_t worker_stack_bytes = 0;  // what the most demanding row needs of a worker's stack
-  uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: from none
+  uint64_t worker_stack_bytes = 0;  // Stack bytes of a worker that the most demanding row needs.
+  uint64_t recipe_hash = 0;         // text_hash() of the canonical recipe that the plan was made from; 0: none.
 
+  // Returns program `id`, which has no rows if it is absent.
   constexpr const Program& program(ProgramId id) const { return programs[static_cast<uint32_t>(id)]; }
 };
 
-// What plan.h holds of one plan. A program may have several of one training, each for a budget of its own: their State is the same (same_state.h).
+// One plan as plan.h contains it. An executable may contain several plans of one training, each for
+// its own budget; their State is the same (same_state.h). All members are borrowed.
 struct WrittenPlan {
   const Plan* plan;
-  const char *recipe, *summary, *hash;  // the canonical recipe; a few lines for a person; the name of the plan in manifests
-  Span<uint64_t> smaller_budgets = {};  // for which the same recipe has a plan that takes so many bytes, the largest first
+  // `recipe`: the canonical recipe. `summary`: a few lines for people. `hash`: the plan's name in
+  // manifests.
+  const char *recipe, *summary, *hash;
+  // Smaller budgets in bytes, in descending order, for which the same recipe has a plan.
+  Span<uint64_t> smaller_budgets = {};
 };
 
+// Returns the number of micro-batches in a step, over all ranks.
 constexpr uint64_t micro_batches_of_step(const Plan& plan) { return uint64_t{plan.accumulate} * plan.ranks; }
 
+// Returns how often a rank runs program `id` in a step of the plan.
 constexpr uint32_t runs_in_step(const Plan& plan, ProgramId id) {
   return runs_in_step(id, plan.accumulate, plan.program(ProgramId::kMicroLast).rows.count != 0);
 }
-// What runs a rank's micro-batch of that number in a step, from 0.
+// Returns the program that runs micro-batch number `turn`, counted from 0, of a rank in a step.
 constexpr ProgramId program_of_micro_batch(const Plan& plan, uint32_t turn) {
   if (turn == 0) return ProgramId::kMicroFirst;
   return turn <= runs_in_step(plan, ProgramId::kMicroAdd) ? ProgramId::kMicroAdd : ProgramId::kMicroLast;
 }
 
-constexpr bool spills_to(const Plan& plan, SpillLevel level) { return plan.spill_bytes > 0 && plan.spill_level == level; }
+// True if the plan uses the second level and it is `level`.
+constexpr bool spills_to(const Plan& plan, SpillLevel level) {
+  return plan.spill_bytes > 0 && plan.spill_level == level;
+}
 
-// Of a reference that check.h has proved.
+// Returns the tensor of a reference that check.h has proved.
 constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref ref) {
   const uint32_t index = ref_index(ref);
   switch (ref_region(ref)) {
@@ -208,23 +295,27 @@ constexpr const Tensor& tensor_of(const Plan& plan, const Program& program, Ref 
   }
 }
 
-// The rank on which alone a row runs; kEveryRank: on all. `arity`: of its kernel.
-constexpr uint32_t keeper_of(const Plan& plan, const Program& program, const Row& row, uint32_t arity) {
+// Returns the only rank that runs a row: the owner of its moments. Returns kEveryRank if all ranks
+// run it. `arity` is the number of arguments of the row's kernel.
+constexpr uint32_t owner_of(const Plan& plan, const Program& program, const Row& row, uint32_t arity) {
   for (uint32_t a = 0; a < arity; ++a) {
     const Ref ref = program.arguments[row.first_argument + a];
-    if (ref != kNoRef && ref_region(ref) == Region::kState && plan.state[ref_index(ref)].keeper != kEveryRank) return plan.state[ref_index(ref)].keeper;
+    if (ref != kNoRef && ref_region(ref) == Region::kState && plan.state[ref_index(ref)].owner != kEveryRank)
+      return plan.state[ref_index(ref)].owner;
   }
   return kEveryRank;
 }
 
+// True if tensors of State of this kind are in the arena.
 constexpr bool lies_in_arena(StateKind kind) { return kind != StateKind::kStreamed && kind != StateKind::kOffloaded; }
-// Whether what a reference names has an address in the arena: not a block of the second level, nor what is streamed or offloaded of State.
+// True if the tensor of a reference is in the arena. Spilled blocks and streamed or offloaded
+// tensors of State are not.
 constexpr bool lies_in_arena(const Plan& plan, Ref ref) {
   if (ref_region(ref) == Region::kState) return lies_in_arena(plan.state[ref_index(ref)].kind);
   return ref_region(ref) != Region::kSpill;
 }
 
-// Of the second level's memory, what offloaded tensors take in front of all blocks.
+// Returns the bytes of the offloaded tensors, which precede all blocks in the second level.
 constexpr uint64_t offloaded_bytes(const Plan& plan) {
   uint64_t end = 0;
   for (const StateTensor& state : plan.state) {
@@ -233,53 +324,83 @@ constexpr uint64_t offloaded_bytes(const Plan& plan) {
   return end;
 }
 
-// What a kernel finds wrong in data, which nobody can know before the step.
+// A fault that a kernel finds in data, which cannot be known before the step.
 enum class DataFault : uint32_t {
   kNone,
-  kToken, kLabel,  // an index that its table does not have
-  kDocument,       // the start of a position's document is no position at or before it, or lies inside of another document
-  kPair,           // rows of an answer that are none of the micro-batch's
+  kToken, kLabel,  // a token or a label is out of range
+  // A document starts after its position, before 0, or inside another document.
+  kDocument,
+  kPair,  // the rows of an answer are not rows of the micro-batch
 };
+// The first fault of a step.
 struct StepFault {
   DataFault code;
-  uint32_t row;       // of the program that was running
-  uint64_t position;  // in the micro-batch
+  uint32_t row;       // The row that was running, as an index in its program.
+  uint64_t position;  // The position of the faulty data in the micro-batch.
 };
 
-// The per-step scalars, state[0]: one slot, so that a captured step can be replayed with new numbers.
+// The scalars of a step, state[0]. They are one tensor in the arena, so that a recorded step can be
+// replayed with new numbers.
 struct StepScalars {
+  // Seed of the plan's random numbers.
   uint64_t seed;
-  uint32_t step;         // from 0
-  uint32_t micro_batch;  // from 0, within the step, among those of all ranks
-  uint32_t skip;         // 1: loss or gradient not finite, or a fault; updates leave the weights alone
+  uint32_t step;         // Number of the step, from 0.
+  uint32_t micro_batch;  // Number of the micro-batch in the step, from 0, over all ranks.
+  // 1 if the loss or the gradient is not finite, or if a kernel has found a fault; updates then
+  // change nothing.
+  uint32_t skip;
   float learning_rate;
+  // `clip_factor`: factor of the gradients; 1 if nothing clips. `gradient_norm`: norm of all
+  // gradients before clipping.
   float clip_factor;
   float gradient_norm;
-  uint64_t step_labelled;  // training: rows with a label in all micro-batches of the step, which the host knows before it
-  double loss_sum;       // training: sum over the step's labelled rows of loss / step_labelled; evaluation: sum over labelled samples
-  uint64_t labelled;     // evaluation: samples with a real label
-  uint64_t correct;      // evaluation: of these, those whose label is the first of the largest logits; of pairs those that are judged right
-  StepFault fault;       // the step's first
-  double step_weight;    // training: what these rows weigh together, which the host knows before it, too: of classes the sum of their weights
-                         // (lib/ops/class_loss.h), of pairs the labels of their whole preferred conversations (lib/ops/preference.h)
-  // Of a training on pairs:
-  double rewards[2];     // sums over judged answers: of those preferred or wished for, and of the others
-  uint64_t judged[2];    // how many
+  // Training: number of rows (samples or positions) with a label in all micro-batches of the step.
+  // The host sets it before the step.
+  uint64_t step_labelled;
+  // Training: sum of loss / step_labelled over the labelled rows of the step. Evaluation: sum of
+  // the losses over the labelled samples.
+  double loss_sum;
+  uint64_t labelled;  // Evaluation: samples with a label.
+  // Evaluation: number of labelled samples whose label is the first of the largest logits; or
+  // number of pairs that are judged right.
+  uint64_t correct;
+  StepFault fault;  // First fault of the step; kNone if there is none.
+  // Training: total weight of the labelled rows, which the host sets before the step. For weighted
+  // classes it is the sum of their weights (lib/ops/class_loss.h). For pairs it is the number of
+  // labels in the whole conversations of preferred answers (lib/ops/preference.h).
+  // Evaluation: for weighted classes, the sum of the labelled samples' weights; else 0.
+  double step_weight;
+  // For pairs: sums of the rewards of judged answers. [0]: preferred or desirable answers; [1]: the
+  // others.
+  double rewards[2];
+  uint64_t judged[2];  // For pairs: numbers of judged answers, as in `rewards`.
+  // Evaluation of weighted classes: sum of the weighted cross-entropies, to be divided by
+  // step_weight. loss_sum does not include it.
+  double weighted_loss;
 };
 
-// What a program's `pairs` holds, P of them: two answers to one prompt, the preferred one first. Of an answer that is judged alone the second
-// one is that of another prompt (lib/ops/preference.h, KTO). Counts are exact in f64.
+// One entry of a program's `pairs`: two answers to one prompt, the preferred one first. If answers
+// are judged singly, the second answer belongs to another prompt (lib/ops/preference.h, KTO).
+// Counts are stored in f64, exactly.
 struct JudgedPair {
-  enum : uint32_t { kWish, kWhole, kFirst, kEnd = 4, kReference = 6, kNumbers = 8 };  // as numbers of the tensor; the last three have two each
-  double wish;          // 0: no pair, all else is 0; 1: a pair, or an answer that is wished for; -1: one that is not
-  double whole;         // the row of the first answer's conversation with which its labels begin, the prompt's included
-  double first[2];      // the answers' labels are those of rows [first, end) of the micro-batch
+  // Indices of the members if the pair is read as an array of numbers. `first`, `end` and
+  // `reference` have two numbers each.
+  enum : uint32_t { kWish, kWhole, kFirst, kEnd = 4, kReference = 6, kNumbers = 8 };
+  // 1: a pair, or a desirable answer. -1: an undesirable answer. 0: no pair; all other members are
+  // then 0.
+  double wish;
+  // The row at which the labels of the first answer's conversation start, including the labels of
+  // the prompt.
+  double whole;
+  // The labels of answer i are those of rows [first[i], end[i]) of the micro-batch.
+  double first[2];
   double end[2];
-  double reference[2];  // their log-probabilities under the model that the training is to stay near
+  double reference[2];  // Log-probabilities of the answers under the reference model.
 };
 static_assert(sizeof(JudgedPair) == JudgedPair::kNumbers * sizeof(double));
 
-// What stands where a label is none: of classes stored as i32 and as u8; of numbers, f32, a NaN.
+// The values that mean "no label": kIgnoredLabel for classes as i32, kIgnoredByte for classes as
+// u8. For labels that are f32 numbers, a NaN means "no label".
 constexpr int32_t kIgnoredLabel = -100;
 constexpr uint8_t kIgnoredByte = 255;
 

@@ -1,5 +1,5 @@
-// What a board gives to a program: an arena, workers, perhaps a disk, and a clock, all through one table, Port
-// (ports/template/README.md). Here because lib knows no operating system.
+// The functions that a board provides: an arena, workers, a clock and optionally a disk, in one
+// table, Port (ports/template/README.md). lib contains no code for an operating system.
 #pragma once
 
 #include "lib/float_mode.h"
@@ -9,18 +9,21 @@ namespace reprise {
 
 struct Backend;  // lib/backend.h
 
-// Runs task(argument, i) once for every i in [0, tasks), on any worker in any order; returns when all are done.
-// Not reentrant. A port with one core calls them in a loop.
+// Worker threads. run() calls task(argument, i) once for every i in [0, tasks), on any worker and
+// in any order, and returns when all calls have returned. It is not reentrant. A port with one core
+// calls the tasks in a loop.
 struct Workers {
-  void* state = nullptr;
-  uint32_t count = 1;
+  void* state = nullptr;  // An object of the port's own, passed to run().
+  uint32_t count = 1;     // Number of workers, including the calling thread.
+  // Null: the calling thread runs all tasks.
   void (*run)(void* state, uint32_t tasks, void (*task)(void* argument, uint32_t index), void* argument) = nullptr;
-  // Stack that a task may use on every worker, the calling thread among them. 0 promises nothing.
+  // Stack bytes that a task may use on every worker, including the calling thread; 0: the port
+  // promises nothing.
   uint64_t stack_bytes = 0;
 };
 
-// Runs a callable for every index in [0, tasks), in the caller's floating-point mode; on the calling thread where there is only one
-// task or one worker.
+// Calls body(i) for every i in [0, tasks) in the caller's floating-point mode, and returns when all
+// calls have returned. Runs on the calling thread if there is one task or one worker.
 template <typename F>
 void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
   if (tasks <= 1 || workers.count <= 1 || workers.run == nullptr) {
@@ -39,126 +42,160 @@ void parallel_for(const Workers& workers, uint32_t tasks, const F& body) {
   workers.run(workers.state, tasks, run_task, &job);
 }
 
-// A second level of memory that a plan may spill to (SpillLevel), or a file that it streams from: `bytes` bytes, addressed from 0. A transfer is started,
-// goes on by itself while other rows run, and is waited for; neither of its ends may be touched meanwhile. Transfers end in the order of their
-// starts. Their memory is the arena of the same port, as kernels see it. A port without one leaves it empty.
+// A second level of memory to which a plan spills (SpillLevel), or a file from which it streams.
+// Offsets count from 0. A transfer is started, continues while rows run, and is waited for. Until
+// its wait returns, no code may touch the destination or write the source. Transfers end in the
+// order of their starts. A port without a disk leaves this struct empty.
 struct Disk {
-  static constexpr uint64_t kEverything = ~uint64_t{0};
-  void* state = nullptr;
-  uint64_t bytes = 0;
+  static constexpr uint64_t kEverything = ~uint64_t{0};  // The offset with which wait() waits for all transfers.
+  void* state = nullptr;                                 // An object of the port's own, passed to every function.
+  uint64_t bytes = 0;                                    // Bytes of the disk or file.
+  // Starts to copy `bytes` bytes from memory to `offset`; start_read copies from `offset` to
+  // memory. The memory is in an arena of the same port, and its address is the one that kernels
+  // use.
   Status (*start_write)(void* state, uint64_t offset, const void* from, uint64_t bytes) = nullptr;
   Status (*start_read)(void* state, uint64_t offset, void* to, uint64_t bytes) = nullptr;
-  // Returns when no transfer that was started at `offset` is under way any more (kEverything: none at all). kInputOutput with errno
-  // as the detail where one has failed, whichever: every wait says so from then on, a wait for everything for the last time.
+  // Returns when no transfer that was started at `offset` is in progress; with kEverything, when no
+  // transfer at all is in progress. After a failed transfer every wait returns kInputOutput, with
+  // errno as the detail. The first wait for kEverything returns this error too and then clears it.
   Status (*wait)(void* state, uint64_t offset) = nullptr;
 };
 
-// The other second level: memory of the host beside a device's arena, which the device copies to and from by itself (host_access.h). The host may
-// look at it when nothing is under way. Where the arena is the host's own memory it is more of the same.
+// Memory of the host as a second level. A device copies to and from it by itself (host_access.h).
+// The host may access it only while no copy is in progress. If the arena is also the host's memory,
+// this is a second block of the same memory.
 struct HostMemory {
-  unsigned char* base = nullptr;  // aligned to kAlignment
+  unsigned char* base = nullptr;  // Aligned to kAlignment; null: there is none.
   uint64_t bytes = 0;
 };
 
-// Other processes that run the same plan beside this one, on micro-batches of their own: ranks [0, count), of which this one is `rank`. What is
-// started goes on while rows run, and is waited for; nobody may touch its bytes meanwhile. All ranks start the same things, of the same
-// sizes, in the same order. Addresses are the arena's as kernels see it, or the host's. A port without peers leaves it empty: one process, rank 0.
+// The other processes that run the same plan, each on its own micro-batches: ranks [0, count), of
+// which this process is `rank`. A transfer is started, continues while rows run, and is waited for.
+// Until its wait returns, no code may touch its bytes. All ranks start the same transfers, with the
+// same sizes, in the same order.
+// The functions accept arena addresses for kernels and addresses of the host. A port without peers
+// leaves this struct empty: the process is rank 0 of 1.
 //
-// Every function answers kPeer where a rank has ended, has not come within the time that open_peers was given, or the network has failed: the
-// detail is the rank that is missed, or kNoRank where nobody knows which. From then on every call says so, at once.
+// Every function returns kPeer in three cases: a rank has ended, a rank has sent nothing within the
+// timeout of open_peers, or the network has failed. The detail is the missing rank, or kNoRank if
+// it is unknown. Every later call then fails immediately.
 struct Peers {
-  static constexpr uint64_t kNoRank = ~uint64_t{0};
-  void* state = nullptr;
+  static constexpr uint64_t kNoRank = ~uint64_t{0};  // The detail of an error without a known rank.
+  void* state = nullptr;                             // An object of the port's own, passed to every function.
   uint32_t rank = 0, count = 1;
-  // data[bytes]: of rank `root`, and afterwards of all.
+  // Starts a broadcast of data[bytes] from rank `root` to all ranks.
   Status (*start_broadcast)(void* state, uint32_t root, void* data, uint64_t bytes) = nullptr;
-  // all[count][bytes]: own[bytes] of each rank, in their order.
+  // Starts an all-gather: all[count][bytes] gets own[bytes] of every rank, in the order of the
+  // ranks.
   Status (*start_gather)(void* state, const void* own, void* all, uint64_t bytes) = nullptr;
-  // Returns when nothing that was started into `data` is under way any more; null: nothing at all. A process without it is alone: it evaluates and
-  // answers, with weights from their file, and shares nothing.
+  // Returns when no transfer into `data` is in progress; if `data` is null, when no transfer at all
+  // is in progress. If `wait` itself is null, the process is alone: it evaluates and generates,
+  // reads streamed weights from their file, and shares nothing.
   Status (*wait)(void* state, const void* data) = nullptr;
-  // Called between rows, where what is under way moves on in calls alone; it waits for nothing, and what fails is said by the next call. Null where
-  // it moves on by itself.
+  // Advances the transfers; called between rows. It does not block. The next call of another
+  // function returns its error. Null: transfers advance without calls.
   void (*advance)(void* state) = nullptr;
 };
 
-// Where something lies in an arena, which may be a device's memory. Kernels get it as a pointer; the host neither reads nor writes
-// there but by the backend's HostAccess (host_access.h).
+// An address in an arena, which may be a device's memory. Kernels use it as a pointer. The host
+// reads and writes there only through the backend's HostAccess (host_access.h).
 struct ArenaAddress {
-  unsigned char* for_kernels = nullptr;
+  unsigned char* for_kernels = nullptr;  // Valid for kernels only.
 
+  // Returns the address `bytes` bytes higher.
   constexpr ArenaAddress operator+(uint64_t bytes) const { return {for_kernels + bytes}; }
 };
 
-// Where a port takes the numbers from by which its kernels go through their work (lib/cpu/cpu_blocking.h): from its file alone; from it, or where
-// it has none from a measurement; from a measurement whatever the file says.
+// The source of the numbers by which kernels divide their work (lib/cpu/cpu_blocking.h). kLook: the
+// port's file only. kUse: the file, or a measurement if the file has no numbers. kMeasure: a
+// measurement in any case.
 enum class TuningMode : uint8_t { kLook, kUse, kMeasure };
 
+// One number of a tuning, by its name.
 struct TunedNumber {
-  const char* name;
+  const char* name;  // Static storage.
   uint32_t value;
 };
+// The result of Port::tune_backend.
 struct Tuning {
-  bool taken = false;           // numbers that were measured, now or before; else those that were derived stand
-  TunedNumber numbers[12] = {};  // that stand now
-  uint32_t count = 0;
-  char file[320] = {};          // where they are kept; empty where no place is known
-  char problem[160] = {};       // why a file was passed over, or could not be written; empty where nothing was wrong
+  bool taken = false;            // The numbers were measured, now or earlier; false: the backend derived them.
+  TunedNumber numbers[12] = {};  // The numbers in use.
+  uint32_t count = 0;            // The number of entries in `numbers`.
+  char file[320] = {};           // Path of the file that stores the numbers; empty if no place is known.
+  char problem[160] = {};        // Why a file was ignored or could not be written; empty: no problem.
 };
 
-// A block of memory aligned to kAlignment: the host's, or the device's that the backend runs on.
+// A block of memory, aligned to kAlignment: memory of the host, or of the device that runs the
+// backend.
 struct Arena {
-  ArenaAddress base;
-  uint64_t bytes = 0;
-  uint64_t reserved_bytes = 0;  // addresses for it, of which `bytes` have memory; 0: it keeps its size
+  ArenaAddress base;            // Address of the first byte.
+  uint64_t bytes = 0;           // Bytes from `base` on that have memory.
+  uint64_t reserved_bytes = 0;  // Bytes of addresses, of which the first `bytes` have memory; 0: fixed size.
 };
 
-// A board with its one kind of processor, as one table. What is taken from it is given back through it; giving back an empty one does
-// nothing, and clears any other.
+// A board with one kind of processor, as a table of functions. Memory, workers, disks and peers
+// must be released by the table that provided them. A function that releases one of them empties
+// its struct, and does nothing if the struct is already empty.
 struct Port {
-  const char* name;
-  // The first to be called, and the last: chooses the fastest kernels for this machine of those that a plan's `backend` names, and prepares
-  // the libraries or the device that they run on. What the table's `machine` points to is the port's own; opened twice, it is the same.
-  // kUnsupported, with the reason, where this board has no such backend, or this machine cannot run it.
+  const char* name;  // The port's name.
+  // Opens the backend that a plan names (Plan::backend). Must be called first, and close_backend
+  // last. Chooses the fastest kernels for this machine and prepares the libraries or the device
+  // that run them. The port owns the object that Backend::machine points to; a second open returns
+  // the same object. Returns kUnsupported, with the reason, if the board or the machine cannot run
+  // that backend.
   Status (*open_backend)(const char* name, Backend* backend);
   void (*close_backend)(Backend* backend);
-  // kOutOfMemory, with the bytes asked for, where the board has not so much.
+  // Acquires an arena. Returns kOutOfMemory, with the bytes as the detail, if the board does not
+  // have them.
   Status (*acquire_arena)(uint64_t bytes, Arena* arena);
   void (*release_arena)(Arena* arena);
-  // An arena that can change its size: so many addresses, without memory yet. kUnsupported, with the reason, where this machine cannot, and null on a
-  // port whose arenas keep their size.
+  // Reserves addresses for an arena of at most `bytes` bytes, without memory. Returns kUnsupported,
+  // with the reason, if this machine cannot reserve addresses. The function is null on a port whose
+  // arenas have a fixed size.
   Status (*reserve_arena)(uint64_t bytes, Arena* arena);
-  // Takes memory for the arena up to `bytes`, or gives back to the system what lies behind. Its contents up to there stay, and so does its
-  // address. Memory may have to be given back in the pieces in which it was taken: an arena that shall shrink to a size has grown to that size
-  // before. kOutOfMemory, with the bytes asked for, where the board has not so much, and kUnsupported where they are more than the reserved
-  // addresses: then the arena is as it was.
+  // Acquires memory of a reserved arena up to `bytes`, or gives the memory past `bytes` back to the
+  // system. The address and the content up to `bytes` stay. A port may give memory back only in the
+  // chunks in which it was acquired. So an arena that must shrink to a size must have grown to that
+  // size before. Returns kOutOfMemory, with the bytes as the detail, if the board does not have
+  // them, and kUnsupported if they exceed the reserved addresses. On an error the arena is
+  // unchanged.
   Status (*resize_arena)(uint64_t bytes, Arena* arena);
-  // `count` workers, from 1 to most_workers, the calling thread being the first of them; 0 asks for one per processor.
+  // Starts `count` workers, 1 to max_workers; the calling thread is the first of them. If `count`
+  // is 0, starts one worker for each processor.
   Status (*start_workers)(uint32_t count, Workers* workers);
   void (*stop_workers)(Workers* workers);
-  uint32_t most_workers;
-  // For the open CPU backend and the workers that will run it: the numbers that are fastest on this machine, which change no bit. A measurement takes
-  // 0.3 s at most, and memory that it gives back. Whatever goes wrong, the numbers that were derived stand, and the answer says what it was.
-  // Without an open backend nothing happens. Null on a port that has no place for a file.
+  // The maximum `count` of start_workers.
+  uint32_t max_workers;
+  // Finds the numbers by which the kernels of the open CPU backend divide their work fastest with
+  // these workers. The numbers change no bit of a result. A measurement takes at most 0.3 s, and
+  // uses memory that it gives back. On any error the derived numbers stay, and `problem` has the
+  // reason. Does nothing if no backend is open. The function is null on a port without a place for
+  // a file.
   Tuning (*tune_backend)(const Workers& workers, TuningMode mode);
-  // A disk of that many bytes; `path` says where, in the port's own words. Both are null on a port without one.
+  // Opens a disk of `bytes` bytes; `path` is in a format of the port's own. This function and
+  // close_disk are null on a port without disks.
   Status (*open_disk)(const char* path, uint64_t bytes, Disk* disk);
   void (*close_disk)(Disk* disk);
-  // The file of a plan's streamed weights, as a disk of `bytes` bytes that is only read, past any cache where the port can; close_disk closes it.
-  // A transfer fails where the file is no longer the one that was opened. Null on a port without one.
+  // Opens the file of a plan's streamed weights as a read-only disk of `bytes` bytes. Transfers
+  // bypass caches if the port can. A transfer fails if the file is no longer the one that was
+  // opened. close_disk closes it. The function is null on a port that cannot stream.
   Status (*open_weights)(const char* path, uint64_t bytes, Disk* weights);
-  // Memory of the host for what a plan spills. kOutOfMemory where the machine has not so much; kUnsupported, with the reason, where the device has no
-  // memory of its own beside the host's. Both are null on a port without it.
+  // Acquires memory of the host for spilled blocks. Returns kOutOfMemory if the machine does not
+  // have it, and kUnsupported, with the reason, if the device shares the host's memory. This
+  // function and release_host are null on a port without such memory.
   Status (*acquire_host)(uint64_t bytes, HostMemory* memory);
   void (*release_host)(HostMemory* memory);
-  // The other ranks of a plan for that many processes, which have been started together; `timeout_seconds` without a word from one of them is a
-  // fault. kUnsupported, with the reason, where there are not so many. After a fault close_peers ends the others too, within seconds. Both are null
-  // on a port without them.
+  // Connects to the other ranks of a plan: `ranks` processes that were started together. If no
+  // message from a rank comes within `timeout_seconds`, calls return kPeer. Returns kUnsupported,
+  // with the reason, if the number of processes is not `ranks`. After a fault close_peers also ends
+  // the other processes, within seconds. This function and close_peers are null on a port without
+  // peers.
   Status (*open_peers)(uint32_t ranks, double timeout_seconds, Peers* peers);
   void (*close_peers)(Peers* peers);
-  // Of a clock that never goes back.
+  // Returns seconds of a monotonic clock.
   double (*seconds)();
-  // What the device takes beside the arena, in words for a person, written into text[bytes]; null where the arena is the process's own.
+  // Writes a description of the device, and of its memory use outside the arena, to text[bytes].
+  // The function is null if the arena is the process's own memory.
   void (*describe_device)(char* text, uint64_t bytes);
 };
 

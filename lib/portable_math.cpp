@@ -1,4 +1,5 @@
-// Series of Taylor's behind the usual reductions (Muller, "Elementary Functions", 2016), with the leading terms as the sum of two numbers (Dekker 1971).
+// Computes Taylor series after the usual range reductions (Muller, "Elementary Functions", 2016).
+// The leading terms are kept as sums of two numbers (Dekker 1971).
 #include "lib/portable_math.h"
 
 #include <bit>
@@ -13,7 +14,8 @@ namespace reprise {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNaN = std::numeric_limits<double>::quiet_NaN();
-// ln 2 and pi / 2, leading parts first, of 32 and of 33 bits, so that their products with small integers are exact.
+// ln 2 and pi / 2 as sums, with the largest part first. The first parts have 32 and 33 bits, so
+// that their products with small integers are exact.
 constexpr double kLn2[2] = {0x1.62e42feep-1, 0x1.a39ef35793c76p-33};
 constexpr double kQuarterTurn[3] = {0x1.921fb544p+0, 0x1.0b4611a6p-34, 0x1.3198a2e037073p-69};
 
@@ -28,21 +30,22 @@ constexpr InverseFactorials make_inverse_factorials() {
 }
 constexpr InverseFactorials kInverse = make_inverse_factorials();
 
-// A number that one f64 cannot hold, as the sum of two, the second of which is small beside the first.
+// A number with more bits than one f64 has, as the sum of two; `low` is small compared with `high`.
 struct Pair {
   double high, low;
 };
 
-// a + b, exactly.
+// Returns a + b exactly.
 Pair add(double a, double b) {
   const double sum = a + b, of_b = sum - a;
   return {sum, (a - (sum - of_b)) + (b - of_b)};
 }
-// a * b, exactly, of which neither is beyond 2^995.
+// Returns a * b exactly; neither factor may exceed 2^995 in magnitude.
 Pair multiply(double a, double b) {
   constexpr double kSplit = 0x1p27 + 1;
-  const double a_spread = kSplit * a, b_spread = kSplit * b;
-  const double a_high = a_spread - (a_spread - a), b_high = b_spread - (b_spread - b), a_low = a - a_high, b_low = b - b_high;
+  const double a_scaled = kSplit * a, b_scaled = kSplit * b;
+  const double a_high = a_scaled - (a_scaled - a), b_high = b_scaled - (b_scaled - b),
+               a_low = a - a_high, b_low = b - b_high;
   const double product = a * b;
   return {product, ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low};
 }
@@ -50,28 +53,31 @@ Pair multiply(double a, double b) {
 double power_of_two(int64_t exponent) { return std::bit_cast<double>(static_cast<uint64_t>(exponent + 1023) << 52); }
 int64_t nearest_integer(double x) { return static_cast<int64_t>(x < 0 ? x - 0.5 : x + 0.5); }
 
-// log(x.high + x.low), x.high a normal number above 0: x = 2^e m with m from sqrt(1/2) to sqrt(2), and log m = 2 (s + s^3 / 3 + s^5 / 5 + ...) of
-// s = (m - 1) / (m + 1).
+// Returns log(x.high + x.low); x.high is a normal number above 0. With x = 2^e m, m from sqrt(1/2)
+// to sqrt(2), and s = (m - 1) / (m + 1): log m = 2 (s + s^3 / 3 + s^5 / 5 + ...).
 Pair log_of(const Pair& x) {
   constexpr double kRoot2 = 0x1.6a09e667f3bcdp+0;
   const uint64_t bits = std::bit_cast<uint64_t>(x.high);
   int64_t exponent = static_cast<int64_t>(bits >> 52) - 1023;
   double m = std::bit_cast<double>((bits & 0xfffffffffffffu) | uint64_t{1023} << 52);
   if (m > kRoot2) m *= 0.5, ++exponent;
-  const Pair above = add(m - 1, x.low == 0 ? 0 : (x.low * power_of_two(-exponent / 2)) * power_of_two(-exponent - -exponent / 2));
+  const Pair above =
+      add(m - 1, x.low == 0 ? 0 : (x.low * power_of_two(-exponent / 2)) * power_of_two(-exponent - -exponent / 2));
   const Pair divisor = add(2, above.high);
   const double s = above.high / divisor.high;
   const Pair back = multiply(s, divisor.high);
-  const double rest = (((above.high - back.high) - back.low) + above.low - s * (divisor.low + above.low)) / divisor.high;
+  const double rest =
+      (((above.high - back.high) - back.low) + above.low - s * (divisor.low + above.low)) / divisor.high;
   const double square = s * s, fourth = square * square;
-  double every = 0, between = 0;  // 1/3 + s^4 / 7 + ... and 1/5 + s^4 / 9 + ..., beside each other
+  double every = 0, between = 0;  // 1/3 + s^4 / 7 + ... and 1/5 + s^4 / 9 + ..., interleaved
   for (int n = 23; n >= 3; n -= 4) every = every * fourth + 1.0 / n, between = between * fourth + 1.0 / (n + 2);
   const double series = every + square * between;
   const Pair leading = add(static_cast<double>(exponent) * kLn2[0], 2 * s);
-  return add(leading.high, leading.low + (2 * (rest * (1 + square) + s * square * series) + static_cast<double>(exponent) * kLn2[1]));
+  return add(leading.high,
+             leading.low + (2 * (rest * (1 + square) + s * square * series) + static_cast<double>(exponent) * kLn2[1]));
 }
 
-// 2^exponent (1 + part.high + part.low) = exp(x.high + x.low), |x.high| <= 1100.
+// 2^exponent (1 + part.high + part.low) = exp(x.high + x.low), for |x.high| <= 1100.
 struct Exponential {
   int64_t exponent;
   Pair part;
@@ -96,12 +102,12 @@ double exp_of(const Pair& x) {
   return significand * power_of_two(e.exponent / 2) * power_of_two(e.exponent - e.exponent / 2);
 }
 
-// x = n pi / 2 + r, |r| just above pi / 4 at most.
-struct Turned {
+// x = quarters * pi / 2 + r, with |r| at most slightly above pi / 4.
+struct ReducedAngle {
   int64_t quarters;
   Pair r;
 };
-Turned turned(double x) {
+ReducedAngle reduced(double x) {
   const int64_t quarters = nearest_integer(x * 0x1.45f306dc9c883p-1);
   const double n = static_cast<double>(quarters);
   const Pair r = add(x - n * kQuarterTurn[0], -(n * kQuarterTurn[1]));
@@ -121,10 +127,10 @@ double cosine_of(const Pair& r) {
   const Pair one = add(1, -0.5 * square.high);
   return one.high + (one.low + (square.high * square.high * series - 0.5 * square.low - r.high * r.low));
 }
-// The cosine of x - quarters pi / 2.
+// Returns the cosine of x - quarters * pi / 2.
 double cosine_behind(double x, int64_t quarters) {
   if (!(x >= -0x1p20 && x <= 0x1p20)) return kNaN;
-  const Turned t = turned(x);
+  const ReducedAngle t = reduced(x);
   const int64_t side = (t.quarters - quarters) & 3;
   const double value = side % 2 == 0 ? cosine_of(t.r) : sine_of(t.r);
   return side == 1 || side == 2 ? -value : value;

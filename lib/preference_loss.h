@@ -1,22 +1,30 @@
-// What a pair of answers costs, and the slope of that by the answers' log-probabilities: the formulas of lib/ops/preference.h.
-// Here because processors and cards compute the same; each brings its own exp, expm1, log and log1p of f64 as Math. No sum has two products, and
-// none that was named before, so that every compiler fuses alike (lib/cpu/vector_level.h).
+// The loss of a pair of answers, and its derivatives with respect to the answers'
+// log-probabilities: the formulas of lib/ops/preference.h. Processors and cards share this code;
+// each passes its own exp, expm1, log and log1p of f64 as Math. No sum here has two products, and
+// no sum has a product that was stored in a variable before. So every compiler fuses the same
+// operations (lib/cpu/vector_level.h).
 #pragma once
 
 #include "lib/ops/preference.h"
 
 namespace reprise {
 
+// The result for one pair.
 struct PairLoss {
-  double loss;       // not divided by the step's pairs; of kOrpo without the losses of whole conversations
-  double slope[2];   // by the log-probabilities
-  double reward[2];  // of kKto that of the first answer alone
-  bool is_right;     // what is preferred has the larger reward
+  // The pair's loss, not divided by the number of pairs in the step. For kOrpo it does not include
+  // the losses of rows [whole, end[0]).
+  double loss;
+  double slope[2];   // Derivatives of `loss` with respect to the log-probabilities of the two answers.
+  double reward[2];  // Rewards of the two answers; kKto sets only the first.
+  // True if the preferred answer has the larger reward; for kKto, if the gain is above 0.
+  bool is_right;
 };
 
-// Whether the pair's rows are the micro-batch's.
+// True if the pair's row numbers are integers in [0, M] and its ranges are in order.
 constexpr bool has_its_rows(const JudgedPair& pair, uint64_t M) {
-  const auto is_row = [M](double row) { return row >= 0 && row <= static_cast<double>(M) && static_cast<double>(static_cast<uint64_t>(row)) == row; };
+  const auto is_row = [M](double row) {
+    return row >= 0 && row <= static_cast<double>(M) && static_cast<double>(static_cast<uint64_t>(row)) == row;
+  };
   for (uint32_t i = 0; i < 2; ++i) {
     if (!is_row(pair.first[i]) || !is_row(pair.end[i]) || pair.first[i] > pair.end[i]) return false;
   }
@@ -24,30 +32,32 @@ constexpr bool has_its_rows(const JudgedPair& pair, uint64_t M) {
 }
 
 namespace preference {
-// 1 / (1 + e^-x)
+// Returns 1 / (1 + e^-x).
 template <typename Math>
 constexpr double sigmoid(double x) {
   const double power = Math::exp(x < 0 ? x : -x);
   return (x < 0 ? power : 1.0) / (1 + power);
 }
-// log(1 + e^x)
+// Returns log(1 + e^x).
 template <typename Math>
 constexpr double softplus(double x) {
   return (x > 0 ? x : 0.0) + Math::log1p(Math::exp(x < 0 ? x : -x));
 }
 
+// Returns the DPO loss; l[2] are the answers' log-probabilities.
 template <typename Math>
 constexpr PairLoss dpo(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2]) {
   PairLoss out = {};
   for (uint32_t i = 0; i < 2; ++i) out.reward[i] = a.beta * (l[i] - pair.reference[i]);
   const double d = a.beta * ((l[0] - pair.reference[0]) - (l[1] - pair.reference[1]));
-  out.loss = softplus<Math>(-d) + a.label_smoothing * d;  // since log(1 + e^d) = d + log(1 + e^-d)
+  out.loss = softplus<Math>(-d) + a.label_smoothing * d;  // log(1 + e^d) = d + log(1 + e^-d)
   out.slope[0] = a.beta * (a.label_smoothing - sigmoid<Math>(-d));
   out.slope[1] = -out.slope[0];
   out.is_right = d > 0;
   return out;
 }
 
+// Returns the ORPO loss; l[2] are the answers' log-probabilities.
 template <typename Math>
 constexpr PairLoss orpo(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2]) {
   PairLoss out = {};
@@ -66,11 +76,14 @@ constexpr PairLoss orpo(const PreferenceAttribute& a, const JudgedPair& pair, co
   return out;
 }
 
+// Returns the KTO loss. `l` is the first answer's log-probability; `distance` is z of the formula
+// in lib/ops/preference.h.
 template <typename Math>
 constexpr PairLoss kto(const PreferenceAttribute& a, const JudgedPair& pair, double l, double distance) {
   PairLoss out = {};
   out.reward[0] = a.beta * (l - pair.reference[0]);
-  const double gain = pair.wish * a.beta * (l - pair.reference[0] - distance), weight = pair.wish > 0 ? a.desirable_weight : a.undesirable_weight;
+  const double gain = pair.wish * a.beta * (l - pair.reference[0] - distance),
+               weight = pair.wish > 0 ? a.desirable_weight : a.undesirable_weight;
   out.loss = weight * sigmoid<Math>(-gain);
   out.slope[0] = -weight * a.beta * pair.wish * sigmoid<Math>(gain) * sigmoid<Math>(-gain);
   out.is_right = gain > 0;
@@ -78,9 +91,11 @@ constexpr PairLoss kto(const PreferenceAttribute& a, const JudgedPair& pair, dou
 }
 }  // namespace preference
 
-// `distance`: kKto's z.
+// Returns the loss of a pair, computed as the attribute's kind states. l[2] are the
+// log-probabilities of the two answers. `distance` is z of kKto's formula.
 template <typename Math>
-constexpr PairLoss judge_pair(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2], double distance) {
+constexpr PairLoss judge_pair(const PreferenceAttribute& a, const JudgedPair& pair, const double (&l)[2],
+                              double distance) {
   switch (static_cast<PreferenceKind>(a.kind)) {
     case PreferenceKind::kDpo: return preference::dpo<Math>(a, pair, l);
     case PreferenceKind::kOrpo: return preference::orpo<Math>(a, pair, l);

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "lib/assert.h"
 #include "lib/carriers.h"
 #include "lib/float_mode.h"
 
@@ -12,11 +13,12 @@ namespace {
 
 constexpr Status kStopped = {Code::kStopped, "stopped between two rows", 0};
 
-// Moments that one rank has are updated there.
+// True if this rank runs the row. Only the owner of moments runs the rows that update them.
 bool runs_here(const Trainer& trainer, const Program& program, const Row& row) {
   if (row.pass != Pass::kUpdate || trainer.peers.count == 1) return true;
-  const uint32_t keeper = keeper_of(*trainer.plan, program, row, contract::kIndex.arity[kernel_index(row.op, row.pass)]);
-  return keeper == kEveryRank || keeper == trainer.peers.rank;
+  const uint32_t owner =
+      owner_of(*trainer.plan, program, row, contract::kIndex.arity[kernel_index(row.op, row.pass)]);
+  return owner == kEveryRank || owner == trainer.peers.rank;
 }
 
 Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
@@ -26,16 +28,25 @@ Status run_row(const Trainer& trainer, const Program& program, const Row& row) {
   return trainer.eager ? trainer.backend->host.synchronise(trainer.context) : ok_status();
 }
 
-// Where it lies on the host; null: in the arena.
+// Returns the address of State tensor `index` in host memory; null if the tensor is not offloaded.
 unsigned char* offloaded_state(const Trainer& trainer, uint32_t index) {
   const StateTensor& state = trainer.plan->state[index];
   return state.kind == StateKind::kOffloaded ? trainer.host_memory.base + state.tensor.offset : nullptr;
 }
 
+// True if [at, at + bytes) is a part of a State tensor that is not streamed.
+[[maybe_unused]] bool is_part_of_state(const Plan& plan, uint32_t index, uint64_t at, uint64_t bytes) {
+  if (index >= plan.state.count || plan.state[index].kind == StateKind::kStreamed) return false;
+  const uint64_t all = plan.state[index].tensor.bytes;
+  return at <= all && bytes <= all - at;
+}
+
 }  // namespace
 
 Status Trainer::write_state(uint32_t index, uint64_t at, const void* from, uint64_t bytes) const {
-  if (const uint32_t keeper = plan->state[index].keeper; keeper != kEveryRank && keeper != peers.rank) return ok_status();
+  REPRISE_ASSERT(is_part_of_state(*plan, index, at, bytes), "a written part of State is within one tensor");
+  if (const uint32_t owner = plan->state[index].owner; owner != kEveryRank && owner != peers.rank)
+    return ok_status();
   unsigned char* const there = offloaded_state(*this, index);
   if (there == nullptr) return write(state_tensor(index) + at, from, bytes);
   REPRISE_RETURN_IF_ERROR(backend->host.synchronise(context));
@@ -44,9 +55,10 @@ Status Trainer::write_state(uint32_t index, uint64_t at, const void* from, uint6
 }
 
 Status Trainer::read_state(uint32_t index, uint64_t at, void* to, uint64_t bytes) const {
-  if (const uint32_t keeper = plan->state[index].keeper; keeper != kEveryRank) {
-    if (keeper == peers.rank) REPRISE_RETURN_IF_ERROR(read(to, state_tensor(index) + at, bytes));
-    REPRISE_RETURN_IF_ERROR(peers.start_broadcast(peers.state, keeper, to, bytes));
+  REPRISE_ASSERT(is_part_of_state(*plan, index, at, bytes), "a part of State that is read is within one tensor");
+  if (const uint32_t owner = plan->state[index].owner; owner != kEveryRank) {
+    if (owner == peers.rank) REPRISE_RETURN_IF_ERROR(read(to, state_tensor(index) + at, bytes));
+    REPRISE_RETURN_IF_ERROR(peers.start_broadcast(peers.state, owner, to, bytes));
     return peers.wait(peers.state, to);
   }
   const unsigned char* const there = offloaded_state(*this, index);
@@ -89,12 +101,17 @@ Status copy_scalars_out(const Trainer& trainer, StepScalars& scalars) {
 Status fault_status(const StepFault& fault) {
   switch (fault.code) {
     case DataFault::kNone: break;
-    case DataFault::kToken: return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
-    case DataFault::kLabel: return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
+    case DataFault::kToken:
+      return {Code::kIndexOutOfRange, "a token must be at least 0 and less than the vocabulary size", fault.position};
+    case DataFault::kLabel:
+      return {Code::kIndexOutOfRange, "a label must be in [0, classes), or -100 for none", fault.position};
     case DataFault::kDocument:
-      return {Code::kIndexOutOfRange, "a document must start at or before each of its positions, not before 0 and not inside of another document",
-              fault.position};
-    case DataFault::kPair: return {Code::kIndexOutOfRange, "the rows of a pair's answers must be rows of the micro-batch", fault.position};
+      return {
+          Code::kIndexOutOfRange,
+          "a document must start at or before each of its positions, not before 0 and not inside of another document",
+          fault.position};
+    case DataFault::kPair:
+      return {Code::kIndexOutOfRange, "the rows of a pair's answers must be rows of the micro-batch", fault.position};
   }
   return ok_status();
 }

@@ -1,5 +1,6 @@
-// A program's rows, recorded once and then replayed with one call: what a CUDA graph is.
-// Here because a step has thousands of launches, each of which costs the host microseconds; and the rows of a plan never change.
+// A recorder records the rows of a program once and replays them with one call, as a CUDA graph
+// does. A step has thousands of launches, each of which costs the host microseconds, but a plan's
+// rows never change.
 #pragma once
 
 #include "lib/status.h"
@@ -8,14 +9,18 @@ namespace reprise {
 
 struct KernelContext;
 
-// All null where a backend has nothing like it. What a row does beyond kernels, a transfer, cannot be recorded.
+// The functions of a recorder; all null if the backend has none. Only kernels, and copies that the
+// backend itself carries out, can be recorded.
 struct Recorder {
-  // Kernels that are called between the two are kept, in their order, instead of run. `end` must follow `begin` whatever came in between;
-  // where something failed there is no recording, and `end` or the kernel has said so.
+  // Starts a recording; `end` ends it. Kernels that are called between them are recorded in their
+  // order and do not run. `end` must be called after `begin`, even after an error. There is then no
+  // recording, and `end` or the kernel returns the error.
   Status (*begin)(const KernelContext& context) = nullptr;
   Status (*end)(const KernelContext& context, void** recording) = nullptr;
-  // Queued, with the bits of the calls themselves. It allocates nothing.
+  // Enqueues the recorded kernels. The bits of the results are those of the separate calls.
+  // Allocates nothing.
   Status (*replay)(const KernelContext& context, void* recording) = nullptr;
+  // Frees a recording.
   void (*release)(void* recording) = nullptr;
 };
 

@@ -1,6 +1,5 @@
-// The only header that an application includes.
-// See README.md for a complete program.
-// It must not grow: what an application needs is bind, train_step, evaluate.
+// The only header that an application includes: bind(), train_step(), evaluate(). lib/EMBEDDING.md
+// has a complete program. Do not add headers that an application does not need.
 #pragma once
 
 #include "lib/cpu/cpu_backend.h"

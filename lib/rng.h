@@ -1,17 +1,18 @@
-// Philox4x32-10, a counter-based generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
-// Here because a recomputed dropout must draw the same mask: numbers are a function of a counter, not of history.
-// It must not hold state.
+// Philox4x32-10, a counter-based random number generator (Salmon et al., "Parallel Random Numbers:
+// As Easy as 1, 2, 3", SC 2011). It has no state: its numbers are a function of a counter. So a
+// recomputed dropout draws the same mask.
 #pragma once
 
 #include <cstdint>
 
 namespace reprise {
 
+// Four random words.
 struct PhiloxBlock {
   uint32_t word[4];
 };
 
-// Four words from a 64-bit key and a 128-bit counter.
+// Returns the four words that belong to a 64-bit key and a 128-bit counter.
 constexpr PhiloxBlock philox(uint64_t key, uint64_t counter_high, uint64_t counter_low) {
   uint32_t c0 = static_cast<uint32_t>(counter_low), c1 = static_cast<uint32_t>(counter_low >> 32);
   uint32_t c2 = static_cast<uint32_t>(counter_high), c3 = static_cast<uint32_t>(counter_high >> 32);
@@ -29,18 +30,21 @@ constexpr PhiloxBlock philox(uint64_t key, uint64_t counter_high, uint64_t count
   return {{c0, c1, c2, c3}};
 }
 
-// The draw for element 4*block + lane of a node's mask, keyed by (seed, step, micro-batch, node, element).
+// Returns the draw for elements 4 * block to 4 * block + 3 of the mask of a node. `stream` is the
+// node's number.
 constexpr PhiloxBlock philox_mask(uint64_t seed, uint32_t step, uint32_t micro_batch, uint32_t stream, uint64_t block) {
   const uint64_t low = (block & 0xffffffffffull) | uint64_t{stream} << 40;
   return philox(seed, uint64_t{micro_batch} << 32 | step, low);
 }
 
-// A draw of an optimizer's update, for the part of it that `part` names: micro-batches never count so far.
+// Returns a draw for an optimizer's update. `part` is a small number that names the use of the
+// draw. ~part is passed in place of the micro-batch; no micro-batch has so large a number.
 constexpr PhiloxBlock philox_update(uint64_t seed, uint32_t step, uint32_t part, uint32_t stream, uint64_t block) {
   return philox_mask(seed, step, ~part, stream, block);
 }
 
-// Kept when the draw is at or above the threshold: probability of dropping = threshold / 2^32.
+// Returns the threshold that belongs to a probability of dropping: probability * 2^32. An element
+// is kept if its draw is at least the threshold.
 constexpr uint32_t dropout_threshold(float probability) {
   return static_cast<uint32_t>(static_cast<double>(probability) * 4294967296.0);
 }

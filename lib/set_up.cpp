@@ -1,5 +1,5 @@
-// What bind does beside the proof: what is given is looked at, the arena gets its first values, and programs are recorded.
-// Everything that can be wrong with what is given is found before the first step.
+// The parts of bind() other than the proof: checks of the resources, the arena's initial values,
+// and the recording of programs. All faults in the resources are reported before the first step.
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -12,21 +12,24 @@
 #include "lib/program_run.h"
 #include "lib/rng.h"
 #include "lib/same_state.h"
-#include "lib/stack_room.h"
+#include "lib/stack_buffer.h"
 
 namespace reprise {
 
 namespace {
 
-// The host must have somewhere to put a micro-batch.
+// Checks that every program has the slots that the host fills or reads.
 Status check_staging(const Plan& plan) {
-  for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kMicroLast, ProgramId::kEvaluate}) {
+  for (const ProgramId id :
+       {ProgramId::kMicroFirst, ProgramId::kMicroAdd, ProgramId::kMicroLast, ProgramId::kEvaluate}) {
     const Program& program = plan.program(id);
     const bool needed = id == ProgramId::kMicroFirst || program.rows.count > 0;
-    if (needed && (program.input == kNoSlot || program.labels == kNoSlot)) return {Code::kBadPlan, "a program must name its input and labels", 0};
+    if (needed && (program.input == kNoSlot || program.labels == kNoSlot))
+      return {Code::kBadPlan, "a program must name its input and labels", 0};
   }
   const Program& generates = plan.program(ProgramId::kGenerate);
-  if (generates.rows.count > 0 && (generates.input == kNoSlot || generates.document_start == kNoSlot || generates.output == kNoSlot)) {
+  if (generates.rows.count > 0 &&
+      (generates.input == kNoSlot || generates.document_start == kNoSlot || generates.output == kNoSlot)) {
     return {Code::kBadPlan, "a program that generates must name its input, document_start and output", 0};
   }
   if (runs_in_step(plan, ProgramId::kMicroAdd) > 0 && plan.program(ProgramId::kMicroAdd).rows.count == 0) {
@@ -46,7 +49,7 @@ void initial_values(const Plan& plan, uint32_t index, uint64_t first, uint64_t c
   }
   for (uint64_t i = 0; i < count; i += 2) {
     const PhiloxBlock block = philox(plan.seed, uint64_t{index} << 32, (first + i) / 2);
-    // 53 random bits each, in (0, 1).
+    // Two uniform numbers in (0, 1), each from 53 random bits.
     const double u = (static_cast<double>((uint64_t{block.word[0]} << 32 | block.word[1]) >> 11) + 0.5) * 0x1p-53;
     const double v = (static_cast<double>((uint64_t{block.word[2]} << 32 | block.word[3]) >> 11) + 0.5) * 0x1p-53;
     double pair[2];
@@ -58,13 +61,14 @@ void initial_values(const Plan& plan, uint32_t index, uint64_t first, uint64_t c
       pair[0] = 2 * u - 1;
       pair[1] = 2 * v - 1;
     }
-    for (uint64_t k = 0; k < 2 && i + k < count; ++k) values[i + k] = static_cast<float>(pair[k] * static_cast<double>(state.init_scale));
+    for (uint64_t k = 0; k < 2 && i + k < count; ++k)
+      values[i + k] = static_cast<float>(pair[k] * static_cast<double>(state.init_scale));
   }
 }
 
 namespace {
 
-// Rounds to where the numbers lie, which are read before they are written over.
+// Rounds the numbers to bf16 in place; each number is read before it is overwritten.
 void round_in_place(float* numbers, uint64_t count) {
   unsigned char* to = reinterpret_cast<unsigned char*>(numbers);
   for (uint64_t i = 0; i < count; ++i) {
@@ -73,12 +77,14 @@ void round_in_place(float* numbers, uint64_t count) {
   }
 }
 
-// Through a piece on the stack, of which rows have as much, which the workers draw together. A bf16 parameter gets the same numbers, rounded.
+// Draws a parameter piece by piece. A piece is on the stack, in at most a quarter of the plan's
+// worker_stack_bytes, and the workers fill it together. A bf16 parameter gets the same numbers as
+// an f32 parameter, rounded.
 Status draw_parameter(const Trainer& trainer, uint32_t index) {
-  constexpr uint64_t kMost = 8192, kShare = 512;  // floats at once, and of one task
+  constexpr uint64_t kMax = 8192, kShare = 512;  // kMax: maximum numbers of a piece; kShare: numbers of a task
   const uint64_t on_stack = trainer.plan->worker_stack_bytes / 4 / sizeof(float) / 2 * 2;
-  const uint64_t piece_floats = on_stack > kMost ? kMost : on_stack < 64 ? 64 : on_stack;
-  REPRISE_STACK_ROOM(float, piece, piece_floats);
+  const uint64_t piece_floats = on_stack > kMax ? kMax : on_stack < 64 ? 64 : on_stack;
+  REPRISE_STACK_BUFFER(float, piece, piece_floats);
   const StateTensor& state = trainer.plan->state[index];
   const uint64_t elements = state.tensor.elements();
   for (uint64_t first = 0; first < elements; first += piece_floats) {
@@ -89,29 +95,34 @@ Status draw_parameter(const Trainer& trainer, uint32_t index) {
     });
     const DType dtype = state.tensor.dtype;
     if (dtype == DType::kBf16) round_in_place(piece, count);
-    REPRISE_RETURN_IF_ERROR(trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), piece, stored_bytes(dtype, count)));
+    REPRISE_RETURN_IF_ERROR(
+        trainer.write(trainer.state_tensor(index) + stored_bytes(dtype, first), piece, stored_bytes(dtype, count)));
   }
   return ok_status();
 }
 
-// Kernels that take a group of tensors at once rely on zeros between them.
+// Writes zeros between the last element of a tensor and the end of its reserved bytes. Kernels that
+// process several tensors of a group at once need zeros there.
 Status clear_padding(const Trainer& trainer, ArenaAddress region, const Tensor& tensor) {
   const uint64_t used = tensor.used_bytes() / sizeof kCanary * sizeof kCanary;
   return fill_words(trainer, region + (tensor.offset + used), 0, tensor.bytes - used);
 }
 
-// All is canary but the padding of Carried's tensors.
+// Fills the arena after State, and the blocks in host memory, with the canary. The padding of
+// Carried's tensors becomes zero.
 Status initialise_behind_state(const Trainer& trainer) {
   lay_host_canary(trainer);
   const uint64_t state_bytes = trainer.plan->state_bytes;
-  REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state_bytes, kCanary, trainer.arena.bytes - state_bytes));
+  REPRISE_RETURN_IF_ERROR(
+      fill_words(trainer, trainer.arena.base + state_bytes, kCanary, trainer.arena.bytes - state_bytes));
   for (const Tensor& tensor : trainer.plan->carried) {
     REPRISE_RETURN_IF_ERROR(clear_padding(trainer, trainer.region(Region::kCarried), tensor));
   }
   return ok_status();
 }
 
-// This rank's slices, from the file of weights.
+// Reads this rank's slices of the streamed tensors from the file of weights into its shard. Does
+// nothing if the plan has no shards.
 Status read_shard(const Trainer& trainer) {
   const Plan& plan = *trainer.plan;
   if (plan.shard_bytes == 0) return ok_status();
@@ -120,17 +131,21 @@ Status read_shard(const Trainer& trainer) {
   for (const StateTensor& state : plan.state) {
     if (state.kind != StateKind::kStreamed) continue;
     const uint64_t slice = state.tensor.bytes / plan.ranks, from = state.tensor.offset + trainer.peers.rank * slice;
-    REPRISE_RETURN_IF_ERROR(file.start_read(file.state, from, (shard_of(trainer) + state.tensor.offset / plan.ranks).for_kernels, slice));
+    REPRISE_RETURN_IF_ERROR(
+        file.start_read(file.state, from, (shard_of(trainer) + state.tensor.offset / plan.ranks).for_kernels, slice));
     REPRISE_RETURN_IF_ERROR(file.wait(file.state, from));
   }
   return ok_status();
 }
 
-// All is canary but State's tensors, which are cleared wherever they lie, and the padding of Carried's; then the state gets its values.
+// Fills the arena with the canary, but clears the tensors of State and the padding of Carried's
+// tensors. Offloaded tensors of State are cleared in host memory. Then writes the initial values of
+// State.
 Status initialise_arena(const Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base, kCanary, trainer.plan->state_bytes));
   for (const StateTensor& state : trainer.plan->state) {
-    if (state.kind == StateKind::kOffloaded) std::memset(trainer.host_memory.base + state.tensor.offset, 0, state.tensor.bytes);
+    if (state.kind == StateKind::kOffloaded)
+      std::memset(trainer.host_memory.base + state.tensor.offset, 0, state.tensor.bytes);
     if (!lies_in_arena(state.kind)) continue;
     REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.arena.base + state.tensor.offset, 0, state.tensor.bytes));
   }
@@ -150,13 +165,15 @@ Status initialise_arena(const Trainer& trainer) {
       REPRISE_RETURN_IF_ERROR(draw_parameter(trainer, i));
     } else if (state.kind == StateKind::kParameter || state.kind == StateKind::kBuffer) {
       const uint64_t bytes = state.tensor.elements() * sizeof(float);
-      REPRISE_RETURN_IF_ERROR(fill_words(trainer, trainer.state_tensor(i), std::bit_cast<uint32_t>(state.init_scale), bytes));
+      REPRISE_RETURN_IF_ERROR(
+          fill_words(trainer, trainer.state_tensor(i), std::bit_cast<uint32_t>(state.init_scale), bytes));
     }
   }
   return ok_status();
 }
 
-// A plan whose transfers are the host's, such as those with a disk, is not recorded.
+// Records the programs. Records nothing if the backend has no recorder, if rows run eagerly, or if
+// the host takes part in the plan's transfers, as it does with a disk.
 Status record_programs(Trainer& trainer) {
   const Recorder& recorder = trainer.backend->recorder;
   if (recorder.begin == nullptr || trainer.eager || carriers_need_host(*trainer.plan)) return ok_status();
@@ -171,7 +188,7 @@ Status record_programs(Trainer& trainer) {
   return ok_status();
 }
 
-// Whether the backend has every kernel that the plan calls.
+// Checks that the backend has every kernel that the plan calls.
 Status try_rows(const Trainer& trainer) {
   for (const Program& program : trainer.plan->programs) {
     for (const Row& row : program.rows) REPRISE_RETURN_IF_ERROR(dispatch(trainer, program, row, true));
@@ -188,15 +205,20 @@ Status record_or_unbind(Trainer& trainer) {
 }  // namespace
 
 Status check_given(const Plan& plan, const Backend& backend, const Resources& given) {
-  if (plan.format != kPlanFormat) return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
-  if (plan.arena_bytes > given.arena.bytes) return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
+  if (plan.format != kPlanFormat)
+    return {Code::kBadPlan, "the plan's format version is not this library's; plan again", plan.format};
+  if (plan.arena_bytes > given.arena.bytes)
+    return {Code::kArenaTooSmall, "the arena must hold the plan's arena_bytes", plan.arena_bytes};
   if (reinterpret_cast<uintptr_t>(given.arena.base.for_kernels) % kAlignment != 0) {
     return {Code::kArenaTooSmall, "the arena must be aligned to 256 bytes", 0};
   }
-  if (given.workers == nullptr) return {Code::kUnsupported, "bind needs Workers; empty ones are the calling thread alone", 0};
-  if (std::strcmp(plan.backend, backend.rules->name) != 0) return {Code::kUnsupported, "the plan was made for another backend", 0};
+  if (given.workers == nullptr)
+    return {Code::kUnsupported, "bind needs Workers; empty ones are the calling thread alone", 0};
+  if (std::strcmp(plan.backend, backend.rules->name) != 0)
+    return {Code::kUnsupported, "the plan was made for another backend", 0};
   if (given.workers->stack_bytes < plan.worker_stack_bytes) {
-    return {Code::kUnsupported, "every worker must have the plan's worker_stack_bytes of stack, and say so", plan.worker_stack_bytes};
+    return {Code::kUnsupported, "every worker must have the plan's worker_stack_bytes of stack, and say so",
+            plan.worker_stack_bytes};
   }
   REPRISE_RETURN_IF_ERROR(check_carriers(plan, given));
   return ok_status();
@@ -226,12 +248,14 @@ Status bind_proved(const Plan& plan, const Backend& backend, const Resources& re
 Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer) {
   REPRISE_RETURN_IF_ERROR(check_given(plan, *trainer.backend, resources));
   REPRISE_RETURN_IF_ERROR(check_staging(plan));
-  if (!same_state(*trainer.plan, plan)) return {Code::kUnsupported, "a plan that takes over must be of the same training and have the same State", 0};
+  if (!same_state(*trainer.plan, plan))
+    return {Code::kUnsupported, "a plan that takes over must be of the same training and have the same State", 0};
   if (resources.arena.base.for_kernels != trainer.arena.base.for_kernels) {
     return {Code::kUnsupported, "the arena of a plan that takes over must begin where State lies", 0};
   }
   if (offloaded_bytes(plan) > 0 && resources.host_memory.base != trainer.host_memory.base) {
-    return {Code::kUnsupported, "the host's memory of a plan that takes over must be where State's offloaded tensors lie", 0};
+    return {Code::kUnsupported,
+            "the host's memory of a plan that takes over must be where State's offloaded tensors lie", 0};
   }
   Trainer next = trainer;
   next.plan = &plan;

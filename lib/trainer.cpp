@@ -1,4 +1,5 @@
-// train_step and evaluate: batches in, programs in turn, a report out.
+// train_step and evaluate: fill the slots with batches, run the programs in order, and report the
+// results.
 #include "lib/trainer.h"
 
 #include <cmath>
@@ -11,56 +12,67 @@ namespace reprise {
 
 namespace {
 
-// What the loss of a step divides by.
+// The divisors of a step's loss: the number of its labels, and their total weight.
 struct StepCounts {
   uint64_t labelled = 0;
   double weight = 0;
 };
 
-// `counts` grow by the micro-batch's.
-Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch, StepCounts& counts) {
+// Fills the program's slots from the source. Adds to counts.labelled the number of labels or pairs
+// that the source gave (BatchSink::labelled). Adds to counts.weight the number of labels in the
+// conversations of pairs (BatchSink::tokens).
+Status fill_batch(const Trainer& trainer, ProgramId id, const BatchSource& source, uint64_t step, uint32_t micro_batch,
+                  StepCounts& counts) {
   const Program& program = trainer.plan->program(id);
   const Tensor &input = program.slots[program.input].tensor, &labels = program.slots[program.labels].tensor;
   const ArenaAddress base = trainer.region(Region::kProgram);
   const bool has_documents = program.document_start != kNoSlot;
-  const ArenaAddress starts = has_documents ? base + program.slots[program.document_start].tensor.offset : ArenaAddress{};
+  const ArenaAddress starts =
+      has_documents ? base + program.slots[program.document_start].tensor.offset : ArenaAddress{};
   const uint64_t start_count = has_documents ? program.slots[program.document_start].tensor.elements() : 0;
   const bool has_pairs = program.pairs != kNoSlot;
   const ArenaAddress pairs = has_pairs ? base + program.slots[program.pairs].tensor.offset : ArenaAddress{};
   const bool has_types = program.token_types != kNoSlot;
   const Tensor types = has_types ? program.slots[program.token_types].tensor : Tensor{};
-  BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset, labels.elements(),
-                 starts, start_count, pairs, has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype,
-                 base + types.offset, has_types ? types.used_bytes() : 0);
+  BatchSink sink(trainer.backend->host, trainer.context, base + input.offset, input.used_bytes(), base + labels.offset,
+                 labels.elements(), starts, start_count, pairs,
+                 has_pairs ? program.slots[program.pairs].tensor.shape[0] : 0, labels.dtype, base + types.offset,
+                 has_types ? types.used_bytes() : 0);
   REPRISE_RETURN_IF_ERROR(source.fill(source.state, step, micro_batch, sink));
   counts.labelled += sink.labelled();
   counts.weight += static_cast<double>(sink.tokens());
   return sink.status();
 }
 
-// The counts of the step, as its source promises them.
+// Returns the counts that the source states for the step before it gives any batch.
 StepCounts promised_counts(const Trainer& trainer, const BatchSource& source) {
   const Program& program = trainer.plan->program(ProgramId::kMicroFirst);
   const uint64_t all = micro_batches_of_step(*trainer.plan) * program.slots[program.labels].tensor.elements();
   const uint64_t labelled = source.labelled != nullptr ? source.labelled(source.state, trainer.step) : all;
-  return {labelled, source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(labelled)};
+  return {labelled,
+          source.weight != nullptr ? source.weight(source.state, trainer.step) : static_cast<double>(labelled)};
 }
 
-// Whether a step's source has given what it promised, as far as it has been seen.
-Status check_counts(const Trainer& trainer, const BatchSource& source, const StepCounts& promised, const StepCounts& counts, bool is_last) {
+// Checks the number of labels or pairs that the source has given so far: at most the promised
+// number, and after the last micro-batch exactly the promised number. After the last micro-batch it
+// also compares the weights, if pairs are judged and the source states a weight.
+Status check_counts(const Trainer& trainer, const BatchSource& source, const StepCounts& promised,
+                    const StepCounts& counts, bool is_last) {
   const bool shows_weight = pair_count(*trainer.plan) > 0 && source.weight != nullptr;
   const bool has_others = counts.labelled != promised.labelled || (shows_weight && counts.weight != promised.weight);
   if (counts.labelled <= promised.labelled && !(is_last && has_others)) return ok_status();
-  return {Code::kUnsupported, "the source must give as many labels in a step as it says; in the step of this number it does not", trainer.step + 1};
+  return {Code::kUnsupported,
+          "the source must give as many labels in a step as it says; in the step of this number it does not",
+          trainer.step + 1};
 }
 
-// What a rank's micro-batch came to.
+// The results of one micro-batch of a rank.
 struct RankReport {
   StepScalars scalars;
   StepCounts counts;
 };
 
-// Sums of a micro-batch, whose kernels have added them to zeros; the first fault stays.
+// Adds the sums of one micro-batch, which started at zero, to `to`; keeps the first fault.
 void add_report(const StepScalars& from, StepScalars& to) {
   to.loss_sum += from.loss_sum;
   to.labelled += from.labelled;
@@ -73,10 +85,11 @@ void add_report(const StepScalars& from, StepScalars& to) {
   if (to.fault.code == DataFault::kNone) to.fault = from.fault;
 }
 
-// The ranks' micro-batches have run: what they came to is added in the order of the ranks, by every rank alike. State's sums begin at zero again, or
-// are the step's after the last micro-batch. What some rank has found wrong, all ranks skip.
+// Adds the results of the ranks' micro-batches in the order of the ranks; every rank does so. If
+// one rank has found a fault, all ranks skip the update. Sets the sums in State to zero for the
+// next micro-batch. After the last micro-batch, sets them to the sums of the complete step.
 Status add_ranks(Trainer& trainer, bool is_last, StepScalars& scalars, StepCounts& counts) {
-  RankReport own = {.scalars = {}, .counts = counts}, all[kMostRanks];
+  RankReport own = {.scalars = {}, .counts = counts}, all[kMaxRanks];
   REPRISE_RETURN_IF_ERROR(copy_scalars_out(trainer, own.scalars));
   REPRISE_RETURN_IF_ERROR(trainer.backend->host.synchronise(trainer.context));
   REPRISE_RETURN_IF_ERROR(trainer.peers.start_gather(trainer.peers.state, &own, all, sizeof own));
@@ -91,19 +104,27 @@ Status add_ranks(Trainer& trainer, bool is_last, StepScalars& scalars, StepCount
     counts.weight += all[r].counts.weight;
   }
   StepScalars next = scalars;
-  next.micro_batch = static_cast<uint32_t>(micro_batches_of_step(*trainer.plan)) - 1;  // State ends as that of one process does
+  // At the end of a step State has the number of the step's last micro-batch, as in a single
+  // process.
+  next.micro_batch = static_cast<uint32_t>(micro_batches_of_step(*trainer.plan)) - 1;
   if (!is_last) next.loss_sum = 0, next.labelled = next.correct = 0;
   for (uint32_t i = 0; i < 2 && !is_last; ++i) next.rewards[i] = 0, next.judged[i] = 0;
   return write_scalars(trainer, next);
 }
 
-// Between micro-batches only their number changes: the rest is the kernels'. The loss is divided by labels or pairs that have not been seen
-// yet: the promise is compared with them before a weight changes. Of several ranks each runs every so many of the step's micro-batches.
+// Runs the micro-batches of a step and the update. With one rank, the host changes only the number
+// of the micro-batch between two micro-batches; the kernels keep the other scalars. With several
+// ranks, add_ranks() also writes the sums.
+// The source states the step's number of labels or pairs before it gives them; the loss is divided
+// by this number. Before any weight changes, check_counts() compares the number with the labels or
+// pairs that the source has given. Rank r of R runs the step's micro-batches r, r + R, r + 2 R, ...
 Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalars) {
   const StepCounts promised = promised_counts(trainer, source);
   scalars.step_labelled = promised.labelled;
   scalars.step_weight = promised.weight;
-  if (scalars.step_labelled == 0) return {Code::kUnsupported, "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
+  if (scalars.step_labelled == 0)
+    return {Code::kUnsupported,
+            "a step must have a label in one of its micro-batches; the step of this number has none", trainer.step + 1};
   StepCounts counts, own;
   const bool is_alone = trainer.plan->ranks == 1;
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
@@ -125,9 +146,9 @@ Status run_step(Trainer& trainer, const BatchSource& source, StepScalars& scalar
   return copy_scalars_out(trainer, scalars);
 }
 
-// Micro-batches [first, end).
+// Evaluates the micro-batches [first, end).
 Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t first, uint64_t end, StepScalars& scalars) {
-  StepCounts counts;  // the kernels count them
+  StepCounts counts;  // not used: in an evaluation the kernels count the labels
   REPRISE_RETURN_IF_ERROR(write_scalars(trainer, scalars));
   for (uint64_t batch = first; batch < end; ++batch) {
     REPRISE_RETURN_IF_ERROR(fill_batch(trainer, ProgramId::kEvaluate, source, batch, 0, counts));
@@ -136,8 +157,10 @@ Status run_evaluation(Trainer& trainer, const BatchSource& source, uint64_t firs
   return copy_scalars_out(trainer, scalars);
 }
 
-Status settled_evaluation(Trainer& trainer, const BatchSource& source, uint64_t first, uint64_t end, StepScalars& scalars) {
-  if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0) return {Code::kUnsupported, "the plan has no evaluation program", 0};
+Status settled_evaluation(Trainer& trainer, const BatchSource& source, uint64_t first, uint64_t end,
+                          StepScalars& scalars) {
+  if (trainer.plan->program(ProgramId::kEvaluate).rows.count == 0)
+    return {Code::kUnsupported, "the plan has no evaluation program", 0};
   trainer.generated = 0;
   scalars = {};
   scalars.seed = trainer.plan->seed;
@@ -147,7 +170,8 @@ Status settled_evaluation(Trainer& trainer, const BatchSource& source, uint64_t 
 
 JudgedAnswers answers_of(const StepScalars& scalars, uint64_t pairs) {
   JudgedAnswers answers;
-  for (uint32_t i = 0; i < 2; ++i) answers.rewards[i] = scalars.judged[i] == 0 ? 0 : scalars.rewards[i] / static_cast<double>(scalars.judged[i]);
+  for (uint32_t i = 0; i < 2; ++i)
+    answers.rewards[i] = scalars.judged[i] == 0 ? 0 : scalars.rewards[i] / static_cast<double>(scalars.judged[i]);
   answers.accuracy = pairs == 0 ? 0 : static_cast<double>(scalars.correct) / static_cast<double>(pairs);
   return answers;
 }
@@ -177,6 +201,11 @@ double learning_rate_at(const LearningRate& rate, uint64_t step) {
 
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report) {
   const Plan& plan = *trainer.plan;
+  if (plan.learning_rate.kind == LearningRateKind::kCosine && plan.learning_rate.steps == 0) {
+    return {Code::kBadPlan,
+            "the cosine ends by passes over the data: give \"steps\", or set learning_rate.steps in a copy of the plan",
+            0};
+  }
   trainer.generated = 0;
   trainer.found_by = kUnknownRank;
   StepScalars scalars = {};
@@ -192,7 +221,9 @@ Status train_step(Trainer& trainer, const BatchSource& source, StepReport& repor
   REPRISE_RETURN_IF_ERROR(found(fault_status(scalars.fault)));
   report = {scalars.loss_sum, scalars.gradient_norm, scalars.learning_rate, answers_of(scalars, scalars.step_labelled)};
   if (scalars.skip != 0) {
-    return found({Code::kNonFinite, std::isfinite(report.loss) ? "the gradient is not finite" : "the loss is not finite", trainer.step + 1});
+    return found({Code::kNonFinite,
+                  std::isfinite(report.loss) ? "the gradient is not finite" : "the loss is not finite",
+                  trainer.step + 1});
   }
   ++trainer.step;
   return ok_status();
@@ -204,6 +235,7 @@ Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, E
   report.labelled = scalars.labelled;
   report.correct = scalars.correct;
   report.loss = scalars.labelled == 0 ? 0 : scalars.loss_sum / static_cast<double>(scalars.labelled);
+  if (scalars.step_weight > 0) report.loss += scalars.weighted_loss / scalars.step_weight;
   report.answers = answers_of(scalars, scalars.labelled);
   return ok_status();
 }

@@ -1,6 +1,6 @@
-// bind, train_step, evaluate: runs a plan inside an arena.
-// Here is all that an application calls after its port has given it memory and workers. Nothing is decided here: rows come in order,
-// addresses are the plan's.
+// bind, train_step, evaluate and the other functions that an application calls after its port has
+// provided memory and workers. They run a plan inside an arena. They decide nothing: rows run in
+// order, at the plan's addresses.
 #pragma once
 
 #include "lib/backend.h"
@@ -10,154 +10,207 @@
 
 namespace reprise {
 
-// Sees every row before and after it is called: profilers and tests. Both may be null. A backend may only have queued it: who wants
-// its result, or its time, synchronises.
+// Functions that are called before and after each row, for profilers and tests; both may be null. A
+// device may only have enqueued the row: call synchronise() before you read its result or a clock.
 struct RowObserver {
-  void* state = nullptr;
+  void* state = nullptr;  // Passed to both functions.
   void (*before)(void* state, ProgramId program, uint32_t row) = nullptr;
   void (*after)(void* state, ProgramId program, uint32_t row) = nullptr;
 };
 
-// Host memory that bind alone uses, aligned as malloc does. It may be the arena's own where that is the host's.
+// Memory of the host that bind() uses until it returns, aligned as by malloc. It may be inside an
+// arena that is memory of the host.
 struct Workspace {
   void* base = nullptr;
   uint64_t bytes = 0;
 };
 
-// What a plan runs in. All but the workspace is the trainer's until it ends.
+// The resources in which a plan runs. bind() borrows everything for the trainer's lifetime except
+// `workspace`, which it uses only until it returns.
 struct Resources {
-  Arena arena = {};                  // plan.arena_bytes at least
-  const Workers* workers = nullptr;  // must outlive the trainer
-  Disk disk = {};                    // of a plan that spills to disk, of its spill_bytes
-  Disk weights = {};                 // of a plan with streamed_bytes: the file of its weights, which is only read
-  HostMemory host_memory = {};       // of a plan that spills to the host, of its spill_bytes
-  Peers peers = {};                  // of a plan for several ranks, of as many
-  Workspace workspace = {};          // check_marks(plan) marks of check.h, until bind has checked: they may lie in the arena, written after that
-  bool eager = false;                // each row is called and waited for: slower on a device, but an error names its row
+  Arena arena = {};                  // At least plan.arena_bytes bytes.
+  const Workers* workers = nullptr;  // Must outlive the trainer.
+  Disk disk = {};                    // For a plan that spills to disk: at least its spill_bytes.
+  Disk weights = {};                 // For a plan with streamed_bytes: the file of its weights, read-only.
+  HostMemory host_memory = {};       // For a plan that spills to the host: at least its spill_bytes.
+  Peers peers = {};                  // For a plan for several ranks: as many peers.
+  // At least check_marks(plan) marks (check.h). It may be inside the arena, which bind()
+  // initialises after the check.
+  Workspace workspace = {};
+  // True: synchronise after each row. This is slower on a device, but an error then names its row.
+  bool eager = false;
 };
 
+// A plan that is bound to a backend and an arena. bind() sets it up; an application may set `step`,
+// `observer` and `stops`.
 struct Trainer {
-  const Plan* plan = nullptr;
-  const Backend* backend = nullptr;
-  KernelContext context;
-  Arena arena;
+  const Plan* plan = nullptr;        // Borrowed; must outlive the trainer.
+  const Backend* backend = nullptr;  // Borrowed; must outlive the trainer.
+  KernelContext context;             // Passed to every kernel.
+  Arena arena;                       // Borrowed, like the resources below.
   Disk disk, weights;
   HostMemory host_memory;
   Peers peers;
-  uint64_t step = 0;  // steps done; a resumed run sets it
-  uint64_t highest = 0;    // what measured_bytes had found when the canary was laid again
-  uint64_t generated = 0;  // positions of a sequence that the caches hold; none once another program has run
-  uint32_t found_by = kUnknownRank;  // of the last step: the rank that was the first to find its data, or its loss, wrong
-  RowObserver observer;  // while there is one, rows are called one by one
-  bool (*stops)() = nullptr;  // asked before each row that is called by itself: true ends the program there, with Code::kStopped
-  bool eager = false;
-  void* recordings[kProgramCount] = {};  // of the backend's recorder; null: the program's rows are called one by one
+  uint64_t step = 0;       // Number of steps done. A resumed run sets it.
+  uint64_t highest = 0;    // Result of measured_bytes() when lay_canary() was last called; 0: it was not called.
+  uint64_t generated = 0;  // Number of positions in the caches; 0 after any other program has run.
+  // The first rank that found its data or its loss faulty in the last step; kUnknownRank: none.
+  uint32_t found_by = kUnknownRank;
+  RowObserver observer;  // If either function is set, rows are called one by one.
+  // Called before each row that is not part of a recording. If it returns true, the program ends
+  // there with Code::kStopped. Null: the program is never stopped.
+  bool (*stops)() = nullptr;
+  bool eager = false;  // Resources::eager as passed to bind().
+  // Recordings of the backend's recorder, indexed by ProgramId; null: rows are called one by one.
+  void* recordings[kProgramCount] = {};
 
+  // Returns the address of region `which`, which must not be kSpill.
   ArenaAddress region(Region which) const {
-    return arena.base + (which == Region::kState ? 0 : which == Region::kCarried ? plan->state_bytes : plan->state_bytes + plan->carried_bytes);
+    return arena.base + (which == Region::kState     ? 0
+                         : which == Region::kCarried ? plan->state_bytes
+                                                     : plan->state_bytes + plan->carried_bytes);
   }
-  // Of one that lies in the arena.
+  // Returns the address of State tensor `index`, which must be in the arena.
   ArenaAddress state_tensor(uint32_t index) const { return arena.base + plan->state[index].tensor.offset; }
 
-  // Between steps or rows: bytes of the host into the arena, and back. `read` waits for what is queued.
-  Status write(ArenaAddress to, const void* from, uint64_t bytes) const { return backend->host.copy_in(context, to, from, bytes); }
+  // Copies `bytes` bytes of the host into the arena. Call this function between steps or rows. The
+  // caller may reuse `from` when the function returns.
+  Status write(ArenaAddress to, const void* from, uint64_t bytes) const {
+    return backend->host.copy_in(context, to, from, bytes);
+  }
+  // Copies `bytes` bytes of the arena to the host, after all queued work.
   Status read(void* to, ArenaAddress from, uint64_t bytes) const {
     REPRISE_RETURN_IF_ERROR(backend->host.copy_out(context, to, from, bytes));
     return backend->host.synchronise(context);
   }
-  // The same of a tensor of State that is not streamed, `at` bytes from its start, wherever it lies.
+  // Copies `bytes` bytes to State tensor `index`, `at` bytes from its start. The tensor must not be
+  // streamed. Does nothing on a rank that does not have the tensor.
   Status write_state(uint32_t index, uint64_t at, const void* from, uint64_t bytes) const;
+  // Copies `bytes` bytes from State tensor `index`, `at` bytes from its start. If a single rank
+  // owns the tensor, all ranks must call this function, and all get the bytes.
   Status read_state(uint32_t index, uint64_t at, void* to, uint64_t bytes) const;
 };
 
-// Checks the plan (check.h), that the backend has every kernel it calls, and that the arena holds it; clears State, fills Carried and the
-// rest of the arena with the canary, and draws the weights from the plan's seed: each parameter from its own
-// random stream, by InitKind; buffers get their constants. Where the backend can, the programs are recorded. `plan` and `backend` must
-// outlive the trainer.
+// Sets up a trainer.
+// Checks the plan (check.h), that the backend has every kernel that the plan calls, and that the
+// resources suffice. Clears State and fills Carried and the rest of the arena with the canary.
+// Draws the weights from the plan's seed: each parameter from its own random stream, as its
+// InitKind states. Sets buffers to their constants. Records the programs if the backend has a
+// recorder. `plan` and `backend` must outlive the trainer.
+// Returns kBadPlan, kArenaTooSmall, kUnsupported, or an error of the backend or the port.
 Status bind(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
-Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;  // would not outlive it
+// Refuses a temporary backend, which would not outlive the trainer.
+Status bind(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;
 
-// bind without the proof, for a plan that the compiler has proved in this program: the very constant that PlanIsSafe held. A plan that came any
-// other way is bind's. `resources.workspace` is not used.
+// Binds as bind() does, but without the proof and without `resources.workspace`. The plan must be
+// the constant that the compiler has proved in this program (PlanIsSafe). Any other plan needs
+// bind().
 Status bind_proved(const Plan& plan, const Backend& backend, const Resources& resources, Trainer& trainer);
 Status bind_proved(const Plan& plan, Backend&& backend, const Resources& resources, Trainer& trainer) = delete;
 
-// What bind looks at before it touches the arena, the proof above all: of a plan that may take over later.
+// Checks the plan and the resources as bind() does, but writes nothing to the arena. Use this
+// function for a plan that is bound later.
 Status check_plan(const Plan& plan, const Backend& backend, const Resources& resources);
 
-// Another plan takes over between steps. State is the same in both (same_state.h) and stays as it lies; behind it all is as after bind: canary,
-// nothing measured, no sequence begun, the programs recorded anew. `resources` are those of bind but for the arena, which begins at the same
-// address and has the plan's arena_bytes. What bind_proved refuses, and another State, is refused before anything is touched, and the trainer
-// goes on in the plan that it has; a device that fails later leaves a trainer that runs nothing. The plan is proved, by the compiler or by check_plan.
+// Replaces the trainer's plan between steps. State is the same in both plans (same_state.h) and
+// stays in place. The memory after State is as after bind(): it has the canary, nothing is
+// measured, no sequence is in the caches, and the programs are recorded again.
+// `resources` are those of bind() except the arena, which must begin at the same address and have
+// the new plan's arena_bytes. The compiler or check_plan() must have accepted the plan.
+// Returns kUnsupported, or another error of bind_proved(), before anything changes; the trainer
+// then keeps its plan. If the device fails later, the trainer can run nothing more.
 Status rebind(const Plan& plan, const Resources& resources, Trainer& trainer);
 
-// Gives back the recordings that bind made, and nothing on a backend without a recorder. After it the trainer runs nothing.
+// Frees the recordings that bind() made; does nothing without a recorder. The trainer must not run
+// anything afterwards.
 void unbind(Trainer& trainer);
 
-// What pairs came to: means over answers, 0 where there is none.
+// The results of judged pairs. Means are over the answers; a mean over none is 0.
 struct JudgedAnswers {
-  double rewards[2] = {};  // of those preferred or wished for, and of the others
-  double accuracy = 0;     // the share that is judged right (lib/ops/preference.h)
+  double rewards[2] = {};  // Mean rewards. [0]: preferred or desirable answers; [1]: the others.
+  double accuracy = 0;     // Share of pairs that are judged right (lib/ops/preference.h).
+  // Returns the difference of the two mean rewards.
   double margin() const { return rewards[0] - rewards[1]; }
 };
 
+// The results of one step.
 struct StepReport {
-  double loss = 0;  // mean over the step's labelled rows, before the update
-  float gradient_norm = 0;
+  double loss = 0;          // Mean over the step's labelled rows, before the update.
+  float gradient_norm = 0;  // Norm of all gradients before clipping.
   float learning_rate = 0;
-  JudgedAnswers answers;  // of a plan that judges pairs
+  JudgedAnswers answers;  // For a plan that judges pairs.
 };
 
-// One optimizer step over plan.accumulate micro-batches, of which one label at least is not kIgnoredLabel. On an error no weight has changed and trainer.step stays. What kernels find
-// wrong in data is known when the step is over: its other micro-batches are asked for all the same.
-// (With gradient release a loss that is not finite, or a fault in the data, changes nothing either; but a disk that fails in the middle
-// of the step leaves some weights updated and others not: such a state must not be saved.)
-// However it ends, no transfer is under way when it returns.
+// Runs one optimizer step over plan.accumulate micro-batches of each rank. At least one label of
+// the step must count (is_labelled). On an error trainer.step is not incremented.
+// If kernels find a fault in the data, or if the loss or the gradient is not finite, no weight has
+// changed. Such faults are reported after the step, so that all its micro-batches are still
+// requested. With gradient release there is one exception: if the loss is finite but the gradient
+// is not, some weights have changed.
+// After an error of a device, a disk or a peer, or after kStopped, some weights may be updated and
+// others not. Such a State must not be saved.
+// When the function returns, no transfer is in progress.
 Status train_step(Trainer& trainer, const BatchSource& source, StepReport& report);
 
+// The results of an evaluation.
 struct EvaluationReport {
-  double loss = 0;  // mean over the labelled samples
-  uint64_t labelled = 0;
-  uint64_t correct = 0;
-  JudgedAnswers answers;  // of a plan that judges pairs
+  // Mean over the labelled samples, weighted if the classes have weights. It does not depend on the
+  // batch size.
+  double loss = 0;
+  uint64_t labelled = 0;  // Number of samples with a label, or of pairs if the plan judges pairs.
+  uint64_t correct = 0;   // Number of samples or pairs that are judged right.
+  JudgedAnswers answers;  // For a plan that judges pairs.
 };
 
-// The evaluation program over `batches` micro-batches; the source gets the batch's number as `step`.
+// Runs the evaluation program on `batches` micro-batches. The source gets the micro-batch's number,
+// from 0, as `step`. Returns kUnsupported if the plan has no such program.
 Status evaluate(Trainer& trainer, const BatchSource& source, uint64_t batches, EvaluationReport& report);
 
-// Whether the plan judges pairs, and how many a micro-batch has room for.
+// Returns the number of pairs in a micro-batch of the evaluation; 0 if the plan judges no pairs.
 uint64_t pair_count(const Plan& plan);
-// The evaluation program over micro-batch `batch` of a plan that judges pairs: the log-probabilities of both answers of each of its pair_count()
-// pairs, 0 where there is none.
+// Runs the evaluation program on micro-batch `batch`. Writes to answers[pair_count()] the
+// log-probabilities of both answers of each pair, and 0 for an entry without a pair. Returns
+// kUnsupported if the plan judges no pairs.
 Status log_probabilities(Trainer& trainer, const BatchSource& source, uint64_t batch, double (*answers)[2]);
 
-// Positions of a sequence that the plan's caches have room for, and tokens that generate() takes at once; 0 without such a program.
+// The sizes of a plan's generating program; all 0 if the plan has none.
 struct GenerationLimits {
-  uint64_t positions = 0;
-  uint32_t tokens = 0, vocabulary = 0;
+  uint64_t positions = 0;               // Positions of a sequence that the caches can store.
+  uint32_t tokens = 0, vocabulary = 0;  // Tokens that generate() accepts at once; size of the vocabulary.
 };
+// Returns the sizes of the plan's generating program.
 GenerationLimits generation_limits(const Plan& plan);
 
-// Puts `count` tokens at `position`, `position` + 1, ... of a sequence and answers, in logits[vocabulary], the logits of what follows the last of
-// them. 0 begins a sequence; any other must lie within what the caches hold or right behind, so that a sequence goes on where it was, or again
-// from an earlier place. A step or an evaluation takes the caches' memory: after it a sequence begins anew.
+// Appends `count` tokens to a sequence, at the positions `position`, `position` + 1, ... Writes to
+// logits[vocabulary] the logits of the token that follows the last one.
+// Position 0 starts a sequence. Any other position must be one of the positions in the caches, or
+// directly follow them. So a sequence continues, or restarts at an earlier position. A step or an
+// evaluation overwrites the caches: a new sequence must start afterwards. Returns kUnsupported if
+// the arguments exceed generation_limits().
 Status generate(Trainer& trainer, const int32_t* tokens, uint32_t count, uint64_t position, float* logits);
 
+// Returns the learning rate of step `step`, counted from 0.
 double learning_rate_at(const LearningRate& rate, uint64_t step);
 
-// Highest byte of the arena ever written since bind, rounded up to kAlignment: found by the canary, not from the plan.
+// Finds the end of the highest byte of the arena that was written since bind(), rounded up to
+// kAlignment. Searches for the canary; the result is not computed from the plan.
 Status measured_bytes(const Trainer& trainer, uint64_t& bytes);
 
-// The same of one region, from its start, and found in its own bytes: of State what bind or a row has written, of Carried what rows have, and of
-// the region that the programs share what has been written since bind, or since the canary was laid there again; of
-// memory of the host what has been spilled there. A disk has no canary.
+// Finds the end of the highest written byte of one region, counted from the region's start.
+// Searches only the bytes of that region. State: bytes that bind() or a row has written. Carried:
+// bytes that rows have written. kProgram, the region that programs share: bytes written since
+// bind() or lay_canary(). kSpill: bytes written to memory of the host; returns kUnsupported for a
+// disk, which has no canary.
 Status measured_bytes(const Trainer& trainer, Region region, uint64_t& bytes);
 
-// Lays the canary again in the region that the programs share, and behind it: what the next one writes is then seen alone. Between programs,
-// where nothing lives there; a sequence that generate has begun must begin anew. measured_bytes still counts what was written before.
+// Fills the programs' shared region, and the arena after it, with the canary again. Writes of the
+// next program can then be measured alone. Call this function between programs, when no value in
+// that region is needed. A sequence of generate() must start again at position 0. measured_bytes()
+// of the complete arena still includes earlier writes.
 Status lay_canary(Trainer& trainer);
 
-// The one switch from row to kernel (dispatch.cpp). `probe`: only says whether the backend has the kernel.
+// Runs one row: converts its references to tensors and addresses, and calls its kernel or carrier.
+// If `probe` is true, it only checks that the backend has the kernel.
 Status dispatch(const Trainer& trainer, const Program& program, const Row& row, bool probe);
 
 }  // namespace reprise

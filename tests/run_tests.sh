@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Runs every test program and script given, as many at a time as there are processors (JOBS=N: as many as that), shows each when it has
-# ended, with what failed, and closes with what failed, shortly, once more, and "N passed, N failed".
-# A program counts its GoogleTest cases; a script counts as one; a crash counts as a failure; what is skipped says why.
+# Runs the given test programs and scripts, in parallel on all processors (JOBS=N: N at a time), and
+# shows each when it has ended, with its failures. At the end it shows the failures once more in
+# short, and "N passed, N failed". A program counts its GoogleTest cases; a script counts as one; a
+# crash counts as a failure; a skipped test states why.
 set -u
 jobs=${JOBS:-$(nproc)}
 # The folder's path is short because Unix sockets below it may have 107 bytes.
 logs=$(mktemp -d "${TMPDIR:-/tmp}/r.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
-export XDG_CACHE_HOME=$logs/cache  # what programs keep for a person stays out of that person's folder
+export XDG_CACHE_HOME=$logs/cache  # keeps the programs' caches out of the user's folder
 
-# Runs one test into a log; writes "PASSED FAILED" beside it, and prints what a person wants to know. Each test has a TMPDIR of its own, which goes with
-# it: two mpirun of one user share a folder there, and the one that ends first removes it.
+# Runs one test into a log, writes "PASSED FAILED" to LOG.counts, and prints a summary. Each test
+# has a TMPDIR of its own, which is removed with it: two mpirun of one user would share a folder
+# there, and the one that ends first removes it.
 run_test() {
   local test=$1 log=$2 start=$SECONDS name status ok bad skipped
   name=$(basename "$test")

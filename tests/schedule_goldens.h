@@ -1,5 +1,5 @@
-// Chains whose answers are known: PLANNING 4's golden chain, equal steps, and what reversing those costs at least.
-// Here because several tests and the planner's benchmark measure themselves by them.
+// Chains with known answers: the golden chain of PLANNING 4, and chains of equal steps with the
+// minimum cost of reversing them. Several tests and the planner's benchmark use them.
 #pragma once
 
 #include <algorithm>
@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/schedule/chain.h"
+#include "tools/plan/schedule/chain.h"
 
 namespace reprise {
 
-// Equal steps: boundaries of 1 byte, every tape `tape_bytes`, the loss's one byte more. Forward 1, backward 2. Of
-// s + tape_bytes + 3 bytes s are slots.
+// Returns a chain of equal steps: boundaries have 1 byte, tapes have `tape_bytes`, and the tape of
+// the loss has one byte more. A forward costs 1, and a backward 2. With a memory of s + tape_bytes
+// + 3 bytes, s bytes are slots for boundaries.
 inline Chain unit_chain(int length, uint64_t tape_bytes) {
   Chain chain{.input_bytes = 1, .links = {}};
   for (int i = 0; i < length; ++i) {
@@ -23,11 +24,12 @@ inline Chain unit_chain(int length, uint64_t tape_bytes) {
   return chain;
 }
 
-// t(s, l) by Bellman's equation alone, by slots and steps.
-inline std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_slots, int most_steps) {
-  std::vector<std::vector<uint64_t>> cost(most_slots + 1, std::vector<uint64_t>(most_steps + 1, 0));
-  for (int s = 1; s <= most_slots; ++s) {
-    for (int l = 2; l <= most_steps; ++l) {
+// Returns t(s, l), the extra forwards for l steps with s slots, computed by Bellman's equation
+// alone.
+inline std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int max_slots, int max_steps) {
+  std::vector<std::vector<uint64_t>> cost(max_slots + 1, std::vector<uint64_t>(max_steps + 1, 0));
+  for (int s = 1; s <= max_slots; ++s) {
+    for (int l = 2; l <= max_steps; ++l) {
       uint64_t best = static_cast<uint64_t>(l) * (l - 1) / 2;
       for (int m = 1; m < l && s > 1; ++m) best = std::min(best, m + cost[s - 1][l - m] + cost[s][m]);
       cost[s][l] = best;
@@ -36,7 +38,7 @@ inline std::vector<std::vector<uint64_t>> extra_forwards_by_recursion(int most_s
   return cost;
 }
 
-// PLANNING 4's public golden.
+// Returns the public golden chain of PLANNING 4.
 inline Chain golden_chain() {
   struct Row {
     double forward;

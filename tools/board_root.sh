@@ -1,8 +1,10 @@
 #!/bin/sh
-# Fills a folder with what programs for an AArch64 board are compiled with: Debian's packages of that architecture and of every, and Oniguruma,
-# of which Debian has no static library, made from Debian's source. Nothing of it is installed: apt-get works in the folder.
+# Fills a folder with the libraries for programs of an AArch64 board: Debian's packages of that
+# architecture and of all, and Oniguruma, whose static library Debian lacks, built from Debian's
+# source. Nothing is installed: apt-get works in the folder.
 #   board_root.sh FOLDER
-# The cross compiler must be there (packages.sh). A folder that this script, as it is now, has filled stays as it is.
+# Needs the cross compiler (packages.sh). A folder that this version of the script has filled is not
+# changed.
 set -eu
 root=$1
 compiler=aarch64-linux-gnu
@@ -26,7 +28,8 @@ for package in "$root"/packages/*.deb; do dpkg-deb -x "$package" "$root"; done
 apt-get indextargets --format 'deb-src $(REPO_URI) $(CODENAME) $(COMPONENT)' 'Origin: Debian' | sort -u >"$root/apt/sources.list"
 (apt_source update && cd "$root/packages" && apt_source source --download-only libonig) || fail "the source of libonig could not be had"
 mkdir -p "$root/oniguruma" && tar -xzf "$root"/packages/libonig_*.orig.tar.gz -C "$root/oniguruma" --strip-components=1
-# Its own configuration wants autoconf; what that would find is the same on every AArch64 Linux. The sources are those that its Makefile names.
+# Oniguruma's own configuration needs autoconf, whose results are the same on every AArch64 Linux.
+# Its Makefile names the sources.
 cd "$root/oniguruma/src"
 cat >config.h <<'TEXT'
 #define HAVE_ALLOCA_H 1

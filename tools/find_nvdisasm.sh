@@ -1,7 +1,8 @@
 #!/bin/sh
-# Writes into the file FILE where NVIDIA's disassembler is: find_nvdisasm.sh FILE. Where it is missing PyPI has it (nvidia-cuda-nvdisasm);
-# it is installed beside FILE, and nothing outside is touched. FILE stays empty where that fails, too, and one line says so.
-# Here because nvcc comes without it in many installations, and no Debian package has it alone. NVCC names the compiler.
+# Writes the path of NVIDIA's disassembler into FILE: find_nvdisasm.sh FILE. If the disassembler is
+# missing, the script installs PyPI's nvidia-cuda-nvdisasm into FILE's folder and changes nothing
+# outside. If that fails, FILE is empty and one line reports it. Reason: many installations of nvcc
+# lack it, and no Debian package contains it alone. NVCC names the compiler.
 set -eu
 file=$1
 folder=$(dirname "$file")

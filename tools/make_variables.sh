@@ -1,8 +1,10 @@
 #!/bin/sh
-# Prints in one line what is wrong with the variables that make was given, each by its name in the environment; nothing where they are right.
-# Here because they become words of command lines: the Makefile asks before it fetches or builds anything.
+# Prints one line that describes a wrong variable of make, each by its name in the environment;
+# nothing if all are right. The values become words of command lines: the Makefile calls this script
+# before it fetches or builds anything.
 #   make_variables.sh GOAL...
-# TARGET and BOARD are looked at only for the goals that read them: they may be in somebody's environment for another program.
+# TARGET and BOARD are checked only for the goals that read them: the environment may have them for
+# another program.
 set -u
 LC_ALL=C
 goals=" $* "

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Sees to it that packages are there: packages.sh PACKAGE... installs by name what is missing, or names it in one line and fails.
-# A package counts as there where dpkg says so, or where the compiler finds its header: another system, or a copy of one's own, will do.
-# Only installing needs root. LOG is the file that keeps apt-get's words where it fails.
+# Installs the missing packages: packages.sh PACKAGE... If that is not possible, it names them in
+# one line and fails. A package counts as installed if dpkg lists it, or if the compiler finds its
+# header (another distribution, or a private copy). Only the installation needs root. LOG is the
+# file for apt-get's output if it fails.
 set -eu
 log=${LOG:-apt.log}
 
@@ -31,7 +32,7 @@ is_there() {
   dpkg-query -W -f '${Status}\n' "$1" 2>/dev/null | grep -q 'ok installed' && return 0
   case $1 in
     g++) command -v "${CXX:-g++}" >/dev/null 2>&1 && return 0 ;;
-    libopenmpi-dev) "${0%/*}/has_mpi.sh" "${MPICXX:-mpicxx}" && return 0 ;;  # any MPI will do
+    libopenmpi-dev) "${0%/*}/has_mpi.sh" "${MPICXX:-mpicxx}" && return 0 ;;  # any MPI is accepted
     openmpi-bin) command -v "${MPIRUN:-mpirun}" >/dev/null 2>&1 && return 0 ;;
   esac
   has_header "$1"
@@ -54,7 +55,7 @@ else
   exit 1
 fi
 echo "installing$missing"
-# One at a time, though rules run side by side: apt-get does not wait for another.
+# A lock serialises installations of parallel rules, because apt-get does not wait for another.
 { flock 9 && $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends $missing; } \
   >"$log" 2>&1 9<"$0" || { echo "make: apt-get could not install$missing; its words are in $log" >&2; exit 1; }
 rm -f "$log"

@@ -1,5 +1,7 @@
-// Times what carries gradients between ranks, as rows start it, and prints one line of JSON for `reprise profile --peers` (tools/profiling/measure_wire.h).
-// A program of its own, which mpirun starts, because build/reprise knows no MPI; it uses nothing but the port's table of Peers.
+// Measures the transfer of gradients between ranks. Transfers are started as the rows of a plan
+// start them. Prints one line of JSON for `reprise profile --peers`
+// (tools/run/profiling/measure_wire.h). It is a separate program for mpirun, because build/reprise
+// does not use MPI. It uses only the port's table of Peers.
 //
 //   mpirun -np 2 -H a,b build/peers_mpi
 #include <algorithm>
@@ -14,22 +16,25 @@ namespace reprise {
 namespace {
 
 constexpr uint64_t kSizes[] = {64, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 4 << 20, 16 << 20};
-constexpr uint64_t kMostBytes = uint64_t{512} << 20;  // of a rank's memory
+constexpr uint64_t kMaxBytes = uint64_t{512} << 20;  // maximum bytes of a rank's buffer
 constexpr double kTimeoutSeconds = 60;
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 class PeersClock {
  public:
-  explicit PeersClock(const Peers& peers) : peers_(peers), memory_(std::min(kMostBytes, peers.count * *std::rbegin(kSizes)), 1) {}
+  explicit PeersClock(const Peers& peers)
+      : peers_(peers), memory_(std::min(kMaxBytes, peers.count * *std::rbegin(kSizes)), 1) {}
 
-  bool has_room(uint64_t bytes) const { return peers_.count * bytes <= memory_.size(); }
+  bool has_space(uint64_t bytes) const { return peers_.count * bytes <= memory_.size(); }
 
-  // Until all ranks have what `root` had.
+  // Measures the time until all ranks have the bytes of `root`.
   Status time_broadcast(uint32_t root, uint64_t bytes, double* seconds) {
     return time_all([&] { return peers_.start_broadcast(peers_.state, root, memory_.data(), bytes); }, seconds);
   }
-  // A broadcast of each rank at once, as a gradient is shared.
+  // Measures one broadcast from each rank at the same time, as for shared gradients.
   Status time_share(uint64_t bytes, double* seconds) {
     const auto start = [&]() -> Status {
       for (uint32_t root = 0; root < peers_.count; ++root) {
@@ -41,12 +46,13 @@ class PeersClock {
   }
 
  private:
-  // Of the slowest rank; clocks of two machines are not compared.
+  // Sets `seconds` to the time of the slowest rank. Times on different machines' clocks are not
+  // compared.
   template <typename Start>
   Status time_all(const Start& start, double* seconds) {
     double own = 0;
     std::vector<double> all(peers_.count);
-    REPRISE_RETURN_IF_ERROR(gather(own, all));  // all begin together
+    REPRISE_RETURN_IF_ERROR(gather(own, all));  // so that all ranks begin together
     const double begin = seconds_now();
     REPRISE_RETURN_IF_ERROR(start());
     REPRISE_RETURN_IF_ERROR(peers_.wait(peers_.state, nullptr));
@@ -71,30 +77,34 @@ double middle_of(std::vector<double> values) {
 
 void add_point(std::string& list, uint64_t bytes, const std::vector<double>& seconds) {
   char point[96];
-  std::snprintf(point, sizeof point, "%s{\"bytes\": %llu, \"seconds\": %.9g}", list.empty() ? "" : ", ", static_cast<unsigned long long>(bytes), middle_of(seconds));
+  std::snprintf(point, sizeof point, "%s{\"bytes\": %llu, \"seconds\": %.9g}", list.empty() ? "" : ", ",
+                static_cast<unsigned long long>(bytes), middle_of(seconds));
   list += point;
 }
 
-// Large ones take long: a few are enough there. Each rank is the root of as many broadcasts.
+// Returns the number of repetitions, a multiple of `ranks`, so that each rank is the root equally
+// often. Large sizes have fewer repetitions, because they take long.
 uint32_t turns_of(uint64_t bytes, uint32_t ranks) {
-  const uint32_t least = bytes <= (128 << 10) ? 41 : bytes <= (1 << 20) ? 15 : 7;
-  return (least + ranks - 1) / ranks * ranks;
+  const uint32_t minimum = bytes <= (128 << 10) ? 41 : bytes <= (1 << 20) ? 15 : 7;
+  return (minimum + ranks - 1) / ranks * ranks;
 }
 
 Status measure_peers(const Peers& peers, std::string& line) {
   PeersClock clock(peers);
   std::string broadcasts, shares;
   for (const uint64_t bytes : kSizes) {
-    if (!clock.has_room(bytes)) break;
+    if (!clock.has_space(bytes)) break;
     std::vector<double> single(turns_of(bytes, peers.count)), shared(turns_of(bytes, 1));
     double warm = 0;
-    REPRISE_RETURN_IF_ERROR(clock.time_share(bytes, &warm));  // pages and connections
-    for (uint32_t turn = 0; turn < single.size(); ++turn) REPRISE_RETURN_IF_ERROR(clock.time_broadcast(turn % peers.count, bytes, &single[turn]));
+    REPRISE_RETURN_IF_ERROR(clock.time_share(bytes, &warm));  // touches the pages and opens the connections
+    for (uint32_t turn = 0; turn < single.size(); ++turn)
+      REPRISE_RETURN_IF_ERROR(clock.time_broadcast(turn % peers.count, bytes, &single[turn]));
     for (double& seconds : shared) REPRISE_RETURN_IF_ERROR(clock.time_share(bytes, &seconds));
     add_point(broadcasts, bytes, single);
     add_point(shares, bytes, shared);
   }
-  line = "{\"ranks\": " + std::to_string(peers.count) + ", \"broadcasts\": [" + broadcasts + "], \"shares\": [" + shares + "]}";
+  line = "{\"ranks\": " + std::to_string(peers.count) + ", \"broadcasts\": [" + broadcasts + "], \"shares\": [" +
+         shares + "]}";
   return ok_status();
 }
 
@@ -105,14 +115,15 @@ int fail(const Status& status) {
 
 int run() {
   const uint32_t ranks = mpi_processes();
-  if (ranks < 2) return fail({Code::kUnsupported, "there is nobody to send to: start it by mpirun -np N, N at least 2", ranks});
+  if (ranks < 2)
+    return fail({Code::kUnsupported, "there is nobody to send to: start it by mpirun -np N, N at least 2", ranks});
   Peers peers;
   if (const Status status = mpi_open_peers(ranks, kTimeoutSeconds, &peers); !status.ok()) return fail(status);
   std::string line;
   const Status status = measure_peers(peers, line);
   if (!status.ok()) (void)fail(status);
   if (status.ok() && peers.rank == 0) std::printf("%s\n", line.c_str());
-  mpi_close_peers(&peers);  // which ends all ranks after a fault
+  mpi_close_peers(&peers);  // after an error, this ends all ranks
   return status.ok() ? 0 : 1;
 }
 

@@ -1,4 +1,4 @@
-// A core of which no more is known than its features: the values of cpu_core.h.
+// A core of which only the CPU features are known: it has the default values of CpuCore.
 #pragma once
 
 #include "lib/cpu/cpu_core.h"

@@ -1,4 +1,5 @@
-// AArch64 cores. None has been measured: TRAFFIC.md counts what a Cortex-A78AE and a wide Arm core move.
+// AArch64 cores. No such core has been timed: the choices follow from the bytes that a Cortex-A78AE
+// and a wide Arm core move (tests/bench/pages/TRAFFIC.md).
 #pragma once
 
 #include "lib/cpu/cpu_core.h"
@@ -13,8 +14,8 @@ inline constexpr CpuCore kArmv8Core = {
       return false;
 #endif
     },
-    .tiles = {GemmTileChoice::kBlis, GemmTileChoice::kNeon, GemmTileChoice::kPortable},
-    // Panels by depths move 2.6 times as much from L2 when they are read as they lie.
+    .tiles = {GemmTileChoice::kBlis, GemmTileChoice::kNeon, GemmTileChoice::kWidest},
+    // Depth-major panels move 2.6 times as many bytes from L2 if they are read in place.
     .packs_a = true,
 };
 

@@ -13,7 +13,8 @@ inline constexpr CpuCore kSkylakeSpCore = {
       return false;
 #endif
     },
-    // It decodes four instructions at a time and does two wide multiply-adds: no room for the addresses of twelve rows.
+    // The core decodes four instructions a cycle, and two of them are wide multiply-adds. The other
+    // two are too few to compute the addresses of twelve rows that are read in place.
     .packs_a = true,
 };
 

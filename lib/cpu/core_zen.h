@@ -1,4 +1,6 @@
-// AMD's cores with AVX2 or AVX-512, Zen 3 to Zen 5 measured (tests/bench/RESULTS.md). Features do not tell what their third level delivers.
+// AMD cores with AVX2 or AVX-512; Zen 3 to Zen 5 were measured (tests/bench/pages/RESULTS.md). The
+// cores are recognised by vendor, because no CPUID feature reports the bandwidth of the third-level
+// cache.
 #pragma once
 
 #include "lib/cpu/cpu_core.h"

@@ -8,7 +8,10 @@
 namespace reprise {
 
 Backend cpu_backend(const CpuMachine& machine) {
-  Backend table = {.rules = &cpu_rules_of(machine.size), .kernel_set = machine.kernel_set, .machine = &machine, .host = kCpuHostAccess};
+  Backend table = {.rules = &cpu_rules_of(machine.size),
+                   .kernel_set = machine.kernel_set,
+                   .machine = &machine,
+                   .host = kCpuHostAccess};
   if (machine.size == CpuSize::kSmall) add_cpu_kernels<CpuSize::kSmall>(table);
   else add_cpu_kernels<CpuSize::kLarge>(table);
   return table;

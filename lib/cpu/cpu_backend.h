@@ -1,5 +1,5 @@
-// The CPU backend: the table that dispatch calls.
-// Here so that a product can name the CPU without naming its kernels.
+// The CPU backend: the table of kernels that dispatch calls. cpu_backend.cpp fills the table, so
+// that a program can use the CPU backend without including the kernels' headers.
 #pragma once
 
 #include "lib/backend.h"
@@ -7,7 +7,7 @@
 
 namespace reprise {
 
-// The table points into `machine`, which must outlive it.
+// Returns the CPU backend. The backend points into `machine`, which must outlive it.
 Backend cpu_backend(const CpuMachine& machine);
 
 }  // namespace reprise

@@ -1,5 +1,6 @@
-// How kernels go through their work on one machine: what costs seconds and changes no bit. Where sums are cut is fixed elsewhere (cpu_size.h).
-// Here because these numbers are derived (cpu_machine.h), measured (tuning.h), kept in a file and printed, by one table of their names.
+// The blocking of kernels on one machine: these values change speed, never bits. cpu_size.h fixes
+// where sums are cut. The values are derived (cpu_machine.h), measured (tuning.h), stored in a file
+// and printed, always with the names of the table below.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +8,32 @@
 namespace reprise {
 
 struct CpuBlocking {
-  uint32_t columns;                  // of B that a product packs at a time
-  uint32_t pack_from;                // columns of C from which a panel of A is packed although its rows could serve as they lie
-  uint32_t pack_depths_from;         // the same where they lie by depths
-  uint32_t depth_columns;            // of B at a time where A lies by depths (gemm_split and multiply_columns of gemm.h)
-  uint32_t product_tasks = 128;      // into which a product's rows are shared out at most: a claim must stay cheap against its work
-  uint32_t winograd_floats = 32768;  // of transformed inputs at a position, for which the filters come once; at most kWinogradSpan
-  uint32_t winograd_block = 128;     // channels whose transforms stand in scratch together; at most kWinogradBlock
-  uint32_t winograd_tiles = 24;      // about as many share a pass over the filters of a panel
-  uint32_t direct_floats = 8192;     // of the image's rows that a worker copies at a time; at most kDirectBufferFloats
-  uint32_t floats_ahead = 32;        // of a line are fetched while it is packed: two cache lines
-  uint32_t rows_ahead = 16;          // are fetched while rows of pairs are packed, each of which is read for one cache line alone
+  uint32_t columns;  // columns of B that a product packs at a time
+  // Minimum columns of C for which a panel of A is packed although its rows could be read in place.
+  uint32_t pack_from;
+  uint32_t pack_depths_from;  // as pack_from, for an A that is stored depth-major
+  // Columns of B that a product packs at a time if A is stored depth-major (gemm_split and
+  // multiply_columns of gemm.h).
+  uint32_t depth_columns;
+  // Maximum tasks into which a product's rows are split. A task must take much longer than a worker
+  // needs to claim it.
+  uint32_t product_tasks = 128;
+  // Floats of transformed inputs, at each of the 16 positions, in a chunk of tiles; maximum
+  // kWinogradSpan.
+  uint32_t winograd_floats = 32768;
+  uint32_t winograd_block = 128;  // channels whose transforms are in scratch at a time; maximum kWinogradBlock
+  uint32_t winograd_tiles = 24;   // tiles that are multiplied by a panel of filters at a time, approximately
+  uint32_t direct_floats = 8192;  // floats of image rows that a worker copies at a time; maximum kDirectBufferFloats
+  uint32_t floats_ahead = 32;     // floats of a line that are prefetched while the line is packed: two cache lines
+  // Rows that are prefetched while rows of pairs are packed; only one cache line of each row is
+  // read.
+  uint32_t rows_ahead = 16;
 };
 
 struct BlockingField {
   const char* name;
   uint32_t CpuBlocking::*value;
-  uint32_t least, most;  // that kernels take
+  uint32_t minimum, maximum;  // the range that kernels accept
 };
 inline constexpr BlockingField kBlockingFields[] = {
     {"columns", &CpuBlocking::columns, 64, 1024},

@@ -1,6 +1,7 @@
-// The operations of lib/host_access.h where the arena is the host's memory.
+// The operations of lib/host_access.h for an arena in the host's memory.
 #include <cstring>
 
+#include "lib/assert.h"
 #include "lib/cpu/cpu_host_access.h"
 
 namespace reprise {
@@ -16,11 +17,15 @@ Status cpu_copy_out(const KernelContext&, void* to, ArenaAddress from, uint64_t 
 }
 
 Status cpu_fill(const KernelContext&, ArenaAddress to, uint32_t word, uint64_t bytes) {
+  REPRISE_ASSERT(bytes % sizeof word == 0, "a filled range has whole words");
   for (uint64_t at = 0; at < bytes; at += sizeof word) std::memcpy(to.for_kernels + at, &word, sizeof word);
   return ok_status();
 }
 
 Status cpu_copy(const KernelContext&, ArenaAddress to, ArenaAddress from, uint64_t bytes) {
+  [[maybe_unused]] const uintptr_t there = reinterpret_cast<uintptr_t>(to.for_kernels),
+                                   here = reinterpret_cast<uintptr_t>(from.for_kernels);
+  REPRISE_ASSERT(bytes <= (there < here ? here - there : there - here), "the ranges of a copy do not overlap");
   if (bytes != 0) std::memcpy(to.for_kernels, from.for_kernels, bytes);
   return ok_status();
 }

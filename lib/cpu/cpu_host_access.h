@@ -1,4 +1,5 @@
-// The CPU's arena is the host's own memory: copies are done when they return, and there is nothing to wait for.
+// HostAccess of the CPU backend. The arena is the host's own memory: copies are complete when they
+// return, so await and synchronise have nothing to wait for.
 #pragma once
 
 #include "lib/host_access.h"

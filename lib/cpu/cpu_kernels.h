@@ -1,10 +1,11 @@
-// Every CPU kernel, and the table that says which rows call it. The contract of each is its argument struct in lib/ops.
+// Declares every CPU kernel, and adds the kernels to a backend's table. The contract of each kernel
+// is its argument struct in lib/ops.
 #pragma once
 
 #include "lib/backend.h"
 #include "lib/cpu/cpu_size.h"
 
-// Instantiates a kernel for every way to store activations, in the file that defines it.
+// Instantiates a kernel for every storage type of activations, in the file that defines the kernel.
 #define REPRISE_INSTANTIATE(kernel, Args)                             \
   template Status kernel(const KernelContext&, const Args##Of<float>&); \
   template Status kernel(const KernelContext&, const Args##Of<Bf16>&);
@@ -119,7 +120,8 @@ Status cpu_linear_backward_weight(const KernelContext& context, const LinearBack
 template <typename Stored>
 Status cpu_linear_backward_bias(const KernelContext& context, const LinearBackwardBiasArgsOf<Stored>& args);
 
-// The same on a small core (conv_small.cpp, linear_small.cpp, loss_head_small.cpp).
+// Computes what the kernels above compute, on a small core, with the same contracts
+// (conv_small.cpp, linear_small.cpp, loss_head_small.cpp).
 template <typename Stored>
 Status cpu_small_loss_head_backward(const KernelContext& context, const LossHeadBackwardArgsOf<Stored>& args);
 template <typename Stored>
@@ -200,7 +202,7 @@ Status cpu_preference_evaluate(const KernelContext& context, const PreferenceEva
 
 Status cpu_grad_norm_reduce(const KernelContext& context, const GradNormReduceArgs& args);
 Status cpu_grad_norm_finish(const KernelContext& context, const GradNormFinishArgs& args);
-// With kBlocks, of parameters and moments that are not all f32, too.
+// Updates parameters. If kBlocks is false, parameters and moments must all be f32.
 template <bool kBlocks = true>
 Status cpu_sgd_update(const KernelContext& context, const SgdArgs& args);
 template <bool kBlocks = true>
@@ -211,7 +213,8 @@ Status cpu_adafactor_update(const KernelContext& context, const AdafactorArgs& a
 Status cpu_apollo_update(const KernelContext& context, const ApolloArgs& args);
 Status cpu_muon_update(const KernelContext& context, const MuonArgs& args);
 
-// Into any table that has Backend's set(): over activations that are stored so. The two sizes of core differ in these.
+// Adds the kernels that differ between the sizes of core to `table`, for activations of type
+// Stored. `table` has the function set() of Backend.
 template <CpuSize kSize, typename Stored, typename Table>
 constexpr void add_cpu_products(Table& table) {
   if constexpr (kSize == CpuSize::kSmall) {

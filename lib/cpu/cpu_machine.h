@@ -1,59 +1,76 @@
-// What the CPU kernels chose on this machine: the vector level, the GEMM tile, how a product is blocked, and the name of what decides bits.
-// Here so that the choice is a value which the program owns; kernels reach it through their context.
+// The choices of the CPU kernels on this machine: vector level, GEMM tile and blocking of products.
+// `kernel_set` names all choices that decide bits. The program owns the choices as a value; kernels
+// read them through their context.
 #pragma once
 
 #include "lib/cpu/cpu_blocking.h"
 #include "lib/cpu/cpu_core.h"
 #include "lib/cpu/cpu_size.h"
-#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/gemm/gemm_tile.h"
 #include "lib/cpu/vector_level.h"
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// The caches of a core, in bytes; 0 where that is not known.
+// Sizes of the caches in bytes; 0 if unknown.
 struct CpuCaches {
-  uint64_t second = 0;  // a core's own
-  uint64_t third = 0;   // that cores share
+  uint64_t second = 0;  // L2, private to a core
+  uint64_t third = 0;   // L3, shared by cores
 };
 
 struct CpuMachine {
   CpuSize size = CpuSize::kLarge;
   VectorLevel level = VectorLevel::kBaseline;
-  CpuCaches caches = {};  // as the port told
+  CpuCaches caches = {};  // sizes of the caches, as reported by the port
   GemmTile tile = {};
   CpuBlocking blocking = {};
-  const GemmTile* pairs = nullptr;        // for products of bf16 (bf16_pairs.h); null where the level has none
-  const GemmTile* small_pairs = nullptr;  // for depths that are too small for the groups of the other; null where the level has none
-  uint32_t paired_winograd_tiles = 0;     // the core's (cpu_core.h)
-  char kernel_set[96] = {};  // "BACKEND/TILE/LEVEL": each changes how sums are rounded, so each belongs to the bits
+  const GemmTile* pairs = nullptr;  // tile for products of bf16 (bf16_pairs.h); null if the level has none
+  // Tile for products whose depth is too small for the groups of `pairs`; null if the level has
+  // none.
+  const GemmTile* small_pairs = nullptr;
+  uint32_t paired_winograd_tiles = 0;  // a copy of CpuCore::paired_winograd_tiles
+  char kernel_set[96] = {};            // "BACKEND/TILE/LEVEL": each part changes how sums are rounded
 };
 
-// The level's tile for pairs of bf16; null where it, or this build, has none. The level's name names it.
+// Returns the level's tile for pairs of bf16; null if the level or this build has none. A kernel
+// set has no name for this tile, because each level has only one.
 const GemmTile* pair_tile(VectorLevel level);
 const GemmTile* neon_pair_tile();
 const GemmTile* amx_pair_tile();
 
-// The best level that pays on this core.
+// Returns the best vector level of this processor, or a lower level that is faster on this core.
 VectorLevel fastest_vector_level();
 
-// Every panel of A passes all of B's block, which therefore takes three quarters of the second-level cache, and leaves the rest to C and A. Where
-// the third level is fast enough a wider block is worth more, because A is packed and C's rows are met less often. Where A lies by depths, its
-// panel, unless packed, takes a line or two for every depth, so the block takes three eighths, whatever the third level does. tuning.h measures
-// what is derived here.
-CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile, CpuSize size = CpuSize::kLarge);
+// Returns the blocking derived from the core and its caches; tuning.h can refine it by measuring.
+// The block of B is read once for each panel of A. So the block fills three quarters of L2, and the
+// last quarter is left to A and C. If L3 is fast enough, the block may fill a quarter of L3
+// instead. A is then packed, and C's rows are read and written, less often. A depth-major A that is
+// read in place occupies one or two cache lines for each depth of a panel. For such an A the block
+// fills only three eighths of L2, whatever L3 is.
+CpuBlocking choose_blocking(const CpuCore& core, const CpuCaches& caches, const GemmTile& tile,
+                            CpuSize size = CpuSize::kLarge);
 
-// Once, at set-up: BLIS may take heap. kUnsupported where the processor or the link lacks the tile or the level.
-// A port calls this when it opens its backend; what BLIS must be told before, and what caches there are, is the port's to know, and so are the
-// levels above best_vector_level() (vector_level.h): it asks for one where the operating system has told or granted it. kSmall takes the baseline
-// level and a tile within its blocks (cpu_size.h), and nothing else: that is what its stack is planned for. Its bits are the same on every
-// processor, so it is refused in a build that fuses multiply-adds of its own accord.
+// Chooses tile, level and blocking of `machine`. Call this function once, at set-up, because BLIS
+// may allocate memory. A port calls it after it has configured BLIS, and passes the sizes of the
+// caches. Only the port may request a level above best_vector_level() (vector_level.h), after the
+// operating system has reported or granted that level.
+//
+// Returns kUnsupported if the processor or the program lacks the tile, the level or the level's
+// tile for bf16. Returns it also if the tile has more than kMaxTileRows rows. A small core accepts
+// only the baseline level and a tile within its blocks (cpu_size.h), for which its stack is
+// planned. A small core's bits must be equal on every processor. So kUnsupported is also returned
+// for a small core if the compiler fuses multiply-adds by default.
 [[nodiscard]] Status choose_cpu_machine(CpuMachine& machine, GemmTileChoice tile = GemmTileChoice::kFastest,
-                                        VectorLevel level = fastest_vector_level(), const CpuCaches& caches = {}, CpuSize size = CpuSize::kLarge);
+                                        VectorLevel level = fastest_vector_level(), const CpuCaches& caches = {},
+                                        CpuSize size = CpuSize::kLarge);
 
-// A small core without a tile, for a plan that multiplies by none (cpu_plan_backend.h): tiles, and the choice among them, are then not linked.
+// Chooses a small core without a tile, for a plan none of whose kernels uses a tile
+// (cpu_plan_backend.h). The tiles and their selection are then not linked. Returns kUnsupported if
+// the compiler fuses multiply-adds by default.
 [[nodiscard]] Status choose_small_core(CpuMachine& machine);
 
-inline const CpuMachine& cpu_machine(const KernelContext& context) { return *static_cast<const CpuMachine*>(context.machine); }
+inline const CpuMachine& cpu_machine(const KernelContext& context) {
+  return *static_cast<const CpuMachine*>(context.machine);
+}
 
 }  // namespace reprise

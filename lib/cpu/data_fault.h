@@ -1,11 +1,13 @@
-// How a CPU kernel says that data are wrong.
+// How a CPU kernel reports invalid data.
 #pragma once
 
 #include "lib/backend.h"
 
 namespace reprise {
 
-// The first fault of a step stays; a kernel notes that of its smallest position, whatever the number of workers. No update follows.
+// Notes a fault in the step's scalars, if there are any, and sets `skip` so that no update follows.
+// Keeps the first fault of the step. A kernel must pass its smallest faulty position, so that the
+// report does not depend on the number of workers.
 inline void note_fault(const KernelContext& context, DataFault code, uint64_t position) {
   if (context.scalars == nullptr || context.scalars->fault.code != DataFault::kNone) return;
   context.scalars->fault = {code, context.row, position};

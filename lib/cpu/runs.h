@@ -1,5 +1,5 @@
-// A run of neighbouring elements that goes to another place, or is added to what is there.
-// Here because whatever only moves numbers comes down to it.
+// Copies a run of contiguous elements, or adds it to its destination. columns.cpp and transpose.cpp
+// use it.
 #pragma once
 
 #include <cstring>
@@ -19,7 +19,7 @@ REPRISE_STORAGE_LEVELS(add_run, add_run_body, (Stored* to, const Stored* from, u
 
 }  // namespace run_detail
 
-// to[n] (+)= from[n].
+// Computes to[n] (+)= from[n]: copies, or adds if `adds`.
 template <typename Stored>
 void store_run(VectorLevel level, Stored* to, const Stored* from, uint64_t n, bool adds) {
   if (adds) {

@@ -1,5 +1,6 @@
-// How the CPU reads and writes the numbers of State that are not all f32 (lib/state_format.h): a block at a time, as f32.
-// Here because every update goes the same way: blocks are read to the stack, computed with as f32, and rounded when they are written back.
+// Reads and writes blocks of State's numbers, which may be stored as f32, bf16 or codes
+// (lib/state_format.h), on the CPU. All updates read blocks to the stack, compute in f32, and round
+// when they write back.
 #pragma once
 
 #include <cmath>
@@ -14,7 +15,8 @@ namespace reprise {
 
 static_assert(kBlockElements % kStateBlock == 0);
 
-// The numbers of the codes, and what lies half way between each and the next; the last of these is never passed.
+// For each 8-bit code: its number, and the midpoint between its number and the next code's. The
+// last midpoint is above every input.
 struct DynamicMap {
   float numbers[kDynamicCodes];
   float middles[kDynamicCodes];
@@ -34,8 +36,10 @@ REPRISE_INLINE void read_codes(float* to, const DynamicBlock& block, const Dynam
   for (uint32_t i = 0; i < count; ++i) to[i] = map.numbers[block.codes[i]] * block.largest;
 }
 
-// The nearest code, by halving.
-REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const DynamicMap& map, bool has_sign, uint32_t count) {
+// Writes for each number the code whose value is nearest, found by binary search. Codes from
+// `count` on become the code of zero.
+REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const DynamicMap& map, bool has_sign,
+                                uint32_t count) {
   float largest = 0;
   for (uint32_t i = 0; i < count; ++i) largest = std::fabs(from[i]) > largest ? std::fabs(from[i]) : largest;
   block.largest = largest;
@@ -43,14 +47,18 @@ REPRISE_INLINE void write_codes(DynamicBlock& block, const float* from, const Dy
   for (uint32_t i = 0; i < count; ++i) {
     const float share = from[i] / divisor;
     uint32_t code = 0;
-    for (uint32_t half = kDynamicCodes / 2; half > 0; half /= 2) code += map.middles[code + half - 1] < share ? half : 0;
+    for (uint32_t half = kDynamicCodes / 2; half > 0; half /= 2)
+      code += map.middles[code + half - 1] < share ? half : 0;
     block.codes[i] = static_cast<uint8_t>(has_sign ? keep_sign(code, share) : code);
   }
   for (uint32_t i = count; i < kStateBlock; ++i) block.codes[i] = static_cast<uint8_t>(has_sign ? kDynamicZero : 0);
 }
 
-REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRounding& rounding, RoundedPart part, uint64_t block, uint32_t count) {
-  constexpr uint32_t kTogether = kIs32Bit ? 8 : 16;  // draws: the lanes of two vectors, or few for a small stack
+REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRounding& rounding, RoundedPart part,
+                                  uint64_t block, uint32_t count) {
+  // Random draws that are computed together. 16 draws fill two vectors of 8 lanes; a 32-bit
+  // processor computes only 8, because its stack is small.
+  constexpr uint32_t kTogether = kIs32Bit ? 8 : 16;
   for (uint32_t first = 0; first < kStateDraws; first += kTogether) {
     uint32_t words[4][kTogether];
     for (uint32_t d = 0; d < kTogether; ++d) {
@@ -59,12 +67,13 @@ REPRISE_INLINE void write_rounded(Bf16* to, const float* from, const StateRoundi
     }
     for (uint32_t half = 0, at = first; at < count; ++half, at += kStateDraws) {
       const uint32_t run = static_cast<uint32_t>(smaller(kTogether, count - at));
-      for (uint32_t d = 0; d < run; ++d) to[at + d].bits = round_randomly(from[at + d], half_of_word(words[half / 2][d], half));
+      for (uint32_t d = 0; d < run; ++d)
+        to[at + d].bits = round_randomly(from[at + d], half_of_word(words[half / 2][d], half));
     }
   }
 }
 
-// Elements [block * kStateBlock, + count) of the numbers.
+// Reads elements [block * kStateBlock, block * kStateBlock + count) of `numbers` as f32.
 REPRISE_INLINE void read_state(float* to, const StateNumbers& numbers, uint64_t block, uint32_t count) {
   const uint64_t first = block * kStateBlock;
   if (numbers.type == DType::kBf16) {
@@ -77,19 +86,22 @@ REPRISE_INLINE void read_state(float* to, const StateNumbers& numbers, uint64_t 
     std::memcpy(to, numbers.f32() + first, count * sizeof(float));
   }
 }
-REPRISE_INLINE void write_state(const StateNumbers& numbers, const float* from, const StateRounding& rounding, RoundedPart part, uint64_t block,
-                                uint32_t count) {
+REPRISE_INLINE void write_state(const StateNumbers& numbers, const float* from, const StateRounding& rounding,
+                                RoundedPart part, uint64_t block, uint32_t count) {
   const uint64_t first = block * kStateBlock;
   if (numbers.type == DType::kBf16) {
     write_rounded(static_cast<Bf16*>(numbers.data) + first, from, rounding, part, block, count);
   } else if (has_dynamic_codes(numbers.type)) {
     const bool has_sign = numbers.type == DType::kDynamic8;
-    write_codes(static_cast<DynamicBlock*>(numbers.data)[block], from, has_sign ? kSignedMap : kSquareMap, has_sign, count);
+    write_codes(static_cast<DynamicBlock*>(numbers.data)[block], from, has_sign ? kSignedMap : kSquareMap, has_sign,
+                count);
   } else {
     std::memcpy(numbers.f32() + first, from, count * sizeof(float));
   }
 }
 
-inline StateRounding rounding_of(const StepScalars& scalars, uint32_t stream) { return {.seed = scalars.seed, .step = scalars.step, .stream = stream}; }
+inline StateRounding rounding_of(const StepScalars& scalars, uint32_t stream) {
+  return {.seed = scalars.seed, .step = scalars.step, .stream = stream};
+}
 
 }  // namespace reprise

@@ -1,18 +1,18 @@
 // See tuning.h.
 #include "lib/cpu/tuning.h"
 
-#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/conv/conv_rules.h"
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm_scratch.h"
+#include "lib/cpu/gemm/gemm_scratch.h"
 
 namespace reprise {
 namespace {
 
-// ---- what is measured: a linear layer in f32 and in bf16, its weight's gradient, and convolutions of 3 x 3 by both ways, with as many rows as
-// there is time for ----
+// ---- the trials: linear layers in f32 and bf16, a weight's gradient, two 3x3 convolutions ----
 
-constexpr uint32_t kMostRows = 512, kLeastRows = 96, kInputs = 768, kOutputs = 1024;
-// An image whose height counts as so many rows of a product.
+constexpr uint32_t kMaxRows = 512, kMinRows = 96, kInputs = 768, kOutputs = 1024;
+// Returns a 3x3 convolution of an image whose height is rows / 8, so that its time grows with
+// `rows`.
 constexpr ConvShape square_conv(uint32_t channels, uint32_t width, uint32_t rows) {
   const uint32_t height = rows / 8;
   return {.N = 1,
@@ -26,32 +26,53 @@ constexpr ConvShape square_conv(uint32_t channels, uint32_t width, uint32_t rows
 }
 constexpr ConvShape wide_conv(uint32_t rows) { return square_conv(128, 56, rows); }
 constexpr ConvShape narrow_conv(uint32_t rows) { return square_conv(32, 32, rows); }
-constexpr uint64_t kConvFloats = uint64_t{wide_conv(kMostRows).H} * wide_conv(kMostRows).W * wide_conv(kMostRows).C;
+constexpr uint64_t kConvFloats = uint64_t{wide_conv(kMaxRows).H} * wide_conv(kMaxRows).W * wide_conv(kMaxRows).C;
 
 struct Operands {
   float *x, *w, *y;
   void* scratch;
 };
-constexpr uint64_t kXFloats = larger(uint64_t{kMostRows} * kInputs, kConvFloats), kWFloats = uint64_t{kInputs} * kOutputs;
-constexpr uint64_t kYFloats = larger(uint64_t{kMostRows} * kOutputs, kConvFloats);
+constexpr uint64_t kXFloats = larger(uint64_t{kMaxRows} * kInputs, kConvFloats),
+                   kWFloats = uint64_t{kInputs} * kOutputs;
+constexpr uint64_t kYFloats = larger(uint64_t{kMaxRows} * kOutputs, kConvFloats);
 constexpr uint64_t kScratchBytes =
-    larger(larger(gemm_scratch_bytes(kOutputs, kInputs), gemm_split_scratch_bytes(kOutputs, kInputs, kMostRows)),
-           conv_forward_scratch(wide_conv(kMostRows), DType::kF32, DType::kF32, false).bytes);
+    larger(larger(gemm_scratch_bytes(kOutputs, kInputs), gemm_split_scratch_bytes(kOutputs, kInputs, kMaxRows)),
+           conv_forward_scratch(wide_conv(kMaxRows), DType::kF32, DType::kF32, false).bytes);
 static_assert(4 * (kXFloats + kWFloats + kYFloats) + kScratchBytes <= kTuningBytes);
 
 using Trial = Status (*)(const KernelContext& context, const Operands& o, uint32_t rows);
 
 Status multiply_rows(const KernelContext& context, const Operands& o, uint32_t rows) {
-  return cpu_linear_forward<float>(context, {.y = o.y, .x = o.x, .w = o.w, .b = nullptr, .h = nullptr, .u = {}, .scratch = o.scratch,
-                                             .scratch_bytes = kScratchBytes, .M = rows, .C = kInputs, .K = kOutputs, .R = 0, .input_major = false, .scale = 1});
+  return cpu_linear_forward<float>(context, {.y = o.y,
+                                             .x = o.x,
+                                             .w = o.w,
+                                             .b = nullptr,
+                                             .h = nullptr,
+                                             .u = {},
+                                             .scratch = o.scratch,
+                                             .scratch_bytes = kScratchBytes,
+                                             .M = rows,
+                                             .C = kInputs,
+                                             .K = kOutputs,
+                                             .R = 0,
+                                             .input_major = false,
+                                             .scale = 1});
 }
 
 Status multiply_depths(const KernelContext& context, const Operands& o, uint32_t rows) {
-  return cpu_linear_backward_weight<float>(context, {.dw = o.w, .x = o.x, .dy = o.y, .scratch = o.scratch, .scratch_bytes = kScratchBytes, .M = rows,
-                                                     .C = kInputs, .K = kOutputs, .input_major = false, .accumulate_dw = false});
+  return cpu_linear_backward_weight<float>(context, {.dw = o.w,
+                                                     .x = o.x,
+                                                     .dy = o.y,
+                                                     .scratch = o.scratch,
+                                                     .scratch_bytes = kScratchBytes,
+                                                     .M = rows,
+                                                     .C = kInputs,
+                                                     .K = kOutputs,
+                                                     .input_major = false,
+                                                     .accumulate_dw = false});
 }
 
-// Weights whose rows are pairs along the depth.
+// Multiplies bf16 activations by weights whose rows are packed as pairs along the depth.
 Status multiply_pairs_of_rows(const KernelContext& context, const Operands& o, uint32_t rows) {
   return cpu_linear_forward<Bf16>(context, {.y = reinterpret_cast<Bf16*>(o.y),
                                             .x = reinterpret_cast<const Bf16*>(o.x),
@@ -70,23 +91,29 @@ Status multiply_pairs_of_rows(const KernelContext& context, const Operands& o, u
 }
 
 Status convolve_wide(const KernelContext& context, const Operands& o, uint32_t rows) {
-  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, wide_conv(rows), {}, nullptr, nullptr});
+  return cpu_conv_forward<float>(context,
+                                 {o.y, o.x, o.w, o.scratch, kScratchBytes, wide_conv(rows), {}, nullptr, nullptr});
 }
 
 Status convolve_narrow(const KernelContext& context, const Operands& o, uint32_t rows) {
-  return cpu_conv_forward<float>(context, {o.y, o.x, o.w, o.scratch, kScratchBytes, narrow_conv(rows), {}, nullptr, nullptr});
+  return cpu_conv_forward<float>(context,
+                                 {o.y, o.x, o.w, o.scratch, kScratchBytes, narrow_conv(rows), {}, nullptr, nullptr});
 }
 
-// Small whole numbers, as bf16 too: no sum of theirs is slower than another, and none overflows.
+// Fills the operands with whole numbers from -3 to 3, and returns their addresses. If the operands
+// are read as bf16, their numbers are equally small. So all sums take equally long, and none
+// overflows.
 Operands lay_out(void* memory) {
   float* floats = static_cast<float*>(memory);
-  for (uint64_t i = 0; i < kXFloats + kWFloats + kYFloats; ++i) floats[i] = static_cast<float>(static_cast<int64_t>(i % 7) - 3);
+  for (uint64_t i = 0; i < kXFloats + kWFloats + kYFloats; ++i)
+    floats[i] = static_cast<float>(static_cast<int64_t>(i % 7) - 3);
   return {floats, floats + kXFloats, floats + kXFloats + kWFloats, floats + kXFloats + kWFloats + kYFloats};
 }
 
-// ---- what is chosen ----
+// ---- the choices ----
 
-// Every pair of values is tried. A field without values keeps its own.
+// A field of the blocking and its candidate values. A Question tries every pair of values of its
+// two fields; if `second` has no values, only `first` varies.
 struct Choice {
   uint32_t CpuBlocking::*field;
   const uint32_t* values;
@@ -95,45 +122,51 @@ struct Choice {
 struct Question {
   Trial trial;
   Choice first, second;
-  double share;  // of the time
-  bool of_pairs = false;  // nothing to ask of a machine that multiplies none
+  double share;           // part of TuningClock::at_most that this question may use
+  bool of_pairs = false;  // true if the trial multiplies pairs; skipped if the machine has no tile for pairs
 };
 
-constexpr uint32_t kColumns[] = {256, 384, 512, 768, 1024}, kPacksOrNot[] = {192, ~0u}, kTasks[] = {16, 32, 64, 128, 256};
-constexpr uint32_t kWinogradFloats[] = {4096, 8192, 16384, 32768}, kWinogradBlocks[] = {64, 128}, kWinogradGroups[] = {12, 32};
-constexpr uint32_t kDirectFloats[] = {2048, 4096, 6144}, kFloatsAhead[] = {0, 16, 64, 128}, kRowsAhead[] = {0, 4, 8, 32};
+constexpr uint32_t kColumns[] = {256, 384, 512, 768, 1024}, kPacksOrNot[] = {192, ~0u},
+                   kTasks[] = {16, 32, 64, 128, 256};
+constexpr uint32_t kWinogradFloats[] = {4096, 8192, 16384, 32768}, kWinogradBlocks[] = {64, 128},
+                   kWinogradGroups[] = {12, 32};
+constexpr uint32_t kDirectFloats[] = {2048, 4096, 6144}, kFloatsAhead[] = {0, 16, 64, 128},
+                   kRowsAhead[] = {0, 4, 8, 32};
 template <uint32_t kCount>
 constexpr Choice among(uint32_t CpuBlocking::*field, const uint32_t (&values)[kCount]) {
   return {field, values, kCount};
 }
 constexpr Question kQuestions[] = {
     {multiply_rows, among(&CpuBlocking::columns, kColumns), among(&CpuBlocking::pack_from, kPacksOrNot), 0.3},
-    {multiply_depths, among(&CpuBlocking::depth_columns, kColumns), among(&CpuBlocking::pack_depths_from, kPacksOrNot), 0.3},
+    {multiply_depths, among(&CpuBlocking::depth_columns, kColumns), among(&CpuBlocking::pack_depths_from, kPacksOrNot),
+     0.3},
     {multiply_rows, among(&CpuBlocking::product_tasks, kTasks), {}, 0.1},
     {multiply_rows, among(&CpuBlocking::floats_ahead, kFloatsAhead), {}, 0.06},
     {multiply_pairs_of_rows, among(&CpuBlocking::rows_ahead, kRowsAhead), {}, 0.06, true},
-    {convolve_wide, among(&CpuBlocking::winograd_floats, kWinogradFloats), among(&CpuBlocking::winograd_block, kWinogradBlocks),
-     0.1},
+    {convolve_wide, among(&CpuBlocking::winograd_floats, kWinogradFloats),
+     among(&CpuBlocking::winograd_block, kWinogradBlocks), 0.1},
     {convolve_wide, among(&CpuBlocking::winograd_tiles, kWinogradGroups), {}, 0.04},
     {convolve_narrow, among(&CpuBlocking::direct_floats, kDirectFloats), {}, 0.04},
 };
-constexpr uint32_t kMostCandidates = 12;
+constexpr uint32_t kMaxCandidates = 12;
 
-// Scratch is planned for no more.
-static_assert(kBlockingFields[0].most == kLargeBlocks.columns && kBlockingFields[3].most == kLargeBlocks.columns);
-static_assert(kBlockingFields[5].most == kWinogradSpan && kBlockingFields[6].most == kWinogradBlock &&
-              kBlockingFields[7].most == kMaxMr);
-static_assert(kBlockingFields[6].least >= kMaxNr && kBlockingFields[8].most == kDirectBufferFloats);
+// Scratch is planned for these maxima.
+static_assert(kBlockingFields[0].maximum == kLargeBlocks.columns && kBlockingFields[3].maximum == kLargeBlocks.columns);
+static_assert(kBlockingFields[5].maximum == kWinogradSpan && kBlockingFields[6].maximum == kWinogradBlock &&
+              kBlockingFields[7].maximum == kMaxMr);
+static_assert(kBlockingFields[6].minimum >= kMaxNr && kBlockingFields[8].maximum == kDirectBufferFloats);
 
 class Measurement {
  public:
   Measurement(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, const Operands& operands)
       : machine_(machine), workers_(workers), clock_(clock), operands_(operands) {}
 
-  // The derived blocking is the first candidate. Of many others one looks fast by chance: so the fastest must be it again, beside the derived one alone.
+  // Measures one question, and adopts its fastest candidate. The first candidate is the current
+  // blocking. Another candidate may look fast by chance, so it must win again, in a measurement
+  // against the current blocking alone.
   void answer(const Question& question) {
-    CpuBlocking candidates[kMostCandidates] = {machine_.blocking};
-    double best[kMostCandidates];
+    CpuBlocking candidates[kMaxCandidates] = {machine_.blocking};
+    double best[kMaxCandidates];
     const uint32_t count = list(question, candidates);
     const double start = clock_.seconds(), half = question.share * clock_.at_most / 2;
     const uint32_t rows = find_rows(question, count, start + half);
@@ -157,8 +190,10 @@ class Measurement {
 
   static constexpr double smaller_of(double a, double b) { return a < b ? a : b; }
 
-  // The best time of each. All have their turns one after another, so that what disturbs the machine meets all of them.
-  void take_turns(const Question& question, const CpuBlocking* candidates, uint32_t count, uint32_t rows, double end, double* best) {
+  // Finds the best time of each candidate. Candidates take turns, so that a disturbance of the
+  // machine affects all of them.
+  void take_turns(const Question& question, const CpuBlocking* candidates, uint32_t count, uint32_t rows, double end,
+                  double* best) {
     for (uint32_t i = 0; i < count; ++i) best[i] = kForever;
     double now = clock_.seconds(), last_round = 0;
     for (uint32_t round = 0; round < kRounds && now + last_round < end; ++round) {
@@ -167,7 +202,8 @@ class Measurement {
     }
   }
 
-  // Behind the first, which is there; returns how many there are.
+  // Writes the question's other candidates after candidates[0]. Returns the number of all
+  // candidates.
   static uint32_t list(const Question& question, CpuBlocking* candidates) {
     uint32_t count = 1;
     for (uint32_t i = 0; i < question.first.count; ++i) {
@@ -180,15 +216,17 @@ class Measurement {
     return count;
   }
 
-  // As many rows as let every candidate have two turns before `end`; 0 where not even the fewest do. The first call, which finds cold caches, does
-  // not count, but that it may be too slow already.
+  // Returns the rows with which each candidate can be timed twice before `end`; 0 if even kMinRows
+  // takes too long. The first call only warms the caches, and its time is not used. On a slow
+  // machine that call alone may last beyond `end`.
   uint32_t find_rows(const Question& question, uint32_t count, double end) {
-    (void)seconds(question, machine_.blocking, kLeastRows);
+    (void)seconds(question, machine_.blocking, kMinRows);
     if (!(clock_.seconds() < end)) return 0;
-    const double least = seconds(question, machine_.blocking, kLeastRows), each = (end - clock_.seconds()) / (2 * count);
-    if (!(least < each)) return 0;
-    const double rows = kLeastRows * (each / least);
-    return rows >= kMostRows ? kMostRows : static_cast<uint32_t>(rows) / kLeastRows * kLeastRows;
+    const double minimum = seconds(question, machine_.blocking, kMinRows),
+                 each = (end - clock_.seconds()) / (2 * count);
+    if (!(minimum < each)) return 0;
+    const double rows = kMinRows * (each / minimum);
+    return rows >= kMaxRows ? kMaxRows : static_cast<uint32_t>(rows) / kMinRows * kMinRows;
   }
 
   double seconds(const Question& question, const CpuBlocking& blocking, uint32_t rows) {
@@ -207,7 +245,8 @@ class Measurement {
 
 }  // namespace
 
-CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, void* memory) {
+CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, const TuningClock& clock,
+                             void* memory) {
   if (machine.size == CpuSize::kSmall) return machine.blocking;
   const Operands operands = lay_out(memory);
   Measurement measurement(machine, workers, clock, operands);

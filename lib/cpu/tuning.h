@@ -1,23 +1,30 @@
-// Measures which blocking is fastest on the machine that it runs on, beginning with the one that choose_blocking() derives.
-// Here because nobody can derive the next processor: on one Xeon two of these numbers are worth 4 to 9 points of peak.
-// It must change nothing but seconds, and it reads no clock of its own.
+// Measures which blocking is fastest on this machine, starting from the blocking that
+// choose_blocking() derives. The values are measured because they cannot be derived for every new
+// processor: on one Xeon two of the values change the speed by 4 to 9 percentage points of peak. A
+// blocking changes speed only, never a bit of a result. The caller provides the clock.
 #pragma once
 
 #include "lib/cpu/cpu_machine.h"
 
 namespace reprise {
 
-constexpr uint32_t kTuningVersion = 2;  // raised when a kernel goes another way with the same numbers: what was measured before is then void
-constexpr uint64_t kTuningBytes = uint64_t{16} << 20;  // of memory that measure_blocking() works in, aligned to kAlignment
+// Version of a measured blocking. Change it if a kernel uses the same numbers in another way:
+// earlier measurements are then invalid.
+constexpr uint32_t kTuningVersion = 2;
+constexpr uint64_t kTuningBytes = uint64_t{16} << 20;  // bytes of memory for measure_blocking(), aligned to kAlignment
 
 struct TuningClock {
-  double (*seconds)();    // of a clock that never goes back
-  double at_most = 0.25;  // seconds for all measurements; of a slow machine some are left out, and what was derived stands
+  double (*seconds)();  // returns seconds of a monotonic clock
+  // Maximum seconds for all measurements together. A slow machine skips some measurements and keeps
+  // the derived values.
+  double at_most = 0.25;
 };
 
-// Products of the sizes that trainings have, by all workers, in turns: a number is taken where it is at least 3% faster than what was derived,
-// among others and once more beside that alone.
-// `memory` is written to. Takes no heap.
+// Returns the fastest blocking that it measured; returns the machine's own blocking for a small
+// core. Times products and convolutions of typical sizes on all workers, with the candidates in
+// alternation. A candidate replaces the current value if it is at least 3% faster than that value
+// in two measurements: one with all candidates, and one with these two alone. Overwrites the
+// kTuningBytes of `memory`; allocates nothing.
 CpuBlocking measure_blocking(const CpuMachine& machine, const Workers& workers, const TuningClock& clock, void* memory);
 
 }  // namespace reprise

@@ -1,23 +1,33 @@
-// Several builds of the same loop, and which of them the processor runs, by CPUID feature: x86-64 as it was, AVX2 with FMA, or
-// AVX-512. Levels with products of bf16 have the loops of the level below: only bf16_pairs.h asks about these.
-// Here because the default build must run on any x86-64 and yet use what the machine has. AArch64 has two: NEON with fused multiply-adds,
-// and the baseline without them. Other processors have the baseline alone.
-// The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused multiply-add), so its name is part of the kernel set.
-// The compiler's name is not, so kernels are written for every compiler to round alike. A level that can fuse a product with a sum does so
-// where both stand in one expression, and nowhere else: that is clang's rule. g++ also fuses a product that has a name and is only ever added,
-// so no product may have such a name. Of two products in one sum each compiler may fuse another one, so such sums are made in double (rope.cpp)
-// or one product at a time. Sums over elements keep their lanes in arrays or vectors of a width that the source gives, because
-// no compiler may reorder them. tests/ports/compilers_test.sh compares the bits.
+// Builds each loop for several vector levels and selects one by CPUID feature: baseline x86-64,
+// AVX2 with FMA, or AVX-512. The default build must run on any x86-64 and yet use the vectors that
+// the machine has. AArch64 has two levels: NEON with fused multiply-adds, and the baseline without.
+// Other processors have only the baseline. A level with products of bf16 runs the loops of the
+// level below it; only products of pairs (bf16_pairs.h) have code of their own for that level.
 //
-// The baseline fuses nothing, so it has the same bits on every processor. Where the compiler may fuse anyway (beside x86-64) the library is compiled
-// with -ffp-contract=off, and NEON's functions with an attribute that clang lacks: built by clang, AArch64 has NEON and no baseline.
+// The level is chosen once, in a CpuMachine (cpu_machine.h). A level changes rounding (fused
+// multiply-add), so its name is part of the kernel set. The compiler's name is not part of it,
+// because kernels are written so that all compilers round equally.
+// tests/ports/boards/compilers_test.sh compares the bits. The rules are:
+// - In a level that can fuse, a product and a sum are fused only if both are in one expression.
+//   This is clang's rule. g++ also fuses a named product that is only ever added, so no such
+//   product may have a name.
+// - If a sum has two products, compilers may fuse different ones. Such sums are computed in double
+//   (rope.cpp), or one product at a time.
+// - Sums over elements keep their lanes in arrays or vectors of a width that the source gives,
+//   because no compiler may reorder them.
+//
+// The baseline fuses nothing, so it has equal bits on every processor. On processors other than
+// x86-64, compilers fuse by default, so the library is compiled with -ffp-contract=off there.
+// NEON's functions then need an attribute that clang lacks. So a clang build for AArch64 has only
+// NEON, and no baseline.
 #pragma once
 
 #include <cstdint>
 
 #define REPRISE_INLINE [[gnu::always_inline]] inline
 
-// Before a loop whose iterations touch no element of one another, even where output and input are the same array.
+// Precedes a loop in which no iteration accesses an element of another iteration, even if output
+// and input are the same array.
 #if defined(__clang__)
 #define REPRISE_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else
@@ -26,29 +36,32 @@
 
 namespace reprise {
 
-// A processor of 32 bits is a microcontroller: it has a small stack, no vectors of 64-bit numbers, and a product of two words is one instruction.
+// A 32-bit processor is taken to be a microcontroller: it has a small stack, no vectors of 64-bit
+// numbers, and multiplies two words in one instruction.
 constexpr bool kIs32Bit = sizeof(void*) < 8;
 #if defined(__arm__) && !(defined(__ARM_FEATURE_MVE) && __ARM_FEATURE_MVE & 2)
 constexpr bool kHasVectors = false;
 #else
 constexpr bool kHasVectors = true;
 #endif
-// Columns that are worked side by side, of which none reads another: where there are no vectors, taking them apart would cost more than it gains.
+// Columns that a loop processes together; no column reads another. The number is 1 without vectors,
+// because several columns would then cost more time than they save.
 template <int kLanes>
 constexpr int kColumnLanes = kHasVectors ? kLanes : 1;
 
 enum class VectorLevel : uint8_t { kBaseline, kNeon, kNeonBf16, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 
-// The best that every processor of the kind has.
+// The best level that every processor of the architecture has.
 #if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
 constexpr VectorLevel kCommonLevel = VectorLevel::kNeon;
 #else
 constexpr VectorLevel kCommonLevel = VectorLevel::kBaseline;
 #endif
 
-// What the processor says of itself. Of kNeonBf16 an operating system must tell, and the registers of kAvx512Amx it must grant: a port asks for
-// these two (ports/linux/kernels.cpp).
-// REPRISE_BASELINE_ONLY builds one level, for images where every byte of code counts.
+// Returns the best level that the processor itself reports. A port must request two further levels
+// (ports/linux/kernels.cpp): kNeonBf16, which the operating system reports, and kAvx512Amx, whose
+// registers the operating system must grant. REPRISE_BASELINE_ONLY builds one level, for images in
+// which every byte of code counts.
 inline VectorLevel best_vector_level() {
 #if defined(__x86_64__) && !defined(REPRISE_BASELINE_ONLY)
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
@@ -61,7 +74,8 @@ inline VectorLevel best_vector_level() {
   return kCommonLevel;
 }
 
-// False where the processor says that it lacks the level, or is of another kind.
+// True if the processor may have the level: false if it reports that it lacks the level, or has
+// another architecture.
 inline bool may_have_vector_level(VectorLevel level) {
 #if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
 #if defined(__clang__)
@@ -74,7 +88,9 @@ inline bool may_have_vector_level(VectorLevel level) {
 #endif
 }
 
-constexpr bool has_products_of_bf16(VectorLevel level) { return level == VectorLevel::kNeonBf16 || level >= VectorLevel::kAvx512Bf16; }
+constexpr bool has_products_of_bf16(VectorLevel level) {
+  return level == VectorLevel::kNeonBf16 || level >= VectorLevel::kAvx512Bf16;
+}
 
 constexpr const char* vector_level_name(VectorLevel level) {
   switch (level) {
@@ -91,9 +107,11 @@ constexpr const char* vector_level_name(VectorLevel level) {
 
 }  // namespace reprise
 
-// Defines `static void name(VectorLevel level, parameters)`, which calls `body arguments` compiled for that level; the processor must have it.
-// `body` must be REPRISE_INLINE, and so must all it calls; it may be a template over kLanes, the floats in a vector.
-// REPRISE_STORAGE_LEVELS: the same as a template over Stored, which stands for the storage of activations in `parameters`.
+// Defines `static void name(VectorLevel level, parameters)`, which calls `body arguments` compiled
+// for that level; the processor must have the level. `body` and all functions that it calls must be
+// REPRISE_INLINE. `body` may be a template over kLanes, the floats in a vector.
+// REPRISE_STORAGE_LEVELS defines a template over Stored, the storage type of activations in
+// `parameters`.
 #define REPRISE_LISTED(...) __VA_ARGS__
 #define REPRISE_VECTOR_LEVELS(name, body, parameters, arguments) REPRISE_LEVELS_OF(, name, body, parameters, arguments)
 #define REPRISE_STORAGE_LEVELS(name, body, parameters, arguments) \

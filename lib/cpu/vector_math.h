@@ -1,5 +1,6 @@
-// exp, tanh, the normal distribution and a fixed-order sum, as straight-line code that a compiler turns into vectors.
-// Here because the C library's functions do not vectorise without fast-math, and their bits change with its version.
+// exp, tanh, the normal distribution and a fixed-order sum, as straight-line code that compilers
+// vectorise. The C library's functions do not vectorise without fast-math, and their bits change
+// with its version.
 #pragma once
 
 #include <bit>
@@ -10,8 +11,9 @@
 
 namespace reprise {
 
-// e^x = 2^n (1 + above) within 1 ulp, 2^n still to be multiplied in: n is what shifted's bits are above those of kExpRound.
-// x = n ln 2 + r, |r| <= ln 2 / 2; e^r = 1 + r + r^2 p(r), p a Chebyshev fit of degree 4 (error below 1e-8).
+// Parts of e^x = 2^n (1 + above), exact to 1 ulp: n is the difference of the bits of `shifted` and
+// kExpRound. The parts follow from x = n ln 2 + r with |r| <= ln 2 / 2, and from e^r = 1 + r + r^2
+// p(r). p is a Chebyshev fit of degree 4 (error below 1e-8).
 constexpr float kExpRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
 struct ExpParts {
   float above, shifted;
@@ -28,46 +30,57 @@ REPRISE_INLINE ExpParts exp_parts(float x) {
   return {r + r * r * p, shifted};
 }
 
-// e^x within 1 ulp. Above 88.72 infinity; below -87.33, where the result would be denormal, 0; NaN stays NaN.
+// Returns e^x within 1 ulp: infinity above 88.72; 0 below -87.33, where the result would be
+// denormal; NaN for NaN.
 REPRISE_INLINE float vector_exp(float x) {
   const ExpParts e = exp_parts(x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x));
-  // 2^n in two factors, since n reaches 128.
+  // Multiplies by 2^n in two factors, because n can be 128 and the largest exponent is 127.
   const uint32_t n = std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kExpRound) + 256u;
   const uint32_t half = n >> 1, rest = n - half;
-  const float scaled = (1.0f + e.above) * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
+  const float scaled =
+      (1.0f + e.above) * std::bit_cast<float>((half - 1u) << 23) * std::bit_cast<float>((rest - 1u) << 23);
   return x < -87.33f ? 0.0f : scaled;
 }
 
-// The same bits for x of at most 88, in two thirds of the instructions: n goes straight to the exponent, into which the bits of kExpRound do not reach.
+// Returns the same bits as vector_exp(x) for x <= 88, in two thirds of the instructions. Adds n
+// directly to the exponent: the shift by 23 removes all bits of kExpRound.
 REPRISE_INLINE float vector_exp_at_most_88(float x) {
   const ExpParts e = exp_parts(x < -88.0f ? -88.0f : x);
   const float power = 1.0f + e.above;
-  const float scaled = std::bit_cast<float>(std::bit_cast<uint32_t>(power) + (std::bit_cast<uint32_t>(e.shifted) << 23));
-  return x >= -87.33f ? scaled : power - power;  // 0 or NaN
+  const float scaled =
+      std::bit_cast<float>(std::bit_cast<uint32_t>(power) + (std::bit_cast<uint32_t>(e.shifted) << 23));
+  return x >= -87.33f ? scaled : power - power;  // below -87.33 the result is 0; for a NaN it is a NaN
 }
 
-// The same bits for x from -87.33 to kLastExp, in half of the instructions; elsewhere it is anything. Whoever bounds x writes a condition,
-// through which no compiler fuses the product that x may be.
-constexpr float kLastExp = 0x1.62e42ep+6f;  // of what is above, e^x is infinite
+constexpr float kLastExp = 0x1.62e42ep+6f;  // e^x is infinite for larger x
+// Returns the same bits as vector_exp(x) for x from -87.33 to kLastExp, in half of the
+// instructions; undefined for other x. The caller must clamp x by a conditional expression. x may
+// be a product, which a compiler could fuse with a sum in exp_parts(); no compiler fuses through a
+// condition.
 REPRISE_INLINE float exp_in_range(float x) {
   const ExpParts e = exp_parts(x);
   return std::bit_cast<float>(std::bit_cast<uint32_t>(1.0f + e.above) + (std::bit_cast<uint32_t>(e.shifted) << 23));
 }
 
-// 1 + e^x, the bits of 1 + vector_exp(x): below -87 e^x does not show. NaN stays NaN.
+// Returns 1 + e^x with the same bits as 1 + vector_exp(x); NaN stays NaN. Clamps x at -87, because
+// a smaller e^x does not change the sum.
 REPRISE_INLINE float vector_one_plus_exp(float x) {
   const float e = exp_in_range(x < -87.0f ? -87.0f : x);
   return 1.0f + (x <= kLastExp ? e : x + __builtin_inff());
 }
 
-// e^x - 1 for x of at most 0, within 2 ulp; NaN stays NaN. The difference 2^n - 1 is taken apart from what e^r is above 1, which cancels nothing.
+// Returns e^x - 1 for x <= 0, within 2 ulp; NaN stays NaN. Computes 2^n - 1 and 2^n (e^r - 1)
+// separately and adds them, so that no digits cancel.
 REPRISE_INLINE float vector_exp_minus_one(float x) {
   const ExpParts e = exp_parts(x < -88.0f ? -88.0f : x);
-  const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kExpRound) + 127u) << 23);  // 2^n
+  // 2^n.
+  const float power =
+      std::bit_cast<float>((std::bit_cast<uint32_t>(e.shifted) - std::bit_cast<uint32_t>(kExpRound) + 127u) << 23);
   return power * e.above + (power - 1.0f);
 }
 
-// log(1 + e) for e in [0, 1] within 2 ulp: 2 artanh s = 2s + 2s s^2 p(s^2), s = e / (2 + e), p a Chebyshev fit of degree 3 (error below 2e-8).
+// Returns log(1 + e) for e in [0, 1] within 2 ulp. With s = e / (2 + e), the logarithm is 2 artanh
+// s = 2s + 2s s^2 p(s^2). p is a Chebyshev fit of degree 3 (error below 2e-8).
 REPRISE_INLINE float vector_log_one_plus(float e) {
   const float s = e / (2.0f + e), square = s * s, twice = s + s;
   float p = 1.342574901e-1f;
@@ -77,7 +90,8 @@ REPRISE_INLINE float vector_log_one_plus(float e) {
   return twice + twice * (square * p);
 }
 
-// tanh(x) within 2 ulp. Up to 0.625 an odd polynomial, a Chebyshev fit in x^2 of degree 4 (relative error below 2e-8); beyond by e^2x.
+// Returns tanh(x) within 2 ulp. Uses an odd polynomial for |x| < 0.625: a Chebyshev fit in x^2 of
+// degree 4 (relative error below 2e-8). Uses 1 - 2 / (1 + e^(2|x|)) for larger |x|.
 REPRISE_INLINE float vector_tanh(float x) {
   const float magnitude = x < 0.0f ? -x : x, square = x * x;
   float p = -6.096714163e-3f;
@@ -90,8 +104,9 @@ REPRISE_INLINE float vector_tanh(float x) {
   return magnitude < 0.625f ? x + x * (square * p) : outer;
 }
 
-// The lower tail at a magnitude: P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative error about
-// 1e-7. P = e^(-a^2/2) t q(t) with t = 1 / (1 + 0.3 a), q a Chebyshev fit of degree 9 on a in [0, 13.5].
+// Returns the lower tail P(Z < -a) for a standard normal Z and a >= 0, given e^(-a^2/2). Relative
+// error about 1e-7. P = e^(-a^2/2) t q(t) with t = 1 / (1 + 0.3 a), q a Chebyshev fit of degree 9
+// on a in [0, 13.5].
 REPRISE_INLINE float normal_tail(float a, float exp_minus_half_square) {
   const float t = 1.0f / (1.0f + 0.3f * a);
   float q = -0.020857548450199978f;
@@ -107,9 +122,9 @@ REPRISE_INLINE float normal_tail(float a, float exp_minus_half_square) {
   return exp_minus_half_square * (t * q);
 }
 
-constexpr uint32_t kSumLanes = 16;  // of a row sum, whatever the vector's width
+constexpr uint32_t kSumLanes = 16;  // lanes of a row sum, whatever the vector's width
 
-// Sixteen lanes as a balanced tree.
+// Sums sixteen lanes as a balanced tree.
 REPRISE_INLINE float sum_lanes(const float* lanes) {
   float half[kSumLanes / 2];
   for (uint32_t i = 0; i < 8; ++i) half[i] = lanes[i] + lanes[i + 8];
@@ -117,7 +132,8 @@ REPRISE_INLINE float sum_lanes(const float* lanes) {
   return (half[0] + half[2]) + (half[1] + half[3]);
 }
 
-// The largest of a row, by these lanes. NaN counts for nothing here; its exponential makes a sum NaN.
+// Returns the largest element of x[C], compared in kSumLanes lanes. Ignores NaN: the caller's sum
+// of exponentials becomes NaN anyway.
 template <typename Stored>
 REPRISE_INLINE float largest_of(const Stored* x, uint32_t C) {
   float lanes[kSumLanes];
@@ -139,10 +155,10 @@ REPRISE_INLINE float largest_of(const Stored* x, uint32_t C) {
   return lanes[0];
 }
 
-// The sum of a[i] b[i] by these lanes.
+// Returns the sum of a[i] b[i] over all i < count, computed in kSumLanes lanes.
 template <typename A, typename B>
 REPRISE_INLINE float sum_of_products(const A* a, const B* b, uint32_t count) {
-  typename VectorOf<kSumLanes>::type sum = {}, x, y;  // an array of lanes would be worked one by one
+  typename VectorOf<kSumLanes>::type sum = {}, x, y;  // a vector type: lanes in an array would be added one by one
   uint32_t first = 0;
   for (; first + kSumLanes <= count; first += kSumLanes) {
     read_vector<kSumLanes>(x, a + first);

@@ -1,6 +1,7 @@
-// A vector of floats as the compilers' vector extension has it, read from and written to any float's address.
-// Here for the kernels that keep sums in registers, which loops over arrays do not promise.
-// It must not name an instruction set: a level that lacks the width gets it in pieces.
+// A vector of floats by the compilers' vector extension, which can be read from and written to the
+// address of any float. It serves kernels whose sums must stay in registers, which a loop over an
+// array does not guarantee. This file names no instruction set: the compiler splits a vector that
+// is wider than the level's registers.
 #pragma once
 
 #include <cstring>
@@ -14,14 +15,15 @@ template <int kLanes>
 struct VectorOf {
   typedef float type __attribute__((vector_size(kLanes * sizeof(float))));
 };
-// A vector of one is the float: as a vector g++ would keep it in memory.
+// A vector of one lane is a float, because g++ would keep such a vector in memory.
 template <>
 struct VectorOf<1> {
   typedef float type;
 };
 
-// By reference: how a vector is passed by value differs between levels. By memcpy: clang 14 loses the alignment of a
-// typedef in a template.
+// Reads kLanes floats, which need only the alignment of a float. The vector is passed by reference,
+// because the calling convention for vectors differs between levels. It is copied by memcpy,
+// because clang 14 loses the alignment of a typedef in a template.
 template <int kLanes>
 REPRISE_INLINE void read_vector(typename VectorOf<kLanes>::type& vector, const float* from) {
   std::memcpy(&vector, from, sizeof(vector));
@@ -32,7 +34,8 @@ REPRISE_INLINE void write_vector(float* to, const typename VectorOf<kLanes>::typ
 }
 
 
-// The same from and to bf16, rounded as Bf16 is. By shifts, which every level has.
+// Vectors of bf16, for the conversions below. The conversions round as Bf16 does, by shifts, which
+// every level has.
 template <int kLanes>
 struct Bf16VectorOf {
   typedef uint16_t Half __attribute__((vector_size(kLanes * sizeof(uint16_t))));
@@ -54,7 +57,8 @@ REPRISE_INLINE void write_vector(Bf16* to, const typename VectorOf<kLanes>::type
   const typename Types::Word rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
   const typename Types::Word quiet = bits >> 16 | 0x40u;
   const typename Types::Word is_nan = (typename Types::Word)((bits & 0x7fffffffu) > 0x7f800000u);
-  const typename Types::Half half = __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), typename Types::Half);
+  const typename Types::Half half =
+      __builtin_convertvector((quiet & is_nan) | (rounded & ~is_nan), typename Types::Half);
   std::memcpy(to, &half, sizeof(half));
 }
 

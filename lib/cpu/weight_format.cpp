@@ -1,10 +1,10 @@
-// The CPU's decoders: one for each format of weights.
-// Here so that a format is added in one place: packers, embeddings and convolutions call the table.
+// The CPU's decoders: one for each format of weights. Packers, embeddings and convolutions decode
+// through the table in this file, so a new format is added only here.
 #include "lib/cpu/weight_format.h"
 
 #include <cstring>
 
-#include "lib/cpu/gemm.h"
+#include "lib/cpu/gemm/gemm.h"
 #include "lib/f16.h"
 
 namespace reprise {
@@ -22,7 +22,8 @@ REPRISE_INLINE void widen_halves_body(float* to, const uint16_t* from, uint64_t 
   REPRISE_INDEPENDENT
   for (uint64_t i = 0; i < count; ++i) to[i] = f16_to_f32(from[i]);
 }
-REPRISE_VECTOR_LEVELS(widen_halves, widen_halves_body, (float* to, const uint16_t* from, uint64_t count), (to, from, count))
+REPRISE_VECTOR_LEVELS(widen_halves, widen_halves_body, (float* to, const uint16_t* from, uint64_t count),
+                      (to, from, count))
 
 void decode_f16(VectorLevel level, const void* data, uint64_t first, uint64_t count, float* to) {
   widen_halves(level, to, static_cast<const uint16_t*>(data) + first, count);
@@ -33,7 +34,7 @@ REPRISE_INLINE void decode_group(F, const uint8_t* block, uint32_t group, uint32
   blocks::decode_group<F>(block, group, first, count, to);
 }
 
-// NF4's by tables: a look at one takes less time than the choices of quantile() and dynamic_number() take here.
+// Tables for NF4: a lookup is faster than the branches of quantile() and dynamic_number().
 struct Tables {
   float quantiles[16] = {}, shares[kDynamicCodes] = {};
 };
@@ -45,19 +46,24 @@ constexpr Tables make_tables() {
 }
 constexpr Tables kTables = make_tables();
 REPRISE_INLINE void decode_quantiles(const uint8_t* places, float largest, uint32_t first, uint32_t count, float* to) {
-  for (uint32_t j = first; j < first + count; ++j) to[j - first] = largest * kTables.quantiles[blocks::NF4::place(places, j)];
+  for (uint32_t j = first; j < first + count; ++j)
+    to[j - first] = largest * kTables.quantiles[blocks::NF4::place(places, j)];
 }
-REPRISE_INLINE void decode_group(blocks::NF4, const uint8_t* block, uint32_t group, uint32_t first, uint32_t count, float* to) {
+REPRISE_INLINE void decode_group(blocks::NF4, const uint8_t* block, uint32_t group, uint32_t first, uint32_t count,
+                                 float* to) {
   decode_quantiles(blocks::NF4::places(block, group), blocks::NF4::line(block, group).scale, first, count, to);
 }
-REPRISE_INLINE void decode_group(blocks::NF4Double, const uint8_t* block, uint32_t group, uint32_t first, uint32_t count, float* to) {
-  // A product of doubles is exact here, and what rounds it to float stands between it and the sum: no compiler fuses the two.
-  const double product = static_cast<double>(kTables.shares[block[8 + group]]) * static_cast<double>(blocks::float_at(block));
+REPRISE_INLINE void decode_group(blocks::NF4Double, const uint8_t* block, uint32_t group, uint32_t first,
+                                 uint32_t count, float* to) {
+  // The product of two floats is exact in double, and it is rounded to float before the sum. So no
+  // compiler can fuse the product and the sum.
+  const double product =
+      static_cast<double>(kTables.shares[block[8 + group]]) * static_cast<double>(blocks::float_at(block));
   const float largest = static_cast<float>(product) + blocks::float_at(block + 4);
   decode_quantiles(blocks::NF4Double::places(block, group), largest, first, count, to);
 }
 
-// Group by group, because a range may begin and end inside a block.
+// Decodes group by group, because a range may begin and end inside a block.
 template <typename F>
 REPRISE_INLINE void decode_blocks_body(F, const uint8_t* data, uint64_t first, uint64_t count, float* to) {
   constexpr uint32_t kElements = dtype_info(F::kType).block_elements, kBytes = dtype_info(F::kType).block_bytes;
@@ -68,7 +74,8 @@ REPRISE_INLINE void decode_blocks_body(F, const uint8_t* data, uint64_t first, u
     first += part, count -= part, to += part;
   }
 }
-REPRISE_STORAGE_LEVELS(decode_blocks_at_level, decode_blocks_body, (Stored format, const uint8_t* data, uint64_t first, uint64_t count, float* to),
+REPRISE_STORAGE_LEVELS(decode_blocks_at_level, decode_blocks_body,
+                       (Stored format, const uint8_t* data, uint64_t first, uint64_t count, float* to),
                        (format, data, first, count, to))
 template <typename F>
 void decode_blocks(VectorLevel level, const void* data, uint64_t first, uint64_t count, float* to) {

@@ -1,27 +1,29 @@
-// Tensors side by side along one dimension: the channels of images (U-Net's skips, DenseNet), a class token before a sequence.
-// The gradient of each is a box of dy, which columns.forward takes.
+// Concatenation of tensors along one dimension: the channels of images (U-Net's skips, DenseNet),
+// a class token before a sequence. The gradient of each part is a box of dy, which
+// columns.forward computes.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-constexpr uint32_t kMostConcatParts = 8;
+// The maximum number of parts.
+constexpr uint32_t kMaxConcatParts = 8;
 
-// A row of y is a row of each part, one after another.
+// A row of y is the concatenation of one row of each part.
 template <typename Stored>
 struct ConcatArgsOf {
   Stored* y;                              // [M,K]
-  const Stored* parts[kMostConcatParts];  // [M,ends[i] - ends[i - 1]]; null where that is nothing
-  uint64_t ends[kMostConcatParts];        // of the part in a row of y
+  const Stored* parts[kMaxConcatParts];  // [M,ends[i] - ends[i - 1]]; null: absent
+  uint64_t ends[kMaxConcatParts];        // End of part i in a row of y.
   uint64_t M, K;
 };
 
 struct ConcatForward {
   enum : uint32_t { kY, kA, kB, kC, kD, kE, kF, kG, kH, kArity };
-  static_assert(kArity == 1 + kMostConcatParts);
+  static_assert(kArity == 1 + kMaxConcatParts);
 
-  // The first dimension along which y is longer than a.
+  // Returns the first dimension along which y is longer than a.
   static constexpr uint32_t axis_of(const ShapedCall& c) {
     uint32_t axis = 0;
     while (axis < kMaxRank && c[kY].shape[axis] == c[kA].shape[axis]) ++axis;
@@ -55,9 +57,10 @@ struct ConcatForward {
     const uint32_t axis = axis_of(c);
     uint64_t M = 1;
     for (uint32_t d = 0; d < axis; ++d) M *= c[kY].shape[d];
-    ConcatArgsOf<Stored> args = {.y = c.pointer<Stored>(kY), .parts = {}, .ends = {}, .M = M, .K = c[kY].elements() / M};
+    ConcatArgsOf<Stored> args = {
+        .y = c.pointer<Stored>(kY), .parts = {}, .ends = {}, .M = M, .K = c[kY].elements() / M};
     uint64_t end = 0;
-    for (uint32_t i = 0; i < kMostConcatParts; ++i) {
+    for (uint32_t i = 0; i < kMaxConcatParts; ++i) {
       if (c.has(kA + i)) args.parts[i] = c.pointer<Stored>(kA + i), end += c[kA + i].elements() / M;
       args.ends[i] = end;
     }

@@ -5,21 +5,24 @@
 
 namespace reprise {
 
-// norms[t] = sum of squares of tensor t of the group, in double, in element order by fixed blocks: its bits follow from the tensor alone.
+// norms[t] = the sum of squares of tensor t of the group, in double. Squares are added in element
+// order by fixed blocks, so that the bits depend on the tensor only.
 struct GradNormReduceArgs {
-  double* norms;           // [tensors], already at the group's first entry
-  const float* gradients;  // the start of the group's first tensor
-  const Tensor* tensors;   // [count], host memory: tensor t starts (tensors[t].offset - tensors[0].offset) bytes further on
-  uint32_t count;
+  double* norms;           // [count], from the entry of the group's first tensor on
+  const float* gradients;  // Address of the group's first tensor.
+  // [count], memory of the host: the group's tensors. Tensor t starts tensors[t].offset -
+  // tensors[0].offset bytes after `gradients`.
+  const Tensor* tensors;
+  uint32_t count;  // Number of tensors in the group.
   void* scratch;
-  uint64_t scratch_bytes;  // how many: grad_norm_rules.h of the backend, none where it has no such file
+  uint64_t scratch_bytes;  // Defined by grad_norm_rules.h of the backend; 0 if it has no such file.
 };
-// gradient_norm = sqrt(sum of norms); clip_factor = min(1, max_norm / (norm + 1e-6)), torch's clip_grad_norm_, or 1 where
-// max_norm is 0; a norm that is not finite sets skip.
+// gradient_norm = sqrt(sum of norms). clip_factor = min(1, max_norm / (norm + 1e-6)) as in torch's
+// clip_grad_norm_, or 1 if max_norm is 0. A norm that is not finite sets scalars->skip.
 struct GradNormFinishArgs {
   StepScalars* scalars;
-  const double* norms;
-  uint32_t count;
+  const double* norms;  // [count]
+  uint32_t count;       // Number of the plan's trained parameters.
   float max_norm;
 };
 
@@ -30,16 +33,26 @@ struct GradNormReduce {
     return shape::require(c[kNorms].elements() >= uint64_t{group.first_norm} + group.tensors);
   }
   static constexpr const char* kSynopsis = "norms = sum of gradients^2 by tensor";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kGradNorm, .pass = Pass::kReduce, .name = "grad_norm.reduce", .attribute = kAttributeKind<GroupAttribute>,
-      .attribute_is_cost = false, .updates = update_bit(StateKind::kNorms),
-      .arguments = {contract::updated("norms[]", Storage::kF64), contract::group(contract::in("gradients (a group)")), contract::scratch()},
-      .shape_fault = fault};
-  // A group of several tensors lies in Carried, whose Tensors stand side by side; a released gradient is a slot, alone.
+  static constexpr KernelInfo kInfo = {.op = Op::kGradNorm,
+                                       .pass = Pass::kReduce,
+                                       .name = "grad_norm.reduce",
+                                       .attribute = kAttributeKind<GroupAttribute>,
+                                       .attribute_is_cost = false,
+                                       .updates = update_bit(StateKind::kNorms),
+                                       .arguments = {contract::updated("norms[]", Storage::kF64),
+                                                     contract::group(contract::in("gradients (a group)")),
+                                                     contract::scratch()},
+                                       .shape_fault = fault};
+  // Returns the arguments of a row. A group of several tensors is in Carried, whose Tensor entries
+  // are adjacent. With gradient release the group is a single slot.
   static GradNormReduceArgs arguments(const RowCall& c) {
     const GroupAttribute& group = c.attribute<GroupAttribute>();
-    return {.norms = c.pointer<double>(kNorms) + group.first_norm, .gradients = c.f32(kGradients), .tensors = &c[kGradients],
-            .count = group.tensors, .scratch = c.pointer<void>(kScratch), .scratch_bytes = c.bytes(kScratch)};
+    return {.norms = c.pointer<double>(kNorms) + group.first_norm,
+            .gradients = c.f32(kGradients),
+            .tensors = &c[kGradients],
+            .count = group.tensors,
+            .scratch = c.pointer<void>(kScratch),
+            .scratch_bytes = c.bytes(kScratch)};
   }
 };
 
@@ -49,12 +62,19 @@ struct GradNormFinish {
   static constexpr const char* kSynopsis =
       "scalars.gradient_norm = sqrt(sum of norms); "
       "scalars.clip_factor = min(1, max_norm / (scalars.gradient_norm + 1e-6))";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kGradNorm, .pass = Pass::kFinish, .name = "grad_norm.finish", .attribute = kAttributeKind<ClipAttribute>,
-      .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
-      .arguments = {contract::scalars_updated(), contract::in("norms[]", Storage::kF64)}, .shape_fault = fault};
+  static constexpr KernelInfo kInfo = {.op = Op::kGradNorm,
+                                       .pass = Pass::kFinish,
+                                       .name = "grad_norm.finish",
+                                       .attribute = kAttributeKind<ClipAttribute>,
+                                       .attribute_is_cost = false,
+                                       .updates = update_bit(StateKind::kScalars),
+                                       .arguments = {contract::scalars_updated(),
+                                                     contract::in("norms[]", Storage::kF64)},
+                                       .shape_fault = fault};
   static GradNormFinishArgs arguments(const RowCall& c) {
-    return {.scalars = c.scalars(kScalars), .norms = c.pointer<double>(kNorms), .count = static_cast<uint32_t>(c[kNorms].elements()),
+    return {.scalars = c.scalars(kScalars),
+            .norms = c.pointer<double>(kNorms),
+            .count = static_cast<uint32_t>(c[kNorms].elements()),
             .max_norm = c.attribute<ClipAttribute>().max_norm};
   }
 };

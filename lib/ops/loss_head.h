@@ -1,11 +1,12 @@
-// The last linear layer with softmax and cross-entropy: loss and gradients in one loop over chunks of rows, without a matrix of logits.
+// The last linear layer with softmax and cross-entropy. One loop over chunks of rows computes loss
+// and gradients, without a matrix of logits.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// What every pass reads: M rows, the layer and the rows' labels.
+// The input of every kernel: M rows of activations, the layer's parameters, and the rows' labels.
 template <typename Stored>
 struct LossHeadInputOf {
   const Stored* x;        // [M,C]
@@ -16,17 +17,21 @@ struct LossHeadInputOf {
   uint64_t scratch_bytes;
   uint64_t M;
   uint32_t C, V;
-  float softcap;  // 0: none
+  float softcap;  // 0: no cap
 };
 
-// Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of rows: no [M,V] matrix. Where the attribute
-// has a softcap, a logit becomes softcap tanh(logit / softcap).
-// loss = the sum over the rows whose label is not kIgnoredLabel, divided by scalars->step_labelled, the number of such rows in all
-// micro-batches of the step; scalars->loss_sum += loss; gradients are those of loss; a row without a label has a zero gradient. So many
-// micro-batches give what one of them all would, whatever their labels; one may have none.
-// A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault (DataFault::kLabel).
-// With row_weights somebody else has judged the rows' losses (preference.h): gradients are those of the sum of row_weights[m] times the loss of
-// row m, a row whose weight is 0 has a zero gradient, and of the scalars nothing is written.
+// Softmax cross-entropy over the logits x W^T + b, forward and backward in one loop over chunks of
+// rows, without an [M,V] matrix. With a softcap, a logit becomes softcap tanh(logit / softcap).
+// loss = the sum of the losses of the rows whose label is not kIgnoredLabel, divided by
+// scalars->step_labelled. step_labelled is the number of such rows in all micro-batches of the
+// step. So several micro-batches give the same result as one with all their rows. scalars->loss_sum
+// += loss. The gradients are those of loss; a row without a label has a zero gradient. A
+// micro-batch may have no label at all.
+// A loss that is not finite sets scalars->skip. A label outside [0,V) is a fault
+// (DataFault::kLabel).
+// If row_weights is not null, another kernel has computed the loss from the rows' losses
+// (preference.h). The gradients are then those of the sum of row_weights[m] times the loss of row
+// m. A row of weight 0 has a zero gradient. No scalar is written.
 template <typename Stored>
 struct LossHeadBackwardArgsOf {
   Stored* dx;  // [M,C]
@@ -37,32 +42,43 @@ struct LossHeadBackwardArgsOf {
   const float* row_weights;  // [M] or null
   bool accumulate_dw, accumulate_db;
 };
-// losses[m] = the loss of row m; 0 without a label. A label outside [0,V) is a fault, and all losses are 0.
+// losses[m] = the loss of row m; 0 if the row has no label. A label outside [0,V) is a fault
+// (DataFault::kLabel), and all losses are then 0.
 template <typename Stored>
 struct LossHeadForwardArgsOf {
   double* losses;  // [M]
   LossHeadInputOf<Stored> in;
 };
-// scalars->loss_sum += the sum of the rows' losses; labelled += the rows with a label; correct += those predicted right.
+// scalars->loss_sum += the sum of the rows' losses; labelled += the number of rows with a label.
+// correct += the number of labelled rows whose label is the first of the largest logits.
 template <typename Stored>
 struct LossHeadEvaluateArgsOf {
   StepScalars* scalars;
   LossHeadInputOf<Stored> in;
 };
 
-// Of a kernel `A` of the family: its input, and whether that is right.
+// Functions for a kernel `A` of the family.
 namespace contract {
+// True if the shapes of the input obey the contract.
 template <typename A>
 constexpr bool is_loss_head_input(const ShapedCall& c) {
   const uint64_t V = c[A::kW].shape[0];
   return shape::is_matrix(c, A::kW, V, c[A::kX].last_dimension()) && shape::is_vector(c, A::kB, V) &&
          shape::has_elements(c, A::kLabels, c[A::kX].leading_elements());
 }
+// Returns the input of the kernel.
 template <typename A, typename Stored>
 LossHeadInputOf<Stored> loss_head_input(const RowCall& c) {
-  return {.x = c.pointer<Stored>(A::kX), .w = c.weight(A::kW), .b = c.f32(A::kB), .labels = c.i32(A::kLabels),
-          .scratch = c.pointer<void>(A::kScratch), .scratch_bytes = c.bytes(A::kScratch), .M = c.leading(A::kX), .C = c.last(A::kX),
-          .V = c.dimension(A::kW, 0), .softcap = c.attribute<CapAttribute>().softcap};
+  return {.x = c.pointer<Stored>(A::kX),
+          .w = c.weight(A::kW),
+          .b = c.f32(A::kB),
+          .labels = c.i32(A::kLabels),
+          .scratch = c.pointer<void>(A::kScratch),
+          .scratch_bytes = c.bytes(A::kScratch),
+          .M = c.leading(A::kX),
+          .C = c.last(A::kX),
+          .V = c.dimension(A::kW, 0),
+          .softcap = c.attribute<CapAttribute>().softcap};
 }
 }  // namespace contract
 
@@ -75,18 +91,30 @@ struct LossHeadBackward {
   }
   static constexpr const char* kSynopsis =
       "dx = g w; dw = g^T x; db = sum of g over M; "
-      "where g = (softmax(z) - one_hot(labels)) z' / scalars.step_labelled, or row_weights in its place, z = x w^T + b, capped";
+      "where g = (softmax(z) - one_hot(labels)) z' / scalars.step_labelled, or row_weights in its place, z = x w^T + "
+      "b, capped";
   static constexpr KernelInfo kInfo = {
-      .op = Op::kLossHead, .pass = Pass::kBackward, .name = "loss_head.backward",
-      .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
-      .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::running_sum("dw[V,C]")), contract::optional(contract::running_sum("db[V]")),
-                    contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
-                    contract::labels("labels[M]"), contract::optional(contract::in("row_weights[M]")), contract::scratch()},
+      .op = Op::kLossHead,
+      .pass = Pass::kBackward,
+      .name = "loss_head.backward",
+      .attribute = kAttributeKind<CapAttribute>,
+      .attribute_is_cost = false,
+      .updates = update_bit(StateKind::kScalars),
+      .arguments = {contract::act_out("dx[M,C]"), contract::optional(contract::running_sum("dw[V,C]")),
+                    contract::optional(contract::running_sum("db[V]")), contract::scalars_updated(),
+                    contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
+                    contract::labels("labels[M]"), contract::optional(contract::in("row_weights[M]")),
+                    contract::scratch()},
       .shape_fault = fault};
   template <typename Stored>
   static LossHeadBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dx = c.pointer<Stored>(kDx), .dw = c.f32(kDw), .db = c.f32(kDb), .scalars = c.scalars(kScalars),
-            .in = contract::loss_head_input<LossHeadBackward, Stored>(c), .row_weights = c.f32(kRowWeights), .accumulate_dw = c.adds(kDw),
+    return {.dx = c.pointer<Stored>(kDx),
+            .dw = c.f32(kDw),
+            .db = c.f32(kDb),
+            .scalars = c.scalars(kScalars),
+            .in = contract::loss_head_input<LossHeadBackward, Stored>(c),
+            .row_weights = c.f32(kRowWeights),
+            .accumulate_dw = c.adds(kDw),
             .accumulate_db = c.adds(kDb)};
   }
 };
@@ -94,7 +122,8 @@ struct LossHeadBackward {
 struct LossHeadForward {
   enum : uint32_t { kLosses, kX, kW, kB, kLabels, kScratch, kArity };
   static constexpr Fault fault(const ShapedCall& c) {
-    return shape::require(contract::is_loss_head_input<LossHeadForward>(c) && shape::has_elements(c, kLosses, c[kX].leading_elements()));
+    return shape::require(contract::is_loss_head_input<LossHeadForward>(c) &&
+                          shape::has_elements(c, kLosses, c[kX].leading_elements()));
   }
   static constexpr const char* kSynopsis = "losses = -log(softmax(z)[labels]); where z = x w^T + b, capped";
   static constexpr KernelInfo kInfo = {
@@ -111,14 +140,22 @@ struct LossHeadForward {
 
 struct LossHeadEvaluate {
   enum : uint32_t { kScalars, kX, kW, kB, kLabels, kScratch, kArity };
-  static constexpr Fault fault(const ShapedCall& c) { return shape::require(contract::is_loss_head_input<LossHeadEvaluate>(c)); }
-  static constexpr const char* kSynopsis = "scalars.loss_sum -= sum of log(softmax(z)[labels]); where z = x w^T + b, capped";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kLossHead, .pass = Pass::kEvaluate, .name = "loss_head.evaluate",
-      .attribute = kAttributeKind<CapAttribute>, .attribute_is_cost = false, .updates = update_bit(StateKind::kScalars),
-      .arguments = {contract::scalars_updated(), contract::act_in("x[M,C]"), contract::weight("w[V,C]"), contract::optional(contract::in("b[V]")),
-                    contract::labels("labels[M]"), contract::scratch()},
-      .shape_fault = fault};
+  static constexpr Fault fault(const ShapedCall& c) {
+    return shape::require(contract::is_loss_head_input<LossHeadEvaluate>(c));
+  }
+  static constexpr const char* kSynopsis =
+      "scalars.loss_sum -= sum of log(softmax(z)[labels]); where z = x w^T + b, capped";
+  static constexpr KernelInfo kInfo = {.op = Op::kLossHead,
+                                       .pass = Pass::kEvaluate,
+                                       .name = "loss_head.evaluate",
+                                       .attribute = kAttributeKind<CapAttribute>,
+                                       .attribute_is_cost = false,
+                                       .updates = update_bit(StateKind::kScalars),
+                                       .arguments = {contract::scalars_updated(), contract::act_in("x[M,C]"),
+                                                     contract::weight("w[V,C]"),
+                                                     contract::optional(contract::in("b[V]")),
+                                                     contract::labels("labels[M]"), contract::scratch()},
+                                       .shape_fault = fault};
   template <typename Stored>
   static LossHeadEvaluateArgsOf<Stored> arguments(const RowCall& c) {
     return {.scalars = c.scalars(kScalars), .in = contract::loss_head_input<LossHeadEvaluate, Stored>(c)};

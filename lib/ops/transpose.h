@@ -1,11 +1,14 @@
-// The dimensions behind the samples' in another order: images channels first, the mixing of tokens, the shuffle of channels.
+// Permutes the dimensions after the first, for example to move channels first, to mix tokens or to
+// shuffle channels.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
-// y[m,c,b,r,e] (+)= x[m,r,b,c,e]: every order of three dimensions exchanges two, past one that stays between them, for runs that stay whole.
+// y[m,c,b,r,e] (+)= x[m,r,b,c,e]. Every permutation of three dimensions can be written as an
+// exchange of R and C, two of five sizes. B is between them, and runs of E elements stay
+// contiguous.
 template <typename Stored>
 struct TransposeArgsOf {
   Stored* y;        // [M,C,B,R,E]
@@ -15,8 +18,12 @@ struct TransposeArgsOf {
 };
 
 namespace contract {
-constexpr uint32_t axis_at(const TransposeAttribute& a, uint32_t d) { return d == 0 ? 0 : d == 1 ? a.axis_1 : d == 2 ? a.axis_2 : a.axis_3; }
+// Returns the dimension of the input that is dimension d of the result.
+constexpr uint32_t axis_at(const TransposeAttribute& a, uint32_t d) {
+  return d == 0 ? 0 : d == 1 ? a.axis_1 : d == 2 ? a.axis_2 : a.axis_3;
+}
 
+// Returns the fault of a permutation from x to y.
 constexpr Fault transpose_fault(const ShapedCall& c, const Tensor& y, const Tensor& x) {
   const TransposeAttribute& a = c.attribute<TransposeAttribute>();
   if (y.rank != x.rank) return Fault::kShape;
@@ -28,11 +35,13 @@ constexpr Fault transpose_fault(const ShapedCall& c, const Tensor& y, const Tens
   return Fault::kNone;
 }
 
-// y's elements from those of `x`, which has that shape.
+// Returns the sizes of a permutation whose input has the shape of `x`; the addresses are null.
 template <typename Stored>
 constexpr TransposeArgsOf<Stored> exchange_of(const TransposeAttribute& order, const Tensor& x) {
   const uint64_t N = x.shape[0], a = x.shape[1], b = x.shape[2], c = x.shape[3];
-  TransposeArgsOf<Stored> args = {.y = nullptr, .x = nullptr, .M = N, .R = a, .B = 1, .C = b * c, .E = 1, .accumulate_y = false};  // b, c, a
+  // The sizes of the order b, c, a; the cases below change them for the other orders.
+  TransposeArgsOf<Stored> args = {
+      .y = nullptr, .x = nullptr, .M = N, .R = a, .B = 1, .C = b * c, .E = 1, .accumulate_y = false};
   if (order.axis_1 == 1 && order.axis_2 == 2) args.R = args.C = 1, args.E = a * b * c;
   if (order.axis_1 == 1 && order.axis_2 == 3) args.M = N * a, args.R = b, args.C = c;
   if (order.axis_1 == 2 && order.axis_2 == 1) args.C = b, args.E = c;
@@ -45,10 +54,14 @@ constexpr TransposeArgsOf<Stored> exchange_of(const TransposeAttribute& order, c
 struct TransposeForward {
   enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::transpose_fault(c, c[kY], c[kX]); }
-  static constexpr const char* kSynopsis = "y = x by its dimensions [0, attribute.axis_1, attribute.axis_2, attribute.axis_3]";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kTranspose, .pass = Pass::kForward, .name = "transpose.forward", .attribute = kAttributeKind<TransposeAttribute>,
-      .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  static constexpr const char* kSynopsis =
+      "y = x by its dimensions [0, attribute.axis_1, attribute.axis_2, attribute.axis_3]";
+  static constexpr KernelInfo kInfo = {.op = Op::kTranspose,
+                                       .pass = Pass::kForward,
+                                       .name = "transpose.forward",
+                                       .attribute = kAttributeKind<TransposeAttribute>,
+                                       .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")},
+                                       .shape_fault = fault};
   template <typename Stored>
   static TransposeArgsOf<Stored> arguments(const RowCall& c) {
     TransposeArgsOf<Stored> args = contract::exchange_of<Stored>(c.attribute<TransposeAttribute>(), c[kX]);
@@ -60,10 +73,14 @@ struct TransposeForward {
 struct TransposeBackward {
   enum : uint32_t { kDx, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return contract::transpose_fault(c, c[kDy], c[kDx]); }
-  static constexpr const char* kSynopsis = "dx by its dimensions [0, attribute.axis_1, attribute.axis_2, attribute.axis_3] = dy";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kTranspose, .pass = Pass::kBackward, .name = "transpose.backward", .attribute = kAttributeKind<TransposeAttribute>,
-      .arguments = {contract::act_sum("dx[...]"), contract::act_in("dy[...]")}, .shape_fault = fault};
+  static constexpr const char* kSynopsis =
+      "dx by its dimensions [0, attribute.axis_1, attribute.axis_2, attribute.axis_3] = dy";
+  static constexpr KernelInfo kInfo = {.op = Op::kTranspose,
+                                       .pass = Pass::kBackward,
+                                       .name = "transpose.backward",
+                                       .attribute = kAttributeKind<TransposeAttribute>,
+                                       .arguments = {contract::act_sum("dx[...]"), contract::act_in("dy[...]")},
+                                       .shape_fault = fault};
   template <typename Stored>
   static TransposeArgsOf<Stored> arguments(const RowCall& c) {
     TransposeArgsOf<Stored> args = contract::exchange_of<Stored>(c.attribute<TransposeAttribute>(), c[kDx]);

@@ -1,4 +1,5 @@
-// Functions of one number, of every element: one op, whose attribute names the function (UnaryFunction in lib/attributes.h).
+// Functions of one number, applied to every element: one op, whose attribute names the function
+// (UnaryFunction in lib/attributes.h).
 //
 //   silu         x s(x), s(x) = 1 / (1 + e^-x)  (Elfwing, Uchibe & Doya 2018; swish)
 //   hardswish    x min(max(x + 3, 0), 6) / 6    (Howard et al. 2019)
@@ -18,14 +19,16 @@
 //   sqrt         sqrt x
 //   reciprocal   1 / x
 //
-// A slope at a kink is PyTorch's: relu6's and hardsigmoid's are 0 at both of theirs, leaky_relu's and elu's at 0 are those of below, hardswish's
-// are 0 at -3 and 1 at 3, those of at_least and at_most 1 at the bound, as torch.clamp's are. NaN passes, so that a broken step is noticed.
+// The derivative at a kink is PyTorch's. relu6 and hardsigmoid: 0 at both kinks. leaky_relu and elu
+// at 0: the derivative from below. hardswish: 0 at -3 and 1 at 3. at_least and at_most: 1 at the
+// bound, as torch.clamp. A NaN gives a NaN, so that a broken step is noticed.
 #pragma once
 
 #include "lib/row_call.h"
 
 namespace reprise {
 
+// y = f(x)
 template <typename Stored>
 struct UnaryForwardArgsOf {
   Stored* y;        // [n]; may be x
@@ -33,6 +36,7 @@ struct UnaryForwardArgsOf {
   uint64_t n;
   UnaryAttribute unary;
 };
+// dx = f'(x) dy
 template <typename Stored>
 struct UnaryBackwardArgsOf {
   Stored* dx;        // [n]; may be dy
@@ -46,12 +50,20 @@ struct UnaryForward {
   enum : uint32_t { kY, kX, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 2); }
   static constexpr const char* kSynopsis = "y = f(x); where f = attribute.function of attribute.parameter";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kUnary, .pass = Pass::kForward, .name = "unary.forward", .attribute = kAttributeKind<UnaryAttribute>, .in_place_output = kY,
-      .in_place_input = kX, .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")}, .shape_fault = fault};
+  static constexpr KernelInfo kInfo = {.op = Op::kUnary,
+                                       .pass = Pass::kForward,
+                                       .name = "unary.forward",
+                                       .attribute = kAttributeKind<UnaryAttribute>,
+                                       .in_place_output = kY,
+                                       .in_place_input = kX,
+                                       .arguments = {contract::act_out("y[...]"), contract::act_in("x[...]")},
+                                       .shape_fault = fault};
   template <typename Stored>
   static UnaryForwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.y = c.pointer<Stored>(kY), .x = c.pointer<Stored>(kX), .n = c[kY].elements(), .unary = c.attribute<UnaryAttribute>()};
+    return {.y = c.pointer<Stored>(kY),
+            .x = c.pointer<Stored>(kX),
+            .n = c[kY].elements(),
+            .unary = c.attribute<UnaryAttribute>()};
   }
 };
 
@@ -59,13 +71,21 @@ struct UnaryBackward {
   enum : uint32_t { kDx, kX, kDy, kArity };
   static constexpr Fault fault(const ShapedCall& c) { return shape::all_alike(c, 3); }
   static constexpr const char* kSynopsis = "dx = dy f'(x); where f = attribute.function of attribute.parameter";
-  static constexpr KernelInfo kInfo = {
-      .op = Op::kUnary, .pass = Pass::kBackward, .name = "unary.backward", .attribute = kAttributeKind<UnaryAttribute>, .in_place_output = kDx,
-      .in_place_input = kDy, .arguments = {contract::act_out("dx[...]"), contract::act_in("x[...]"), contract::act_in("dy[...]")},
-      .shape_fault = fault};
+  static constexpr KernelInfo kInfo = {.op = Op::kUnary,
+                                       .pass = Pass::kBackward,
+                                       .name = "unary.backward",
+                                       .attribute = kAttributeKind<UnaryAttribute>,
+                                       .in_place_output = kDx,
+                                       .in_place_input = kDy,
+                                       .arguments = {contract::act_out("dx[...]"), contract::act_in("x[...]"),
+                                                     contract::act_in("dy[...]")},
+                                       .shape_fault = fault};
   template <typename Stored>
   static UnaryBackwardArgsOf<Stored> arguments(const RowCall& c) {
-    return {.dx = c.pointer<Stored>(kDx), .x = c.pointer<Stored>(kX), .dy = c.pointer<Stored>(kDy), .n = c[kDx].elements(),
+    return {.dx = c.pointer<Stored>(kDx),
+            .x = c.pointer<Stored>(kX),
+            .dy = c.pointer<Stored>(kDy),
+            .n = c[kDx].elements(),
             .unary = c.attribute<UnaryAttribute>()};
   }
 };

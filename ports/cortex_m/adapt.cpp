@@ -1,5 +1,6 @@
-// The program of `make adapt-board`: a net that a host has trained goes on from flash with samples of the board's own, and is judged before and after.
-// Here as a whole application, of which a user takes other samples: those of a sensor in place of FlashSamples, and a driver in place of Nor.
+// The program of `make adapt-board`. A net that a host has trained is loaded from flash and trained
+// further with the board's own samples. It is evaluated before and after. This is a complete
+// application: a user replaces FlashSamples by the samples of a sensor, and Nor by a flash driver.
 #include <string.h>
 
 #include "plan.h"
@@ -10,7 +11,8 @@
 #include "ports/cortex_m/flash_banks.h"
 #include "ports/cortex_m/say.h"
 
-// What was flashed beside the program: a bank of the host's training (`reprise bank`), and samples to learn from and to judge by, files of kind `idx`.
+// Data that is flashed with the program: a bank of the host's training (`reprise bank`), and the
+// samples for training and evaluation, as files of the kind `idx`.
 __asm(R"(
   .section .rodata.flashed, "a"
   .balign 8
@@ -22,7 +24,8 @@ test_images:  .incbin "t10k-images-idx3-ubyte"
 test_labels:  .incbin "t10k-labels-idx1-ubyte"
   .text
 )");
-extern "C" const unsigned char host_bank[], host_bank_end[], train_images[], train_labels[], test_images[], test_labels[];
+extern "C" const unsigned char host_bank[], host_bank_end[], train_images[], train_labels[], test_images[],
+    test_labels[];
 
 namespace {
 
@@ -32,21 +35,26 @@ using generated::kPlan;
 constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr const Program& kEvaluation = kPlan.program(ProgramId::kEvaluate);
 constexpr uint64_t kBatch = kEvaluation.slots[kEvaluation.labels].tensor.elements();
-constexpr uint64_t kPasses = 2;            // over the samples to learn from
-constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
+constexpr uint64_t kPasses = 2;  // Passes over the training samples.
+// Stack bytes for the calls between main and a kernel, in addition to the bytes that main has used.
+constexpr uint64_t kOwnStackBytes = 1024;
 constexpr uint32_t kPixels = 28 * 28;
-constexpr float kMean = 0.286f, kDeviation = 0.353f;  // of the recipe
+constexpr float kMean = 0.286f, kDeviation = 0.353f;  // The recipe's normalisation.
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
 
-// Two files of kind `idx` as they lie in memory: what they hold stands behind headers of 16 and 8 bytes, and how many of it in their second word.
+// Two files of the kind `idx` in memory. The images follow a header of 16 bytes, the labels a
+// header of 8. The second word of a header is the number of samples.
 struct FlashSamples {
   const unsigned char *images, *labels;
 
-  uint64_t count() const { return uint64_t{labels[4]} << 24 | uint64_t{labels[5]} << 16 | uint64_t{labels[6]} << 8 | labels[7]; }
+  uint64_t count() const {
+    return uint64_t{labels[4]} << 24 | uint64_t{labels[5]} << 16 | uint64_t{labels[6]} << 8 | labels[7];
+  }
   BatchSource source() const { return {const_cast<FlashSamples*>(this), fill, nullptr}; }
 
  private:
-  // A step goes on where the one before it ended, and the samples come round again; a batch that is judged is a step of that number.
+  // Fills a batch. A step continues after the samples of the step before it, and the samples
+  // repeat. In an evaluation, `step` is the number of the batch.
   static Status fill(void* state, uint64_t step, uint32_t, BatchSink& sink) {
     const FlashSamples& samples = *static_cast<const FlashSamples*>(state);
     for (uint64_t n = step * sink.label_count(); sink.label_count() > 0; ++n) {
@@ -63,7 +71,8 @@ struct FlashSamples {
   }
 };
 
-// The flash that holds snapshots. No board of QEMU's has one that a program can write, so RAM behaves as one, which the host has written.
+// The flash with the snapshots. QEMU's boards have no flash that a program can write, so this is
+// RAM with the content that the host would have written.
 struct Nor {
   static constexpr uint32_t kSector = 4096, kBytes = 64 * kSector;
   alignas(8) unsigned char bytes[kBytes];
@@ -72,7 +81,9 @@ struct Nor {
     memset(bytes, 0xff, sizeof bytes);
     memcpy(bytes, host_bank, static_cast<size_t>(host_bank_end - host_bank));
   }
-  Flash flash() { return {.state = this, .erase = erase, .program = program, .base = bytes, .sector_bytes = kSector, .bytes = kBytes}; }
+  Flash flash() {
+    return {.state = this, .erase = erase, .program = program, .base = bytes, .sector_bytes = kSector, .bytes = kBytes};
+  }
 
  private:
   static Status erase(void* state, uint32_t at) {
@@ -80,13 +91,15 @@ struct Nor {
     return ok_status();
   }
   static Status program(void* state, uint32_t at, const void* words, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; ++i) static_cast<Nor*>(state)->bytes[at + i] &= static_cast<const unsigned char*>(words)[i];
+    for (uint32_t i = 0; i < bytes; ++i)
+      static_cast<Nor*>(state)->bytes[at + i] &= static_cast<const unsigned char*>(words)[i];
     return ok_status();
   }
 };
 Nor nor;
 
-// Evaluation normalises by the running averages of batch-norm, which the steps between have moved, too.
+// Evaluates the net with batch-norm's running averages, which the steps of the training have
+// changed.
 Status judge(const char* when, Trainer& trainer, const FlashSamples& samples) {
   EvaluationReport report;
   REPRISE_RETURN_IF_ERROR(evaluate(trainer, samples.source(), samples.count() / kBatch, report));
@@ -95,9 +108,10 @@ Status judge(const char* when, Trainer& trainer, const FlashSamples& samples) {
   return ok_status();
 }
 
-// From the start of the board, or from a start after a cut of the power: nothing is left but what flash holds.
+// Starts a training as after a reset or a power cut, when only the content of flash is left.
 Status begin(const Backend& backend, const Workers& workers, Trainer& trainer) {
-  REPRISE_RETURN_IF_ERROR(bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &workers}, trainer));
+  REPRISE_RETURN_IF_ERROR(
+      bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &workers}, trainer));
   bool found = false;
   REPRISE_RETURN_IF_ERROR(load_from_flash(trainer, nor.flash(), found));
   return found ? ok_status() : Status{Code::kInputOutput, "the flash holds no whole bank", 0};
@@ -127,7 +141,8 @@ Status adapt() {
   REPRISE_RETURN_IF_ERROR(save_to_flash(trainer, nor.flash()));
   REPRISE_RETURN_IF_ERROR(begin(backend, alone, trainer));
   REPRISE_RETURN_IF_ERROR(judge("after", trainer, judged));
-  board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "), say(kPlan.state_bytes + kPlan.carried_bytes + measured);
+  board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "),
+      say(kPlan.state_bytes + kPlan.carried_bytes + measured);
   board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes());
   board_say("\nticks of a step "), say(ticks / steps), board_say("\n");
   return ok_status();

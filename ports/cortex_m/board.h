@@ -1,23 +1,28 @@
-// What a program on a Cortex-M without an operating system has of its board: words out, a clock that counts, and how much stack was used.
-// Here so that a program need not know how its board talks. Words go to a debugger, or to QEMU, by semihosting; a board of one's own has a UART.
+// The functions of a Cortex-M board without an operating system: text output, a clock, and the use
+// of the stack. Text goes to a debugger, or to QEMU, by semihosting (semihosting.cpp). A board of
+// your own can use a UART instead.
 #pragma once
 
 #include <stdint.h>
 
 namespace reprise {
 
+// Writes the text `words`, which ends with a zero.
 void board_say(const char* words);
-// `status` 0: all is well.
+// Ends the program. A `status` of 0 means success.
 [[noreturn]] void board_end(int status);
 
-// Ticks of the processor's clock since the start.
+// Returns the ticks of the processor's clock since the start.
 uint64_t board_ticks();
 
-// The stack lies above a guard that no access passes. What a call has used of it is seen by the pattern that the start has left there.
-uint64_t board_stack_bytes();   // all of it
-uint64_t board_stack_used();    // the most so far
+// Returns the size of the stack in bytes. Every access to the guard below the stack causes a fault.
+uint64_t board_stack_bytes();
+// Returns the maximum bytes of the stack that have been used so far. The start code fills the stack
+// with a pattern; bytes without the pattern have been used.
+uint64_t board_stack_used();
 
-// The linker script's section for the arena (arena.ld), aligned as an arena must be.
+// Places the arena in the section that the linker script reserves for it (sections.ld), aligned as
+// an arena must be.
 #define REPRISE_ARENA __attribute__((section(".arena"), aligned(256)))
 
 }  // namespace reprise

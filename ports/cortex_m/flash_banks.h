@@ -1,36 +1,44 @@
-// Snapshots of a board: two banks of flash, of which one always holds the last State that was saved whole, wherever the power is cut.
-// Here because a training of days outlives its board's power; what a bank holds is lib/state_bank.h's.
+// Snapshots of a board: two banks of flash. One of them always contains the last State that was
+// saved completely, whenever the power is cut. So a training of days can continue after its board
+// has lost power. lib/state_bank.h defines the content of a bank.
 //
-//   | bank 0: seal, payload, unused ... | bank 1: seal, payload, unused ... |      each begins with a sector
+//   | bank 0: header, payload, unused ... | bank 1: header, payload, unused ... |
+//   (each bank begins with a sector)
 //
-// A save erases and writes the bank that does not hold the newest State, its seal last, and reads it back. A load looks at every byte of both banks
-// before it changes anything.
+// A save erases and writes the bank that does not contain the newest State. It writes the header
+// last, and reads the bank back. A load checks every byte of both banks before it changes anything.
 #pragma once
 
 #include "lib/state_bank.h"
 
 namespace reprise {
 
-// A region of NOR flash, which the application's driver reaches. Erasing makes all bytes of a sector 0xff; programming clears bits. Whatever a cut
-// of the power leaves of either is found by the checksums.
+// A region of NOR flash, which the application's driver accesses. Erasing sets all bytes of a
+// sector to 0xff; programming clears bits. Checksums detect an erase or a program that a power cut
+// has interrupted.
 struct Flash {
-  void* state = nullptr;  // the driver's
-  // `at` counts from the region's start: a multiple of sector_bytes for erase, of kBankUnit for program, which gets whole units. Nothing is
-  // programmed twice after an erase. Both return when it is done; their faults are the application's to read.
+  void* state = nullptr;  // An object of the driver's own, passed to both functions.
+  // Erases a sector; `program` writes whole units of kBankUnit bytes. `at` counts from the region's
+  // start and is a multiple of sector_bytes or of kBankUnit. No unit is programmed twice between
+  // two erases. Both functions return when the flash has finished. save_to_flash() returns their
+  // errors.
   Status (*erase)(void* state, uint32_t at) = nullptr;
   Status (*program)(void* state, uint32_t at, const void* words, uint32_t bytes) = nullptr;
-  const unsigned char* base = nullptr;  // where the region is read as memory, aligned to 8 bytes
-  uint32_t sector_bytes = 0;            // whole units
-  uint32_t bytes = 0;                   // both banks: an even number of sectors
+  const unsigned char* base = nullptr;  // Address of the region for reading, aligned to 8 bytes.
+  uint32_t sector_bytes = 0;            // Bytes of a sector, a multiple of kBankUnit.
+  uint32_t bytes = 0;                   // Bytes of both banks: an even number of sectors.
 };
 
-// Between steps. kArenaTooSmall, with the bytes that a bank must have, where it holds too little; kInputOutput where the flash does not hold what was
-// written; what the driver says, where that fails. After any of them the State that was saved before is still there.
-// It takes 512 bytes of stack at most beside the driver's, and so does load_from_flash.
+// Saves State; call this function between steps. Returns kArenaTooSmall, with the bytes that a bank
+// needs, if the banks are too small. Returns kInputOutput if the flash does not contain what was
+// written. Also returns any error of the driver. After an error the flash still has the State that
+// was saved before. Uses at most 512 bytes of stack in addition to the driver's own, as
+// load_from_flash() does.
 Status save_to_flash(const Trainer& trainer, const Flash& flash);
 
-// State and step become those of the newest whole bank. `found` is false, and nothing has changed, where there is none: flash that is new, or whose
-// first save was cut. kUnsupported, with why and nothing changed, where the newest bank is of another plan, seed or kernel set.
+// Sets State and step from the newest complete bank. If there is none, sets `found` to false and
+// changes nothing: the flash is new, or its first save was interrupted. Returns kUnsupported, with
+// the reason and without a change, if the newest bank has another plan, seed or kernel set.
 Status load_from_flash(Trainer& trainer, const Flash& flash, bool& found);
 
 }  // namespace reprise

@@ -1,5 +1,4 @@
-// Numbers as words, for programs of boards that talk by board_say().
-// Here because a board has no printf.
+// Writes numbers as text, for programs of boards, which have board_say() but no printf.
 #pragma once
 
 #include <stdint.h>
@@ -9,6 +8,7 @@
 
 namespace reprise {
 
+// Writes `number` in decimal digits.
 inline void say(uint64_t number) {
   char digits[24];
   char* first = digits + sizeof digits - 1;
@@ -18,13 +18,14 @@ inline void say(uint64_t number) {
   board_say(first);
 }
 
+// Writes `bits` as 16 hexadecimal digits.
 inline void say_bits(uint64_t bits) {
   char digits[17] = {};
   for (int i = 0; i < 16; ++i) digits[i] = "0123456789abcdef"[bits >> (60 - 4 * i) & 15];
   board_say(digits);
 }
 
-// Six decimals of a number that is not negative, and its bits.
+// Writes a number that is not negative, with six decimals, and then its bits.
 inline void say_decimals(double number) {
   const uint64_t millionths = number < 1e12 ? static_cast<uint64_t>(number * 1e6 + 0.5) : 0;
   char decimals[8] = ".000000";
@@ -33,7 +34,8 @@ inline void say_decimals(double number) {
   say(millionths / 1000000), board_say(decimals), board_say(" bits "), say_bits(__builtin_bit_cast(uint64_t, number));
 }
 
-// What a program ends with: nothing where all is well, else one line.
+// Writes one line for an error, and nothing for success. Returns the exit status of the program: 0
+// or 1.
 inline int say_outcome(const Status& status) {
   if (status.ok()) return 0;
   board_say(status.message), board_say(" ("), say(status.detail), board_say(")\n");

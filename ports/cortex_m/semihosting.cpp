@@ -1,5 +1,7 @@
-// Words and an end by semihosting: a debugger, or QEMU, does what a breakpoint with a number asks for. Without either the processor stops there.
-// Arm Semihosting for AArch32 and AArch64, 2.0: SYS_WRITE0, SYS_EXIT_EXTENDED.
+// Text output and the end of a program, by semihosting: the program executes a breakpoint with the
+// number of an operation, and a debugger, or QEMU, carries it out. Without either, the processor
+// stops at the breakpoint. See Arm, "Semihosting for AArch32 and AArch64", 2.0: SYS_WRITE0,
+// SYS_EXIT_EXTENDED.
 #include "ports/cortex_m/board.h"
 
 namespace reprise {

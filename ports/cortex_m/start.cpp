@@ -1,11 +1,11 @@
-// From reset to main, and what ends a program that does not end by itself: a fault is one line.
-// Here because nothing else runs before main. ARMv7-M Architecture Reference Manual, B1.5 and B3.2 to B3.5.
+// The code from reset to main, and the fault handlers: a fault writes one line and ends the
+// program. See ARMv7-M Architecture Reference Manual, B1.5 and B3.2 to B3.5.
 #include <string.h>
 
 #include "ports/cortex_m/board.h"
 
 extern "C" {
-// Of the linker script.
+// Symbols of the linker script.
 extern unsigned char board_data_begin[], board_data_end[], board_data_image[], board_bss_begin[], board_bss_end[];
 extern unsigned char board_stack_guard[], board_stack_begin[], board_stack_end[];
 extern void (*board_init_begin[])();
@@ -19,18 +19,20 @@ namespace {
 
 volatile uint32_t& control(uint32_t address) { return *reinterpret_cast<volatile uint32_t*>(address); }
 
-constexpr uint32_t kCoprocessors = 0xe000ed88, kFaultsEnabled = 0xe000ed24, kClockControl = 0xe000e010, kClockReload = 0xe000e014, kClock = 0xe000e018;
+constexpr uint32_t kCoprocessors = 0xe000ed88, kFaultsEnabled = 0xe000ed24, kClockControl = 0xe000e010,
+                   kClockReload = 0xe000e014, kClock = 0xe000e018;
 constexpr uint32_t kClockPeriod = 1u << 24;
 constexpr uint32_t kPattern = 0x5a5a5a5a;
 
-volatile uint32_t periods = 0;  // of the clock that have passed
+volatile uint32_t periods = 0;  // number of completed periods of the clock
 
 void enable_floats() {
-  control(kCoprocessors) = control(kCoprocessors) | 0xfu << 20;  // CP10 and CP11: full access
+  control(kCoprocessors) = control(kCoprocessors) | 0xfu << 20;  // full access to CP10 and CP11 (floating point)
   __asm volatile("dsb\n isb" ::: "memory");
 }
 
-// Whatever passes the stack's end meets the guard before other memory; from ARMv8-M on the processor has a limit for it.
+// Sets up a guard below the stack, which stops an overflow before it reaches other memory. From
+// ARMv8-M on, processors have a stack limit register.
 void guard_stack() {
 #if __ARM_ARCH >= 8
   __asm volatile("msr msplim, %0" : : "r"(board_stack_begin));
@@ -39,9 +41,9 @@ void guard_stack() {
   control(kNumber) = 0;
   control(kBase) = reinterpret_cast<uint32_t>(board_stack_guard);
   control(kSize) = 1u << 28 | 4u << 1 | 1u;  // no execution, no access, 32 bytes, enabled
-  control(kControl) = 5;                     // all else as without it
+  control(kControl) = 5;                     // enabled; other memory has its default access
 #endif
-  control(kFaultsEnabled) = control(kFaultsEnabled) | 7u << 16;  // of memory, bus and usage
+  control(kFaultsEnabled) = control(kFaultsEnabled) | 7u << 16;  // enables memory, bus and usage faults
   __asm volatile("dsb\n isb" ::: "memory");
 }
 
@@ -53,7 +55,7 @@ void paint_stack() {
 void start_clock() {
   control(kClockReload) = kClockPeriod - 1;
   control(kClock) = 0;
-  control(kClockControl) = 7;  // counts the processor's clock, and interrupts when it has counted down
+  control(kClockControl) = 7;  // counts the processor's clock, with an interrupt at the end of each period
 }
 
 }  // namespace
@@ -90,25 +92,41 @@ void board_reset() {
 
 void board_clock() { reprise::periods = reprise::periods + 1; }
 
-// `stack`: where it ended when the fault came. A large frame may lie wholly below the guard, where a board has no memory.
+// Handles a fault. `stack` is the stack pointer at the fault; it shows an overflow even if a large
+// frame lies entirely below the guard, where a board may have no memory.
 [[noreturn]] void board_fault(const unsigned char* stack) {
   if (stack < board_stack_begin) {
-    reprise::board_say("fault: the stack has overflowed: give it more stack_bytes in the board's linker script, or STACK=192K\n");
+    reprise::board_say(
+        "fault: the stack has overflowed: give it more stack_bytes in the board's linker script, or STACK=192K\n");
   } else {
     reprise::board_say("fault: the program has reached an address or an instruction that is none\n");
   }
   reprise::board_end(1);
 }
 
-// A fault of the stack leaves none to run on: it begins anew.
-__attribute__((naked)) void board_on_fault() { __asm volatile("mov r0, sp\n ldr r1, =board_stack_end\n mov sp, r1\n b board_fault"); }
+// Handles a fault: passes the stack pointer to board_fault() and sets it to the end of the stack.
+// After an overflow the handler would otherwise have no stack.
+__attribute__((naked)) void board_on_fault() {
+  __asm volatile("mov r0, sp\n ldr r1, =board_stack_end\n mov sp, r1\n b board_fault");
+}
 
-// What the processor looks up: where the stack ends, and whom it calls.
+// The vector table: the initial stack pointer, and the handlers.
 __attribute__((section(".vectors"), used)) const void* const board_vectors[16] = {
-    board_stack_end, reinterpret_cast<void*>(board_reset),
-    reinterpret_cast<void*>(board_on_fault),  // an interrupt that cannot be masked; hard, memory, bus, usage and secure faults
-    reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault),
-    reinterpret_cast<void*>(board_on_fault), nullptr, nullptr, nullptr,
-    reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_on_fault), nullptr,  // a call of a supervisor, a debugger's event
-    reinterpret_cast<void*>(board_on_fault), reinterpret_cast<void*>(board_clock)};
+    board_stack_end,
+    reinterpret_cast<void*>(board_reset),
+    reinterpret_cast<void*>(
+        board_on_fault),  // NMI; then hard, memory, bus, usage and secure faults
+    reinterpret_cast<void*>(board_on_fault),
+    reinterpret_cast<void*>(board_on_fault),
+    reinterpret_cast<void*>(board_on_fault),
+    reinterpret_cast<void*>(board_on_fault),
+    reinterpret_cast<void*>(board_on_fault),
+    nullptr,
+    nullptr,
+    nullptr,
+    reinterpret_cast<void*>(board_on_fault),  // SVC
+    reinterpret_cast<void*>(board_on_fault),  // debug monitor
+    nullptr,                                  // reserved
+    reinterpret_cast<void*>(board_on_fault),  // PendSV
+    reinterpret_cast<void*>(board_clock)};    // SysTick
 }

@@ -1,5 +1,6 @@
-// The program of `make run-board`: trains the plan that the compiler has proved, in an arena that the linker has placed, and says what it has measured.
-// Here as the smallest whole program for a board: an application has its own, with its sensor in place of fill_counted().
+// The program of `make run-board`. It trains the plan that the compiler has proved, in an arena
+// that the linker has placed, and writes the measured loss, ticks and bytes. It is the smallest
+// complete program for a board. An application replaces fill_counted() by its sensor.
 #include "plan.h"
 
 #include "lib/cpu/cpu_plan_backend.h"
@@ -16,7 +17,8 @@ using generated::kPlan;
 constexpr CpuSize kSize = core_of(kPlan);
 constexpr KernelCalls kCalls = kernels_called(kPlan);
 constexpr uint64_t kSteps = 3;
-constexpr uint64_t kOwnStackBytes = 1024;  // of the calls between main and a kernel, beside what main has used
+// Stack bytes for the calls between main and a kernel, in addition to the bytes that main has used.
+constexpr uint64_t kOwnStackBytes = 1024;
 REPRISE_ARENA unsigned char arena[kPlan.arena_bytes];
 
 }  // namespace
@@ -28,18 +30,25 @@ int main() {
   const uint64_t own_stack = board_stack_used();
   const Workers alone = {.stack_bytes = board_stack_bytes() - own_stack - kOwnStackBytes};
   Trainer trainer;
-  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer); !bound.ok()) return say_outcome(bound);
+  if (const Status bound = bind_proved(kPlan, backend, {.arena = {{arena}, sizeof arena}, .workers = &alone}, trainer);
+      !bound.ok())
+    return say_outcome(bound);
   for (uint64_t step = 1; step <= kSteps; ++step) {
     StepReport report;
     const uint64_t before = board_ticks();
-    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return say_outcome(status);
+    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok())
+      return say_outcome(status);
     const uint64_t ticks = board_ticks() - before;
-    board_say("step "), say(step), board_say(" loss "), say_decimals(report.loss), board_say(" ticks "), say(ticks), board_say("\n");
+    board_say("step "), say(step), board_say(" loss "), say_decimals(report.loss), board_say(" ticks "), say(ticks),
+        board_say("\n");
   }
   uint64_t measured = 0;
-  if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok()) return say_outcome(status);
-  board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "), say(kPlan.state_bytes + kPlan.carried_bytes + measured);
+  if (const Status status = measured_bytes(trainer, Region::kProgram, measured); !status.ok())
+    return say_outcome(status);
+  board_say("arena planned "), say(kPlan.arena_bytes), board_say(" measured "),
+      say(kPlan.state_bytes + kPlan.carried_bytes + measured);
   board_say("\nstack used "), say(board_stack_used()), board_say(" of "), say(board_stack_bytes());
-  board_say(", below the program's own "), say(own_stack), board_say(" planned "), say(kPlan.worker_stack_bytes), board_say(" measured "), say(board_stack_used() - own_stack), board_say("\n");
+  board_say(", below the program's own "), say(own_stack), board_say(" planned "), say(kPlan.worker_stack_bytes),
+      board_say(" measured "), say(board_stack_used() - own_stack), board_say("\n");
   return 0;
 }

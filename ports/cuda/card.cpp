@@ -13,7 +13,8 @@ Status fact(const CudaDriver& driver, const Card& card, CudaDeviceFact which, in
 }
 
 Status find_device(const CudaDriver& driver, Card& card) {
-  constexpr Status kNone = {Code::kUnsupported, "no NVIDIA card here that this process may use (CUDA_VISIBLE_DEVICES hides cards)", 0};
+  constexpr Status kNone = {Code::kUnsupported,
+                            "no NVIDIA card here that this process may use (CUDA_VISIBLE_DEVICES hides cards)", 0};
   const int started = driver.init(0);
   if (started == kNoDevice) return kNone;
   REPRISE_RETURN_IF_ERROR(driver_status(driver, started));
@@ -56,7 +57,7 @@ Status open_card(const CudaDriver& driver, Card& card) {
   card = {};
   REPRISE_RETURN_IF_ERROR(find_device(driver, card));
   REPRISE_RETURN_IF_ERROR(read_facts(driver, card));
-  if (card.architecture < kLeastArchitecture) {
+  if (card.architecture < kMinArchitecture) {
     return {Code::kUnsupported, "the card must be sm_80 or later, and is older", card.architecture};
   }
   const Status opened = open_context(driver, card);
@@ -71,7 +72,9 @@ void close_card(const CudaDriver& driver, Card& card) {
   card.context = nullptr;
 }
 
-uint64_t card_room_bytes(uint64_t free_bytes) { return free_bytes > kCudaRules.headroom_bytes ? free_bytes - kCudaRules.headroom_bytes : 0; }
+uint64_t card_space_bytes(uint64_t free_bytes) {
+  return free_bytes > kCudaRules.headroom_bytes ? free_bytes - kCudaRules.headroom_bytes : 0;
+}
 
 HostShare card_host_share(const LinuxMemory& memory, uint64_t pinned_bytes) {
   const uint64_t taken = memory.total_bytes > memory.available_bytes ? memory.total_bytes - memory.available_bytes : 0;

@@ -18,15 +18,16 @@ namespace {
 constexpr unsigned kNonBlocking = 1, kWithoutTime = 2;  // CU_STREAM_NON_BLOCKING, CU_EVENT_DISABLE_TIMING
 constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
 
-// A file that the card's bytes go to or come from.
+// The files to and from which the card's bytes are copied. Each file has a stream and a buffer of
+// its own.
 enum FileOf : uint32_t { kSpillFile, kWeightsFile, kFileCount };
 struct CardFile {
   void* stream = nullptr;
-  void* piece = nullptr;  // pinned, kPieceBytes
-  void* state = nullptr;  // of its Disk
+  void* piece = nullptr;  // pinned memory of kPieceBytes bytes
+  void* state = nullptr;  // Disk::state of the file
 };
 
-// All that the process has of CUDA.
+// All CUDA objects of the process.
 struct OpenCard {
   CudaDriver driver = {};
   Card card;
@@ -43,11 +44,12 @@ bool is_open() { return open.card.context != nullptr; }
 
 Status driver_says(int error) { return driver_status(open.driver, error); }
 
-// Of the least priority, so that whatever else the process does on the card comes first. Between processes the driver shares the card by time.
+// Opens a stream of minimum priority, so that all other work of the process on the card comes
+// first. Between processes the driver divides the card's time.
 Status open_stream(void** stream) {
-  int least = 0, greatest = 0;
-  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.stream_priorities(&least, &greatest)));
-  return driver_says(open.driver.create_stream(stream, kNonBlocking, least));
+  int minimum = 0, greatest = 0;
+  REPRISE_RETURN_IF_ERROR(driver_says(open.driver.stream_priorities(&minimum, &greatest)));
+  return driver_says(open.driver.create_stream(stream, kNonBlocking, minimum));
 }
 
 Status open_queue() {
@@ -55,7 +57,8 @@ Status open_queue() {
   void* memory = nullptr;
   REPRISE_RETURN_IF_ERROR(driver_says(open.driver.allocate_pinned(&memory, CudaStaging::kBytes)));
   open.staging.base = static_cast<unsigned char*>(memory);
-  for (void*& event : open.staging.copied) REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
+  for (void*& event : open.staging.copied)
+    REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
   open.machine.staging = &open.staging;
   return ok_status();
 }
@@ -66,11 +69,13 @@ Status open_everything(const CudaTable& table) {
   choose_cuda_machine(open.machine, table.size, table.math);
   if (open.machine.runtime_version / 1000 > open.card.driver_version / 1000) {
     return {Code::kUnsupported,
-            "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an older toolkit",
+            "the driver must know the CUDA that this program was compiled with: update the driver, or compile with an "
+            "older toolkit",
             open.machine.runtime_version / 1000};
   }
   if (open.machine.architecture == 0) {
-    return {Code::kUnsupported, "this program holds no code for the card's architecture: compile it with CUDA_ARCHITECTURES=NN of the card",
+    return {Code::kUnsupported,
+            "this program holds no code for the card's architecture: compile it with CUDA_ARCHITECTURES=NN of the card",
             open.card.architecture};
   }
   return open_queue();
@@ -79,7 +84,8 @@ Status open_everything(const CudaTable& table) {
 Status open_copies() {
   REPRISE_RETURN_IF_ERROR(open_stream(&open.copies.queue));
   REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&open.copies.asked, kWithoutTime)));
-  for (void*& event : open.copies.copied) REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
+  for (void*& event : open.copies.copied)
+    REPRISE_RETURN_IF_ERROR(driver_says(open.driver.create_event(&event, kWithoutTime)));
   open.machine.copies = &open.copies;
   return ok_status();
 }
@@ -94,7 +100,8 @@ void close_copies() {
   open.copies = {};
 }
 
-// What is asked after the card has failed may fail too; nothing more can be done about it.
+// Closes everything. After a failure of the card these calls may fail, too; their errors are
+// ignored.
 void close_everything() {
   if (open.machine.queue != nullptr) (void)open.driver.destroy_stream(open.machine.queue);
   for (void* event : open.staging.copied) {
@@ -113,9 +120,11 @@ Status open_backend(const char* name, Backend* backend) {
   }
   if (wanted == nullptr)
     return {Code::kUnsupported,
-            "a card has the backends \"cuda\" and \"cuda-large\" alone, each with \"+tf32\" or \"+bf16x3\" or neither", 0};
+            "a card has the backends \"cuda\" and \"cuda-large\" alone, each with \"+tf32\" or \"+bf16x3\" or neither",
+            0};
   if (is_open() && (open.machine.size != wanted->size || open.machine.math != wanted->math)) {
-    return {Code::kUnsupported, "the process has opened the card for a plan of another size or math: close it first", 0};
+    return {Code::kUnsupported, "the process has opened the card for a plan of another size or math: close it first",
+            0};
   }
   if (!is_open()) {
     if (const Status status = open_everything(*wanted); !status.ok()) {
@@ -142,22 +151,26 @@ uint64_t pinned_bytes() {
 
 Status acquire_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
-  if (open.arena.arena.base.for_kernels != nullptr) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
-  REPRISE_RETURN_IF_ERROR(take_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
+  if (open.arena.arena.base.for_kernels != nullptr)
+    return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
+  REPRISE_RETURN_IF_ERROR(
+      take_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
 
 Status reserve_arena(uint64_t bytes, Arena* arena) {
   *arena = {};
-  if (open.arena.arena.base.for_kernels != nullptr) return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
+  if (open.arena.arena.base.for_kernels != nullptr)
+    return {Code::kUnsupported, "the process already has its arena on the card: release it first", bytes};
   REPRISE_RETURN_IF_ERROR(reserve_card_arena(open.driver, open.card, bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
 
 Status resize_arena(uint64_t bytes, Arena* arena) {
-  REPRISE_RETURN_IF_ERROR(resize_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
+  REPRISE_RETURN_IF_ERROR(
+      resize_card_arena(open.driver, open.card, card_host_share(linux_memory(), pinned_bytes()), bytes, open.arena));
   *arena = open.arena.arena;
   return ok_status();
 }
@@ -167,20 +180,26 @@ void release_arena(Arena* arena) {
   *arena = {};
 }
 
-char host_refusal[240];  // a Status has no room for the figures
+char host_refusal[240];  // static: a Status cannot store a formatted text
 
 Status acquire_host(uint64_t bytes, HostMemory* memory) {
   *memory = {};
-  if (open.host_memory.base != nullptr) return {Code::kUnsupported, "the process already has its memory of the host: release it first", bytes};
+  if (open.host_memory.base != nullptr)
+    return {Code::kUnsupported, "the process already has its memory of the host: release it first", bytes};
   if (open.card.is_integrated) {
-    return {Code::kUnsupported, "the card's memory is the host's own, so that nothing is saved by keeping values there: leave \"host\" out, or take \"disk\"", 0};
+    return {Code::kUnsupported,
+            "the card's memory is the host's own, so that nothing is saved by keeping values there: leave \"host\" "
+            "out, or take \"disk\"",
+            0};
   }
   const uint64_t available = linux_memory().available_bytes;
   void* pinned = nullptr;
   if (bytes > available || open.driver.allocate_pinned(&pinned, bytes) != 0) {
     (void)snprintf(host_refusal, sizeof host_refusal,
-                   "the plan wants %llu MiB of pinned memory of the host, which has %llu MiB available: plan with less of \"host\", or with a larger budget",
-                   static_cast<unsigned long long>((bytes >> 20) + ((bytes & 0xfffff) != 0)), static_cast<unsigned long long>(available >> 20));
+                   "the plan wants %llu MiB of pinned memory of the host, which has %llu MiB available: plan with less "
+                   "of \"host\", or with a larger budget",
+                   static_cast<unsigned long long>((bytes >> 20) + ((bytes & 0xfffff) != 0)),
+                   static_cast<unsigned long long>(available >> 20));
     return {Code::kOutOfMemory, host_refusal, bytes};
   }
   open.host_memory = {static_cast<unsigned char*>(pinned), bytes};
@@ -203,11 +222,13 @@ void release_host(HostMemory* memory) {
   *memory = {};
 }
 
-// ---- files: the thread of each takes the card's bytes in pieces through pinned memory of its own ----
+// ---- files: the thread of each file copies the card's bytes in pieces, through pinned memory ----
 
 int errno_of(int driver_error) { return driver_error == 0 ? 0 : EIO; }
 
-int settle_transfer(int queued, void* stream) { return errno_of(queued != 0 ? queued : open.driver.synchronise_stream(stream)); }
+int settle_transfer(int queued, void* stream) {
+  return errno_of(queued != 0 ? queued : open.driver.synchronise_stream(stream));
+}
 
 template <FileOf file>
 int fetch_from_card(void* piece, const void* from, uint64_t bytes) {
@@ -238,7 +259,8 @@ Status open_file(const char* path, uint64_t bytes, Disk* disk) {
   if (of.stream != nullptr) return {Code::kUnsupported, "the process already has this file open: close it first", 0};
   Status status = open_stream(&of.stream);
   if (status.ok()) status = driver_says(open.driver.allocate_pinned(&of.piece, kPieceBytes));
-  const DiskAccess access = {static_cast<unsigned char*>(of.piece), kPieceBytes, fetch_from_card<file>, store_on_card<file>};
+  const DiskAccess access = {static_cast<unsigned char*>(of.piece), kPieceBytes, fetch_from_card<file>,
+                             store_on_card<file>};
   const auto open_it = file == kWeightsFile ? linux_open_weights_of_device : linux_open_disk_of_device;
   if (status.ok()) status = open_it(access, path, bytes, disk);
   if (status.ok()) of.state = disk->state;
@@ -251,7 +273,7 @@ void close_disk(Disk* disk) {
   close_file(open.files[kWeightsFile].state == disk->state ? kWeightsFile : kSpillFile, disk);
 }
 
-// ---- what it is, and what it takes ----
+// ---- the device's description ----
 
 double mebibytes(uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -262,16 +284,16 @@ void describe_device(char* text, uint64_t bytes) {
   const uint64_t arena = open.arena.mapped_bytes != 0 ? open.arena.mapped_bytes : open.arena.arena.bytes;
   const uint64_t taken = total_bytes - free_bytes, beside = taken > arena ? taken - arena : 0;
   const uint64_t before = total_bytes - open.card.free_bytes, since = beside > before ? beside - before : 0;
-  (void)snprintf(
-      text, bytes,
-      "%s (sm_%u, driver of CUDA %u.%u): arena %.1f MiB %s; beside it %.1f MiB of the card's %.1f are taken by CUDA here and by "
-      "others, %.1f of them since this program began; pinned on the host %.1f MiB",
-      open.card.name, open.card.architecture, open.card.driver_version / 1000, open.card.driver_version % 1000 / 10,
-      mebibytes(arena),
-      open.arena.mapped_bytes != 0 ? "mapped"
-      : open.arena.is_pinned       ? "pinned on the host, which is slower: reboot the board for whole memory"
-                                   : "allocated",
-      mebibytes(beside), mebibytes(total_bytes), mebibytes(since), mebibytes(pinned_bytes()));
+  (void)snprintf(text, bytes,
+                 "%s (sm_%u, driver of CUDA %u.%u): arena %.1f MiB %s; beside it %.1f MiB of the card's %.1f are taken "
+                 "by CUDA here and by "
+                 "others, %.1f of them since this program began; pinned on the host %.1f MiB",
+                 open.card.name, open.card.architecture, open.card.driver_version / 1000,
+                 open.card.driver_version % 1000 / 10, mebibytes(arena),
+                 open.arena.mapped_bytes != 0 ? "mapped"
+                 : open.arena.is_pinned       ? "pinned on the host, which is slower: reboot the board for whole memory"
+                                              : "allocated",
+                 mebibytes(beside), mebibytes(total_bytes), mebibytes(since), mebibytes(pinned_bytes()));
 }
 
 double seconds() { return linux_port().seconds(); }
@@ -286,7 +308,7 @@ constexpr Port kCudaPort = {
     .resize_arena = resize_arena,
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
-    .most_workers = kMaxWorkers,
+    .max_workers = kMaxWorkers,
     .tune_backend = nullptr,
     .open_disk = open_file<kSpillFile>,
     .close_disk = close_disk,

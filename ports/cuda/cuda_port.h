@@ -1,12 +1,15 @@
-// The CUDA port: one NVIDIA card, whose arena is the card's memory; workers, files and the clock are the Linux port's.
-// A program that links it needs CUDA's kernels (cuda/), which nvcc compiles. It runs on machines without a card or a driver, as far as
-// open_backend, which says what is missing.
+// The CUDA port: one NVIDIA card, with the arena in the card's memory. Workers, files and the clock
+// are the Linux port's.
+// A program that links this port also needs CUDA's kernels (cuda/), which nvcc compiles. The
+// program starts even on a machine without a card or a driver; open_backend then returns what is
+// missing.
 #pragma once
 
 #include "lib/port.h"
 
 namespace reprise {
 
+// Returns the port's table, which has static storage.
 const Port& cuda_port();
 
 }  // namespace reprise

@@ -5,7 +5,7 @@
 
 namespace reprise {
 
-// The library stays loaded as long as the process.
+// Loads the library, which then stays loaded until the process ends.
 Status load_cuda_driver(CudaDriver& driver) {
   driver = {};
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,9 +1,8 @@
-// The arena of a Linux process: one anonymous mapping, of which memory has what the arena holds now.
+// The arena of a Linux process: one anonymous mapping, of which only the first `bytes`
+// bytes have memory.
 //
-//   base            bytes                     reserved_bytes
-//   | read and write  | no access, no memory      |
-//
-// Here because lib takes memory as it is given and cannot ask for it.
+//   base              bytes                     reserved_bytes
+//   | read and write  | no access, no memory    |
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,7 +21,7 @@ constexpr uint64_t kHugePage = uint64_t{2} << 20;
 
 constexpr uint64_t kUnknown = ~uint64_t{0};
 
-// Of a line "MemTotal:       16303040 kB".
+// Returns the bytes of a line such as "MemTotal: 16303040 kB"; kUnknown if there is none.
 uint64_t memory_field(const char* text, const char* name) {
   const char* line = strstr(text, name);
   return line == nullptr ? kUnknown : strtoull(line + strlen(name), nullptr, 10) * 1024;
@@ -30,13 +29,14 @@ uint64_t memory_field(const char* text, const char* name) {
 
 constexpr uint64_t whole_pages(uint64_t bytes, uint64_t page) { return (bytes + page - 1) / page * page; }
 
-char refusal[160];  // a Status has no room for the figures
+char refusal[160];  // static: a Status cannot store a formatted text
 
 Status too_little(uint64_t more, uint64_t available, uint64_t bytes) {
-  (void)snprintf(
-      refusal, sizeof refusal,
-      "the arena takes %llu MiB, and the machine has %llu available: end what else takes memory, or plan with a smaller budget",
-      static_cast<unsigned long long>((more + 0xfffff) >> 20), static_cast<unsigned long long>(available >> 20));
+  (void)snprintf(refusal, sizeof refusal,
+                 "the arena takes %llu MiB, and the machine has %llu available: end what else takes memory, or plan "
+                 "with a smaller budget",
+                 static_cast<unsigned long long>((more + 0xfffff) >> 20),
+                 static_cast<unsigned long long>(available >> 20));
   return {Code::kOutOfMemory, refusal, bytes};
 }
 
@@ -75,7 +75,8 @@ Status linux_reserve_arena(uint64_t bytes, Arena* arena) {
 }
 
 Status linux_resize_arena(uint64_t bytes, Arena* arena) {
-  if (bytes > arena->reserved_bytes) return {Code::kUnsupported, "the arena has not so many addresses: reserve them, or take one of that size", bytes};
+  if (bytes > arena->reserved_bytes)
+    return {Code::kUnsupported, "the arena has not so many addresses: reserve them, or take one of that size", bytes};
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t had = whole_pages(arena->bytes, page), wanted = whole_pages(bytes, page);
   unsigned char* const base = arena->base.for_kernels;
@@ -84,7 +85,8 @@ Status linux_resize_arena(uint64_t bytes, Arena* arena) {
     const uint64_t available = linux_memory().available_bytes;
     if (more > available) return too_little(more, available, bytes);
     if (mprotect(base + had, more, PROT_READ | PROT_WRITE) != 0) return refused(bytes);
-    if (more >= kHugePage) (void)madvise(base + had, more, MADV_HUGEPAGE);  // fewer misses of the TLB; without it only slower
+    // Huge pages reduce TLB misses; an error only costs speed.
+    if (more >= kHugePage) (void)madvise(base + had, more, MADV_HUGEPAGE);
   } else if (wanted < had) {
     const uint64_t fewer = had - wanted;
     void* const empty = mmap(base + wanted, fewer, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -1,5 +1,6 @@
-// Files behind Disk, the spill file and the file of streamed weights: for each a thread that takes transfers from a fixed queue and does them
-// with pwrite and pread, in order. Here because lib knows neither files nor threads; nothing here takes heap once a file is open.
+// The files of Disk: the spill file and the file of streamed weights. Each file has a thread, which
+// executes the transfers of a queue of fixed size in order, with pwrite and pread. Nothing uses the
+// heap once a file is open.
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,34 +22,40 @@ struct Request {
   bool writes = false;
 };
 
-constexpr uint32_t kQueue = 1024;  // a start that finds it full waits for room
-constexpr uint64_t kDirectBlock = 4096;  // what direct reads are aligned to: a multiple of every device's block
+constexpr uint32_t kQueue = 1024;        // a start waits while the queue is full
+constexpr uint64_t kDirectBlock = 4096;  // the alignment of direct reads: a multiple of every device's block
 
 struct TransferFile {
-  const char* failure;  // what a person is told
+  const char* failure;  // the message of an error
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
   Request queue[kQueue] = {};
-  uint32_t first = 0, count = 0;  // queue[first] is under way
-  int error = 0;  // errno of the first transfer that failed since all was waited for
+  uint32_t first = 0, count = 0;  // queue[first] is in progress if count is not 0
+  int error = 0;                  // errno of the first failed transfer since the last wait for all
   int file = -1;
-  int direct = -1;  // the same file read past the page cache; -1: only through it
+  int direct = -1;  // the same file, opened to read past the page cache; -1: not available
   bool stops = false;
   bool exists = false;
-  DiskAccess access = {};  // empty where the arena is the process's own memory
-  char path[PATH_MAX] = "";   // of a file whose content must stay as it was when it was opened; "": nobody else can reach it
-  struct stat opened = {};    // what it was then
+  DiskAccess access = {};  // empty if the arena is the process's own memory
+  // Path of a file whose content must not change while it is open; "" for a file that no other
+  // process can reach.
+  char path[PATH_MAX] = "";
+  struct stat opened = {};  // the file's properties when it was opened
   pthread_t thread = {};
 };
 TransferFile spill{.failure = "the spill file could not be written or read back"};
-TransferFile weights{.failure = "the file of streamed weights could not be read, or is no longer the file that was opened: leave it alone while "
-                                  "a program reads it; the next start makes it anew"};
+TransferFile weights{.failure =
+                         "the file of streamed weights could not be read, or is no longer the file that was opened: "
+                         "leave it alone while "
+                         "a program reads it; the next start makes it anew"};
 
 bool is_same_file(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size && a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
 }
 
-// 0 or errno: that the file under the path is the one that was opened, as it was then.
+// Returns 0 if the path still names the file that was opened, and the file is unchanged; else
+// errno.
 int require_unchanged(const TransferFile& of) {
   if (of.path[0] == 0) return 0;
   struct stat now = {};
@@ -56,22 +63,27 @@ int require_unchanged(const TransferFile& of) {
   return is_same_file(now, of.opened) ? 0 : ESTALE;
 }
 
-// 0 or errno. A file that ends early is an error of the device: it was as long as the plan asks when it was opened.
+// Executes a transfer between the file and memory of the process. Returns 0 or errno. Returns EIO
+// if the file ends early, because it was long enough when it was opened.
 int transfer_bytes(const TransferFile& of, const Request& request) {
-  const bool aligned = (reinterpret_cast<uintptr_t>(request.memory) | request.offset | request.bytes) % kDirectBlock == 0;
+  const bool aligned =
+      (reinterpret_cast<uintptr_t>(request.memory) | request.offset | request.bytes) % kDirectBlock == 0;
   const bool past_cache = of.direct >= 0 && aligned && !request.writes;
   const int file = past_cache ? of.direct : of.file;
   for (uint64_t done = 0; done < request.bytes;) {
     const size_t rest = request.bytes - done;
     const off_t at = static_cast<off_t>(request.offset + done);
-    const ssize_t moved = request.writes ? pwrite(file, request.memory + done, rest, at) : pread(file, request.memory + done, rest, at);
+    const ssize_t moved =
+        request.writes ? pwrite(file, request.memory + done, rest, at) : pread(file, request.memory + done, rest, at);
     if (moved < 0 && errno == EINTR) continue;
     if (moved < 0) return errno;
     if (moved == 0) return EIO;
     done += static_cast<uint64_t>(moved);
   }
-  if (of.path[0] != 0 && !past_cache) {  // what is read once a pass is not to displace what others keep
-    (void)posix_fadvise(file, static_cast<off_t>(request.offset), static_cast<off_t>(request.bytes), POSIX_FADV_DONTNEED);
+  // Bytes that are read only once per pass should not displace other data from the cache.
+  if (of.path[0] != 0 && !past_cache) {
+    (void)posix_fadvise(file, static_cast<off_t>(request.offset), static_cast<off_t>(request.bytes),
+                        POSIX_FADV_DONTNEED);
   }
   return 0;
 }
@@ -81,15 +93,19 @@ int transfer_all(const TransferFile& of, const Request& request) {
   if (access.piece == nullptr) return transfer_bytes(of, request);
   for (uint64_t done = 0; done < request.bytes;) {
     const uint64_t rest = request.bytes - done, bytes = rest < access.piece_bytes ? rest : access.piece_bytes;
-    if (const int error = request.writes ? access.fetch(access.piece, request.memory + done, bytes) : 0; error != 0) return error;
-    if (const int error = transfer_bytes(of, {request.offset + done, bytes, access.piece, request.writes}); error != 0) return error;
-    if (const int error = request.writes ? 0 : access.store(request.memory + done, access.piece, bytes); error != 0) return error;
+    if (const int error = request.writes ? access.fetch(access.piece, request.memory + done, bytes) : 0; error != 0)
+      return error;
+    if (const int error = transfer_bytes(of, {request.offset + done, bytes, access.piece, request.writes}); error != 0)
+      return error;
+    if (const int error = request.writes ? 0 : access.store(request.memory + done, access.piece, bytes); error != 0)
+      return error;
     done += bytes;
   }
   return 0;
 }
 
-// The file is looked at afterwards: what has been read is then what was there when it was opened.
+// Executes a transfer, then checks that the file is unchanged. So the bytes that were read are
+// bytes of the file that was opened.
 int transfer(const TransferFile& of, const Request& request) {
   const int error = transfer_all(of, request), changed = require_unchanged(of);
   return changed != 0 ? changed : error;
@@ -158,7 +174,8 @@ Status close_with(TransferFile& of, const char* message, int error) {
   return {Code::kInputOutput, message, static_cast<uint64_t>(error)};
 }
 
-// The blocks of the whole file; a file system that cannot reserve gets zeros written instead, by the C library.
+// Reserves the blocks of the whole file. On a file system that cannot reserve, the C library
+// writes zeros instead.
 int reserve(int file, uint64_t bytes) {
   int error;
   do error = posix_fallocate(file, 0, static_cast<off_t>(bytes));
@@ -181,32 +198,41 @@ Status begin(TransferFile& of, const DiskAccess& access, uint64_t bytes, Disk* d
 
 }  // namespace
 
-Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) { return linux_open_disk_of_device({}, path, bytes, disk); }
+Status linux_open_disk(const char* path, uint64_t bytes, Disk* disk) {
+  return linux_open_disk_of_device({}, path, bytes, disk);
+}
 
 Status linux_open_disk_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk) {
   *disk = {};
   if (spill.exists) return {Code::kUnsupported, "the process already has its spill file: close it first", 0};
   spill.file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (spill.file < 0) return close_with(spill, "the spill file cannot be made: it must be a new file in a folder that can be written", errno);
+  if (spill.file < 0)
+    return close_with(spill, "the spill file cannot be made: it must be a new file in a folder that can be written",
+                      errno);
   (void)unlink(path);
   const int error = bytes == 0 ? 0 : reserve(spill.file, bytes);
   if (error != 0) return close_with(spill, "the spill file does not fit where it is", error);
   return begin(spill, access, bytes, disk);
 }
 
-Status linux_open_weights(const char* path, uint64_t bytes, Disk* disk) { return linux_open_weights_of_device({}, path, bytes, disk); }
+Status linux_open_weights(const char* path, uint64_t bytes, Disk* disk) {
+  return linux_open_weights_of_device({}, path, bytes, disk);
+}
 
 Status linux_open_weights_of_device(const DiskAccess& access, const char* path, uint64_t bytes, Disk* disk) {
   *disk = {};
   if (weights.exists) return {Code::kUnsupported, "the process already has its file of weights: close it first", 0};
   const size_t length = strlen(path);
-  if (length == 0 || length >= sizeof weights.path) return {Code::kInputOutput, "the file of weights has no path that can be named", ENAMETOOLONG};
+  if (length == 0 || length >= sizeof weights.path)
+    return {Code::kInputOutput, "the file of weights has no path that can be named", ENAMETOOLONG};
   memcpy(weights.path, path, length + 1);
   weights.file = open(path, O_RDONLY | O_CLOEXEC);
-  if (weights.file < 0 || fstat(weights.file, &weights.opened) != 0) return close_with(weights, "the file of weights cannot be opened", errno);
-  if (static_cast<uint64_t>(weights.opened.st_size) < bytes) return close_with(weights, "the file of weights is shorter than the plan's", EIO);
-  (void)posix_fadvise(weights.file, 0, 0, POSIX_FADV_RANDOM);  // nothing is read ahead that nobody has asked for
-  weights.direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);  // not every file system has it
+  if (weights.file < 0 || fstat(weights.file, &weights.opened) != 0)
+    return close_with(weights, "the file of weights cannot be opened", errno);
+  if (static_cast<uint64_t>(weights.opened.st_size) < bytes)
+    return close_with(weights, "the file of weights is shorter than the plan's", EIO);
+  (void)posix_fadvise(weights.file, 0, 0, POSIX_FADV_RANDOM);    // no read-ahead
+  weights.direct = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);  // not available on every file system
   Status status = begin(weights, access, bytes, disk);
   disk->start_write = nullptr;
   return status;

@@ -1,6 +1,7 @@
-// Chooses the kernels for the processor that the program runs on.
-// Here because BLIS takes its architecture from the environment, and because the operating system alone tells a program what caches there are,
-// tells it on AArch64 whether the processor multiplies bf16, and grants one on x86-64 the registers of AMX.
+// Chooses the kernels for the processor that runs the program. The port makes this choice because
+// BLIS reads its architecture from an environment variable, and because only the operating system
+// reports some facts: the caches, bf16 products on AArch64, and the permission to use AMX registers
+// on x86-64.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,9 @@
 namespace reprise {
 namespace {
 
-// BLIS 0.9.0 takes a number. Features decide, never the family: an AMD processor with AVX-512 runs the Skylake-X kernel
-// well.
+// Returns the number by which BLIS 0.9.0 identifies an architecture; null to leave the choice to
+// BLIS. Features decide, not the processor's family: an AMD processor with AVX-512 runs the
+// Skylake-X kernel well.
 const char* blis_architecture() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -33,7 +35,8 @@ const char* blis_architecture() {
   return nullptr;
 }
 
-// A number that a file of a cache begins with, times 1024 where a K follows; 0 where there is no such file.
+// Returns the number at the start of the file that describes a cache, times 1024 if a K follows it;
+// 0 if there is no such file.
 uint64_t read_cache_number(uint32_t index, const char* name) {
   char path[96], text[32] = {};
   (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name);
@@ -48,9 +51,9 @@ uint64_t read_cache_number(uint32_t index, const char* name) {
 }
 
 CpuCaches find_caches() {
-  constexpr uint32_t kMostCaches = 8;
+  constexpr uint32_t kMaxCaches = 8;
   CpuCaches caches;
-  for (uint32_t index = 0; index < kMostCaches; ++index) {
+  for (uint32_t index = 0; index < kMaxCaches; ++index) {
     const uint64_t level = read_cache_number(index, "level");
     if (level == 2) caches.second = read_cache_number(index, "size");
     if (level == 3) caches.third = read_cache_number(index, "size");
@@ -59,8 +62,9 @@ CpuCaches find_caches() {
 }
 
 #if defined(__x86_64__)
-// CPUID leaf 7 has AMX-BF16 and AMX-TILE, XCR0 the system's word that it keeps a thread's tile registers; a process must ask for them once
-// (Linux, Documentation/arch/x86/xstate.rst), before a thread of it uses them.
+// True if the process may use AMX. CPUID leaf 7 has AMX-BF16 and AMX-TILE, and XCR0 shows that the
+// system saves a thread's tile registers. A process must request permission once, before any of its
+// threads uses them (Linux, Documentation/arch/x86/xstate.rst).
 bool amx_is_granted() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kXsave = 1u << 27, kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kTileState = 3u << 17;
@@ -74,7 +78,8 @@ bool amx_is_granted() {
 }
 #endif
 
-// The best level first; every machine has the last.
+// The best vector levels. `told` also uses what the operating system reports; `own` uses only what
+// the processor reports.
 struct Levels {
   VectorLevel told, own;
 };
@@ -90,7 +95,7 @@ Levels vector_levels() {
   return {own, own};
 }
 
-CpuMachine machine;  // the process has one: it follows from the processor
+CpuMachine machine;  // the only machine of the process; it depends on the processor only
 
 }  // namespace
 
@@ -98,15 +103,18 @@ Status linux_open_backend(const char* name, Backend* backend) {
   *backend = {};
   const CpuCaches caches = find_caches();
   if (strcmp(name, kCpuSmallRules.name) == 0) {
-    REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, caches, CpuSize::kSmall));
+    REPRISE_RETURN_IF_ERROR(
+        choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, caches, CpuSize::kSmall));
     *backend = cpu_backend(machine);
     return ok_status();
   }
-  if (strcmp(name, kCpuRules.name) != 0) return {Code::kUnsupported, "the board has no backend but \"cpu\" and \"cpu-small\"", 0};
+  if (strcmp(name, kCpuRules.name) != 0)
+    return {Code::kUnsupported, "the board has no backend but \"cpu\" and \"cpu-small\"", 0};
   const char* architecture = blis_architecture();
   if (architecture != nullptr) (void)setenv("BLIS_ARCH_TYPE", architecture, 0);
   const Levels levels = vector_levels();
-  if (!choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.told, caches).ok()) {  // a build may lack it
+  // If the build lacks the level that the system allows, the processor's own level is used.
+  if (!choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.told, caches).ok()) {
     REPRISE_RETURN_IF_ERROR(choose_cpu_machine(machine, GemmTileChoice::kFastest, levels.own, caches));
   }
   *backend = cpu_backend(machine);

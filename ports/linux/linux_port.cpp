@@ -1,4 +1,4 @@
-// The Linux port's table, its clock, and how it says that an assertion has failed.
+// The Linux port's table, its clock, and the message of a failed assertion.
 #include "ports/linux/linux_port.h"
 
 #include <stdio.h>
@@ -27,7 +27,7 @@ constexpr Port kLinuxPort = {
     .resize_arena = linux_resize_arena,
     .start_workers = linux_start_workers,
     .stop_workers = linux_stop_workers,
-    .most_workers = kMaxWorkers,
+    .max_workers = kMaxWorkers,
     .tune_backend = linux_tune_backend,
     .open_disk = linux_open_disk,
     .close_disk = linux_close_disk,
@@ -42,7 +42,7 @@ constexpr Port kLinuxPort = {
 
 }  // namespace
 
-// In the place of lib's own, which is weak.
+// Replaces lib's definition, which is weak.
 void assertion_failed(const char* must_hold, const char* file, uint32_t line) {
   fprintf(stderr, "%s:%u: assertion failed: %s\n", file, line, must_hold);
   abort();

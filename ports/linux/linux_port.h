@@ -1,11 +1,13 @@
-// The Linux port: an arena by mmap, workers by pthreads, a spill file, a clock, and the choice of the fastest kernels.
-// Here because only a port knows its operating system; what each function promises beyond lib/port.h stands in linux_functions.h.
+// The Linux port: an arena by mmap, workers by pthreads, a spill file, a clock, and the choice of
+// the fastest kernels. linux_functions.h documents what each function does in addition to
+// lib/port.h.
 #pragma once
 
 #include "lib/port.h"
 
 namespace reprise {
 
+// Returns the port's table, which has static storage.
 const Port& linux_port();
 
 }  // namespace reprise

@@ -1,6 +1,6 @@
-// Keeps in a file what was measured of this machine (lib/cpu/tuning.h), and takes it from there.
-// Here because the processor's name, files and a clock are the operating system's. Nothing here ends a program: where something goes wrong, the
-// numbers that were derived stand.
+// Stores the tuning of this machine (lib/cpu/tuning.h) in a file, and reads it. The processor's
+// name, files and a clock come from the operating system. No error here ends a program: after an
+// error the derived numbers are used.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@
 namespace reprise {
 namespace {
 
-// Text that is cut off where its room ends.
+// A text that is cut off at the end of its buffer.
 struct Text {
   char bytes[1536] = {};
   size_t length = 0;
@@ -34,7 +34,8 @@ struct Text {
   }
 };
 
-// The rest of each line of /proc/cpuinfo's first processor that names its kind: "model name" of x86, implementer and part of AArch64.
+// Appends the values of the lines of /proc/cpuinfo that identify the first processor: "model name"
+// on x86; implementer, part and variant on AArch64.
 void add_processor(Text& text) {
   FILE* file = fopen("/proc/cpuinfo", "r");
   if (file == nullptr) return;
@@ -42,13 +43,16 @@ void add_processor(Text& text) {
   while (fgets(line, sizeof line, file) != nullptr && line[0] != '\n') {
     for (const char* name : {"model name", "CPU implementer", "CPU part", "CPU variant"}) {
       const char* colon = strchr(line, ':');
-      if (strncmp(line, name, strlen(name)) == 0 && colon != nullptr) text.add(" %.*s", static_cast<int>(strcspn(colon + 2, "\n")), colon + 2);
+      if (strncmp(line, name, strlen(name)) == 0 && colon != nullptr)
+        text.add(" %.*s", static_cast<int>(strcspn(colon + 2, "\n")), colon + 2);
     }
   }
   (void)fclose(file);
 }
 
-// What the numbers were measured for: they serve where every line is the same.
+// Returns the first lines of a tuning file, which state for which processor, caches, kernels and
+// workers the numbers were measured. The numbers are valid only if the file's lines equal the lines
+// of this process.
 Text identity_of(const CpuMachine& machine, uint32_t workers) {
   Text text;
   text.add("reprise tuning %u\nprocessor", kTuningVersion);
@@ -64,23 +68,26 @@ uint64_t hash_of(const Text& text) {  // FNV-1a
   return hash;
 }
 
-// Empty where the environment names neither folder, or one too long.
+// Sets tuning.file; leaves it empty if the environment names no folder, or if the path is too long.
 void find_file(const Text& identity, Tuning& tuning) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   const bool has_cache = cache != nullptr && cache[0] == '/', has_home = home != nullptr && home[0] == '/';
   if (!has_cache && !has_home) return;
-  const int length = snprintf(tuning.file, sizeof tuning.file, "%s%s/reprise/tuning-%016llx.txt", has_cache ? cache : home, has_cache ? "" : "/.cache",
-                              static_cast<unsigned long long>(hash_of(identity)));
+  const int length =
+      snprintf(tuning.file, sizeof tuning.file, "%s%s/reprise/tuning-%016llx.txt", has_cache ? cache : home,
+               has_cache ? "" : "/.cache", static_cast<unsigned long long>(hash_of(identity)));
   if (length < 0 || static_cast<size_t>(length) >= sizeof tuning.file) tuning.file[0] = 0;
 }
 
 void say(Tuning& tuning, const char* what, int error = 0) {
-  (void)snprintf(tuning.problem, sizeof tuning.problem, "%s%s%s", what, error != 0 ? ": " : "", error != 0 ? strerror(error) : "");
+  (void)snprintf(tuning.problem, sizeof tuning.problem, "%s%s%s", what, error != 0 ? ": " : "",
+                 error != 0 ? strerror(error) : "");
 }
 
 // ---- the file ----
 
-// One line "NAME NUMBER" for each field, in the table's order, and nothing behind them; each within what kernels take.
+// Reads one line "NAME NUMBER" for each field, in the order of kBlockingFields, with nothing after
+// them. Returns false if a line is wrong or a number is outside its field's range.
 bool read_fields(const char* text, CpuBlocking& blocking) {
   for (const BlockingField& field : kBlockingFields) {
     const size_t length = strlen(field.name);
@@ -90,7 +97,7 @@ bool read_fields(const char* text, CpuBlocking& blocking) {
     char* end = nullptr;
     errno = 0;
     const unsigned long long number = strtoull(text, &end, 10);
-    if (errno != 0 || *end != '\n' || number < field.least || number > field.most) return false;
+    if (errno != 0 || *end != '\n' || number < field.minimum || number > field.maximum) return false;
     blocking.*field.value = static_cast<uint32_t>(number);
     text = end + 1;
   }
@@ -98,7 +105,7 @@ bool read_fields(const char* text, CpuBlocking& blocking) {
 }
 
 bool read_file(const Text& identity, Tuning& tuning, CpuBlocking& blocking) {
-  const int descriptor = open(tuning.file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // never wait for a pipe's writer
+  const int descriptor = open(tuning.file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // never waits for a pipe's writer
   if (descriptor < 0) {
     if (errno != ENOENT) say(tuning, "cannot be read", errno);
     return false;
@@ -120,7 +127,8 @@ bool read_file(const Text& identity, Tuning& tuning, CpuBlocking& blocking) {
   return true;
 }
 
-// Every folder on the way; one that cannot be made is found by the open that follows.
+// Creates the folders of the path `file`. Errors are ignored, because the fopen() that follows
+// reports them.
 void make_folders(const char* file) {
   char path[sizeof Tuning::file];
   (void)snprintf(path, sizeof path, "%s", file);
@@ -159,7 +167,7 @@ bool measure(CpuMachine& machine, const Workers& workers, Tuning& tuning) {
 Tuning linux_tune_backend(const Workers& workers, TuningMode mode) {
   CpuMachine& machine = linux_cpu_machine();
   Tuning tuning;
-  if (machine.tile.run == nullptr) return tuning;  // no backend has been opened
+  if (machine.tile.run == nullptr) return tuning;  // no backend is open
   const Text identity = identity_of(machine, workers.count);
   find_file(identity, tuning);
   const bool has_place = tuning.file[0] != 0;
@@ -169,7 +177,8 @@ Tuning linux_tune_backend(const Workers& workers, TuningMode mode) {
     if (tuning.taken && has_place) write_file(identity, tuning, machine.blocking);
   }
   static_assert(sizeof kBlockingFields / sizeof *kBlockingFields <= sizeof tuning.numbers / sizeof *tuning.numbers);
-  for (const BlockingField& field : kBlockingFields) tuning.numbers[tuning.count++] = {field.name, machine.blocking.*field.value};
+  for (const BlockingField& field : kBlockingFields)
+    tuning.numbers[tuning.count++] = {field.name, machine.blocking.*field.value};
   return tuning;
 }
 

@@ -1,5 +1,5 @@
-// A pool of threads behind Workers: they sleep between calls, and take tasks from one atomic counter during a call.
-// Here because lib knows no threads; the pool is static, so that running it takes neither heap nor locks.
+// The thread pool of Workers. Threads sleep between calls, and take tasks from one atomic counter
+// during a call. The pool is static, so that a call needs neither heap nor locks.
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -10,6 +10,7 @@
 
 #include <atomic>
 
+#include "lib/assert.h"
 #include "ports/linux/linux_functions.h"
 
 namespace reprise {
@@ -17,15 +18,17 @@ namespace {
 
 using Task = void (*)(void* argument, uint32_t index);
 
-// How often a thread looks before it sleeps: some tens of microseconds, the gap between two kernels of a step.
+// Number of iterations before a thread sleeps. They take some tens of microseconds, as long as the
+// gap between two kernels of a step.
 constexpr uint32_t kSpins = 2000;
 
-// `claim` holds [call number | tasks left]. A worker reads the call, then the job, then takes a task by exchanging both
-// at once: if the exchange succeeds the call was not over, so the job it read is the call's own. A worker that sleeps
-// through a call is not waited for.
+// The state of the pool. `claim` is [call number | tasks left]. A worker first reads `claim`, then
+// the task of the call, and then takes a task by exchanging both values of `claim` at once. If the
+// exchange succeeds, the call was not over, so the worker has read the task of this call. A call
+// does not wait for workers that sleep through it.
 struct Pool {
   std::atomic<uint64_t> claim{0};
-  std::atomic<uint32_t> done{0};  // tasks of this call; also the futex on which the caller sleeps
+  std::atomic<uint32_t> done{0};  // completed tasks of the call; also the futex on which the caller sleeps
   std::atomic<uint32_t> caller_sleeps{0};
   std::atomic<uint32_t> call{0};  // the futex on which workers sleep
   std::atomic<uint32_t> sleepers{0};
@@ -36,7 +39,7 @@ struct Pool {
   std::atomic<uint32_t> tasks{0};
 
   pthread_t threads[kMaxWorkers];
-  uint32_t started = 0;  // threads beside the caller's
+  uint32_t started = 0;  // number of threads other than the caller's
   bool exists = false;
 };
 Pool pool;
@@ -60,7 +63,7 @@ void relax() {
 constexpr uint32_t call_of(uint64_t claim) { return static_cast<uint32_t>(claim >> 32); }
 constexpr uint32_t left_of(uint64_t claim) { return static_cast<uint32_t>(claim); }
 
-// Takes tasks of call `number` until none is left.
+// Takes and runs tasks of call `number` until none is left.
 void work(uint32_t number) {
   uint64_t claim = pool.claim.load(std::memory_order_acquire);
   while (call_of(claim) == number && left_of(claim) > 0) {
@@ -78,7 +81,7 @@ void work(uint32_t number) {
   }
 }
 
-// Returns the number of the call that came after `seen`.
+// Waits for a call after call `seen`, and returns its number.
 uint32_t await_call(uint32_t seen) {
   for (uint32_t spin = 0; spin < kSpins; ++spin) {
     const uint32_t call = pool.call.load(std::memory_order_acquire);
@@ -118,6 +121,8 @@ void await_done(uint32_t tasks) {
 
 void run(void*, uint32_t tasks, Task task, void* argument) {
   if (tasks == 0) return;
+  REPRISE_ASSERT(pool.done.load(std::memory_order_acquire) == pool.tasks.load(std::memory_order_relaxed),
+                 "the workers' last call has ended");
   const uint32_t number = pool.call.load(std::memory_order_relaxed) + 1;
   pool.done.store(0, std::memory_order_relaxed);
   pool.task.store(task, std::memory_order_relaxed);

@@ -1,29 +1,37 @@
-// Peers by MPI: the ranks are the processes that mpirun has started, on one machine or several. A program that links this is compiled and linked by
-// MPI's wrapper of the compiler, $(MPICXX) in the Makefile. Here so that mpi_port.cpp can name the functions; everybody else goes through the table.
+// Peers by MPI: the ranks are the processes that mpirun has started, on one or several machines.
+// Only mpi_port.cpp uses this header; other code uses the table. A program that links this code is
+// compiled and linked with MPI's compiler wrapper, $(MPICXX) in the Makefile.
 //
-// All calls come from the thread that opened the peers (MPI_THREAD_FUNNELED). MPI moves nothing by itself but while it is called: every start moves
-// what is under way a bit, and a wait moves all of it, whatever it waits for. Nothing here takes heap; MPI takes its own.
+// All calls come from the thread that opened the peers (MPI_THREAD_FUNNELED). MPI makes progress
+// only during its calls: every start and every wait advance all transfers in progress. Nothing here
+// uses the heap; MPI itself does.
 #pragma once
 
 #include "lib/port.h"
 
 namespace reprise {
 
-// How many processes the environment of Open MPI's mpirun or MPICH's says that there are; 0 where it says nothing.
+// Returns the number of processes according to the environment of Open MPI's or MPICH's mpirun; 0
+// if the environment does not state the number.
 uint32_t mpi_processes();
 
-// Of mpirun's processes, which must be `ranks`: else kUnsupported with `ranks` as the detail. Peers of one rank do without MPI and mpirun. A process
-// opens its peers once: MPI cannot start again.
+// Connects to mpirun's processes. Returns kUnsupported, with `ranks` as the detail, if the number
+// of processes is not `ranks`. One rank needs neither MPI nor mpirun. A process can open its peers
+// only once, because MPI cannot restart.
 //
-// The time of `timeout_seconds` runs while a call waits and nothing that is under way ends, and stands still while the whole process is stopped, as
-// a queue of jobs stops it. Then the ranks that wait, too, say that they are there, and the detail is the lowest rank of which nothing was heard for
-// a second: it has ended, hangs, or computes for too long.
+// A call waits at most `timeout_seconds` without the end of any transfer. Time during which the
+// process is stopped, for example by a job queue, does not count. After the timeout every waiting
+// rank reports itself to the others. The error's detail is the lowest rank that has not reported
+// within a second: it has ended, hangs, or computes for too long.
 Status mpi_open_peers(uint32_t ranks, double timeout_seconds, Peers* peers);
 
-// All ranks close together: each waits for what is under way and for the others to come here, as any wait does. After a fault, and where that wait
-// fails, every rank is ended with status 1 by MPI_Abort, this one as well: what it has to say must be said before. The same happens where a process
-// exits without closing; one that is killed is seen by mpirun, which ends the others. A process leaves MPI when it exits, with its status: it waits
-// for the others to do so for the time that the peers were given.
+// Closes the peers; all ranks close together. Each rank waits for its transfers and for the other
+// ranks, with the same timeout as in any wait.
+// After a fault, or if this wait fails, MPI_Abort ends every rank with status 1, including this
+// one: write messages before you call this function. All ranks are also ended if a process exits
+// without closing. If a process is killed, mpirun ends the others.
+// A process leaves MPI when it exits, with its own exit status. It then waits for the others up to
+// the timeout.
 void mpi_close_peers(Peers* peers);
 
 }  // namespace reprise

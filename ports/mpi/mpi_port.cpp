@@ -16,7 +16,8 @@ Port with_peers(Port port) {
 
 }  // namespace
 
-// The table begins as no one's: a guard of its beginning would come from the language's runtime.
+// Returns the table. The table is not initialised statically, because the guard of a static
+// initialiser is a function of the C++ run time.
 const Port& mpi_port() {
   static Port port;
   port = with_peers(linux_port());

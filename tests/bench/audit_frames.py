@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Frame times of an audit's page while it zooms: audit_frames.py PAGE.html [WIDTHxHEIGHT]
+"""Measures the frame times of an audit page while it zooms: audit_frames.py PAGE.html
+[WIDTHxHEIGHT]
 
-Each frame of a scripted zoom draws another view: all rows, in to forty rows around the peak, along the rows, and out again, once as
-addresses and once as live bytes. Printed are the time between frames, which 60 Hz hold at 16.7 ms or a multiple, and the time of the page's
-own drawing. The browser has no graphics card here: it also composes each frame on the processor, beside the drawing.
+Each frame of a scripted zoom draws another view: all rows, in to forty rows around the peak, along
+the rows, and out again, once as addresses and once as live bytes. The script prints the time
+between frames (60 Hz keeps it at 16.7 ms or a multiple) and the time of the page's own drawing. The
+browser has no graphics card here: it also composes each frame on the processor, in parallel to the
+drawing.
 """
 import os
 import statistics
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faces"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "interfaces"))
 from devtools import Browser  # noqa: E402
 
 ZOOM = """
@@ -32,8 +35,10 @@ ZOOM = """
 
 
 def processor_times(browser, frames):
-    """Of each frame's script, in ms, without what other work of the machine took in between: from the browser's own trace. In a frame
-    two scripts run, the page's and this one's, which does next to nothing: the longer half is the page's."""
+    """Returns the sorted processor times of the last `frames` frame scripts, in ms, from the
+    browser's trace. Processor time excludes what other work of the machine takes. Two scripts run
+    in each frame, the page's and ZOOM's, which does almost nothing: the longer half is the
+    page's."""
     browser.call("Tracing.end")
     while not any(event["method"] == "Tracing.tracingComplete" for event in browser.events):
         browser.evaluate("new Promise((done) => setTimeout(done, 50))")

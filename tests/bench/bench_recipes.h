@@ -1,10 +1,10 @@
-// The recipes that benchmarks of whole steps take by default.
-// Here so that they measure the same nets.
+// The default recipes for benchmarks of whole steps. All such benchmarks use them, so that they
+// measure the same nets.
 #pragma once
 
 namespace reprise::bench {
 
-// Batch 4: a step takes half a second.
+// With batch 4 a step takes half a second.
 constexpr const char* kResNet50 =
     R"({"name": "resnet50-224", "model": {"family": "resnet", "block": "bottleneck", "units": [3, 4, 6, 3], "width": 64, "stem": "imagenet",
     "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "steps": 1, "seed": 1,

@@ -1,15 +1,18 @@
-// Whole steps with activations stored as f32 and as bf16: planned bytes, seconds, and how far the losses part.
-// Here because bf16 is meant to halve the feature maps and must not cost time; the two take turns, as the machine's speed drifts.
+// Compares whole steps with activations stored as f32 and as bf16: planned bytes, seconds, and the
+// difference of the losses. bf16 should halve the feature maps without costing time. The two
+// versions run alternately, because the machine's speed drifts.
 //
-//   bf16_bench [--threads N] [--steps S] [RECIPE...]      default: ResNet-20, ResNet-50, a GPT, everything stored
+//   bf16_bench [--threads N] [--steps S] [RECIPE...]    default: ResNet-20, ResNet-50, a GPT
+//
+// The plans store all activations and compute none again.
 #include <algorithm>
 #include <cstdio>
 
 #include "ports/linux/linux_port.h"
 #include "tests/bench/recipe_command.h"
 #include "tests/ports/test_machine.h"
-#include "tools/planning/planner.h"
-#include "tools/profiling/measure.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/run/profiling/measure.h"
 
 namespace reprise {
 namespace {
@@ -32,7 +35,7 @@ struct Settings {
 
 constexpr int kRounds = 3;
 
-// One way to store activations, and the steps taken so over all rounds.
+// One way of storing activations, and the seconds of its steps in all rounds.
 struct Contender {
   Recipe recipe;
   PlannedModel planned;
@@ -49,15 +52,15 @@ struct Contender {
   }
   void run_round(const Settings& settings) {
     PlanRun run(linux_port(), test::test_backend(), recipe, planned.plan, settings.threads);
-    (void)run.step();  // the arena's pages
+    (void)run.step();  // touches the arena's pages
     first_loss = run.report().loss;
     for (int s = 1; s < settings.steps; ++s) seconds.push_back(run.step());
     last_loss = run.report().loss;
   }
   void print(const char* dtype) const {
     std::printf("  %-5s %9.1f %9.1f %9.4f %9.4f %12.5f %11.5f\n", dtype, feature_map_bytes / 1048576,
-                static_cast<double>(planned.plan.arena_bytes) / 1048576, *std::min_element(seconds.begin(), seconds.end()), median(seconds),
-                first_loss, last_loss);
+                static_cast<double>(planned.plan.arena_bytes) / 1048576,
+                *std::min_element(seconds.begin(), seconds.end()), median(seconds), first_loss, last_loss);
   }
 };
 
@@ -72,7 +75,8 @@ void compare(const Recipe& recipe, const Settings& settings) {
   narrow.print("bf16");
   std::printf("  ratio %9.3f %9.3f %9.3f %9.3f\n", narrow.feature_map_bytes / wide.feature_map_bytes,
               static_cast<double>(narrow.planned.plan.arena_bytes) / static_cast<double>(wide.planned.plan.arena_bytes),
-              *std::min_element(narrow.seconds.begin(), narrow.seconds.end()) / *std::min_element(wide.seconds.begin(), wide.seconds.end()),
+              *std::min_element(narrow.seconds.begin(), narrow.seconds.end()) /
+                  *std::min_element(wide.seconds.begin(), wide.seconds.end()),
               median(narrow.seconds) / median(wide.seconds));
   std::fflush(stdout);
 }
@@ -84,7 +88,8 @@ int main(int argc, char** argv) {
   CLI::App app("Whole steps with activations stored as f32 and as bf16", "bf16_bench");
   reprise::Settings settings;
   app.add_option("--threads", settings.threads, "0: as many as the machine has");
-  app.add_option("--steps", settings.steps, "a round, the first of which is not counted")->check(CLI::Range(2, 1000000));
+  app.add_option("--steps", settings.steps, "a round, the first of which is not counted")
+      ->check(CLI::Range(2, 1000000));
   return reprise::bench::measure_recipes(app, argc, argv, {std::begin(reprise::kRecipes), std::end(reprise::kRecipes)},
                                          [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
 }

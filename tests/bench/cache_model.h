@@ -1,9 +1,11 @@
-// The caches of a core, simulated: which lines a sequence of reads and writes moves between them, and to and from memory.
-// Here because traffic is a count: it is the same on every machine and under any load, where seconds are not.
+// Simulates the caches of a core: which lines a sequence of reads and writes moves between the
+// caches, and to and from memory. Unlike seconds, this traffic is a count. It is the same on every
+// machine and under any load.
 //
-// Every level has sets of lines and forgets the least recently used; a write fetches its line and stays until the line is forgotten. A level
-// keeps what it has given to the one before it. What the hardware fetches ahead is not modelled, nor that a level may be shared or hold
-// only what others have forgotten: what a level moves is counted, not when.
+// Every level has sets of lines, and evicts the least recently used line. A write fetches its line,
+// and the line is written back when it is evicted. A level keeps the lines that it has passed to
+// the previous level. The model has no hardware prefetches, shared levels or victim caches. It
+// counts the lines that each level moves, but it has no time.
 #pragma once
 
 #include <array>
@@ -29,20 +31,23 @@ struct CacheShape {
 struct ModelledCore {
   const char* name;
   CacheShape levels[kCacheLevels];
-  const CpuCore* core;       // how products are blocked on it
-  bool uses_written = true;  // a line that is written back is its level's latest
+  const CpuCore* core;       // blocking of products for this core
+  bool uses_written = true;  // a written-back line becomes the most recent line of the level that receives it
 };
-// A core's own caches, and its share of the last level: of Skylake-SP that of two cores, of the Xeon of two too, of the A78AE a cluster's.
+// The private caches of a core, and a part of the last level: for Skylake-SP and the Xeon the share
+// of two cores, and for the A78AE the share of a cluster.
 constexpr ModelledCore kX86Cores[] = {{"Skylake-SP", {{32, 8}, {1024, 16}, {2816, 11}}, &kSkylakeSpCore},
                                       {"Xeon with AMX", {{48, 12}, {2048, 16}, {4096, 16}}, &kIntelBf16Core},
                                       {"Zen 4", {{32, 8}, {1024, 8}, {4096, 16}}, &kZenCore},
                                       {"Zen 5", {{48, 12}, {1024, 16}, {4096, 16}}, &kZenCore}};
 constexpr ModelledCore kArmCores[] = {{"Cortex-A78AE", {{64, 4}, {256, 8}, {2048, 16}}, &kArmv8Core},
-                                      {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, &kArmv8Core}};  // as Apple's large cores
-// What callgrind simulates, told --D1=65536,4,64 --LL=262144,8,64: two levels, and what is written back goes past the second.
+                                      // Similar to Apple's large cores.
+                                      {"wide Arm", {{128, 8}, {4096, 16}, {8192, 16}}, &kArmv8Core}};
+// The simulation of callgrind with --D1=65536,4,64 --LL=262144,8,64. It has two levels, and a line
+// that is written back bypasses the second level.
 constexpr ModelledCore kAsCallgrind[] = {{"callgrind", {{64, 4}, {256, 8}, {64, 1}}, &kAnyCore, false}};
 
-// Lines between a level and what lies behind it.
+// Numbers of lines that a level fetches from the next level, and writes back to the next level.
 struct LinesMoved {
   uint64_t fetched = 0, written = 0;
 };
@@ -58,7 +63,7 @@ class CacheModel {
     }
   }
 
-  // `line` is below 2^31 - 1.
+  // Records an access. `line` must be below 2^31 - 1.
   void touch(uint32_t line, bool writes) {
     uint32_t& latest = levels_[0].lines[uint64_t{line & levels_[0].last_set} * levels_[0].ways];
     if (latest >> 1 == line) latest |= writes;
@@ -70,11 +75,12 @@ class CacheModel {
  private:
   static constexpr uint32_t kNothing = ~uint32_t{0};
   struct Level {
-    uint32_t last_set = 0, ways = 0;  // the sets are a power of two
-    std::vector<uint32_t> lines;      // of each set the latest first; the lowest bit: written
+    uint32_t last_set = 0, ways = 0;  // `last_set` is the number of sets, a power of two, minus 1
+    std::vector<uint32_t> lines;      // by set, the most recent first; the lowest bit is set if the line was written
   };
 
-  // The line becomes its set's first, and those before it move on by one.
+  // Makes the line the first of its set. The lines before it move back by one. If the set did not
+  // contain the line, evicts the set's last line and fetches the line.
   void touch_at(size_t level, uint32_t line, bool writes) {
     if (level == kCacheLevels) return;
     Level& at = levels_[level];
@@ -86,7 +92,8 @@ class CacheModel {
     if (!is_there) miss(level, line, before);
   }
 
-  // `forgotten` left the set to which `line` came.
+  // Fetches `line` from the next level. `forgotten` is the entry of Level::lines that was evicted
+  // for it; kNothing if the way was empty.
   void miss(size_t level, uint32_t line, uint32_t forgotten) {
     ++traffic_[level].fetched;
     touch_at(level + 1, line, false);

@@ -1,4 +1,4 @@
-// The simulated caches against lists that say the same plainly, and against counts by hand.
+// Compares the simulated caches with a simple implementation by lists, and with counts by hand.
 #include "tests/bench/cache_model.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace reprise::bench {
 namespace {
 
-// Each set a list, the latest first.
+// A simple model of the caches, in which a set is a list with the most recent line first.
 class PlainCaches {
  public:
   explicit PlainCaches(const ModelledCore& core) : core_(core) {}
@@ -66,14 +66,16 @@ uint64_t moved(const CoreTraffic& traffic) {
   return sum;
 }
 
-// Walks of a few strides, and places here and there, over more lines than a last level holds.
+// Compares the traffic of CacheModel and PlainCaches. The accesses have several strides and random
+// starts, over more lines than a last level has.
 TEST(CacheModel, MovesWhatPlainListsMove) {
   for (const ModelledCore& core : all_cores()) {
     CacheModel model(core);
     PlainCaches plain(core);
     std::mt19937 random(7);
     for (int walk = 0; walk < 400; ++walk) {
-      const uint32_t start = random() % 300'000, stride = walk % 3 == 0 ? random() % 9000 : 1 + random() % 3, steps = random() % 3000;
+      const uint32_t start = random() % 300'000, stride = walk % 3 == 0 ? random() % 9000 : 1 + random() % 3,
+                     steps = random() % 3000;
       const bool writes = random() % 3 == 0;
       for (uint32_t i = 0; i < steps; ++i) {
         model.touch(start + i % 700 * stride, writes);
@@ -88,7 +90,8 @@ TEST(CacheModel, MovesWhatPlainListsMove) {
   }
 }
 
-// 512 lines are a first level of 32 KiB: they stay, one more than a set's ways does not.
+// 512 lines fill a first level of 32 KiB and stay there. If a set gets one line more than it has
+// ways, none of its lines stays until the next pass.
 TEST(CacheModel, CountsByHand) {
   CacheModel fits(kX86Cores[0]);
   for (int pass = 0; pass < 3; ++pass) {

@@ -1,6 +1,7 @@
-// The true optimum of a tiny chain: Dijkstra over every state that forwards, recordings, backwards and frees can reach.
-// Here because a planner may not claim less than this; it may drop a residue or a tape, or shrink one to its output, at any time.
-// It must not share code with the planner: it does its own accounting (PLANNING 4's).
+// Finds the true optimum of a tiny chain, by Dijkstra over every state that forwards, recordings,
+// backwards and frees can reach. A planner may not claim a lower cost. A residue or a tape may be
+// dropped at any time, and a tape may be reduced to its output. The judge shares no code with the
+// planner, and counts memory by the rules of PLANNING 4 itself.
 #pragma once
 
 #include <cmath>
@@ -10,18 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include "tools/schedule/chain.h"
+#include "tools/plan/schedule/chain.h"
 
 namespace reprise::bench {
 
 class ChainJudge {
  public:
-  static constexpr int kMostLinks = 10, kMostChoices = 3;  // of tapes, and of modes: two bits each
+  static constexpr int kMaxLinks = 10, kMaxChoices = 3;  // maximum of links; of tapes and of residues of each link
 
-  ChainJudge(const Chain& chain, uint64_t memory_bytes, bool residues) : chain_(chain), memory_(memory_bytes), residues_(residues) {}
+  ChainJudge(const Chain& chain, uint64_t memory_bytes, bool residues)
+      : chain_(chain), memory_(memory_bytes), residues_(residues) {}
 
-  // Infinite where nothing fits.
-  double least_makespan() {
+  // Returns the minimum makespan; infinity if nothing fits.
+  double min_makespan() {
     offer(with_gradient(set(0, 0, kValue, 1), chain_.length()), 0);
     while (!queue_.empty()) {
       const auto [cost, state] = queue_.top();
@@ -34,10 +36,14 @@ class ChainJudge {
   }
 
  private:
-  // Per link five bits: is boundary i kept by itself; tape (0: none, else index + 1); residue likewise. The gradient on top.
+  // Five bits for each link i. The first is set if boundary i is kept outside a tape. The next two
+  // are the tape (0: none, otherwise index + 1), and the last two are the residue (0: none,
+  // otherwise index + 1). The bits from 56 on are the boundary whose gradient has been computed.
   using State = uint64_t;
   enum Field { kValue = 0, kTape = 1, kResidue = 3 };
-  static int get(State s, int i, Field field) { return static_cast<int>(s >> (5 * i + field)) & (field == kValue ? 1 : 3); }
+  static int get(State s, int i, Field field) {
+    return static_cast<int>(s >> (5 * i + field)) & (field == kValue ? 1 : 3);
+  }
   static State set(State s, int i, Field field, int value) {
     const State mask = (field == kValue ? State{1} : State{3}) << (5 * i + field);
     return (s & ~mask) | static_cast<State>(value) << (5 * i + field);
@@ -55,7 +61,7 @@ class ChainJudge {
         continue;
       }
       if (tape) sum += chain_.links[i].tapes[tape - 1].bytes;
-      if (residue && tape != 1) sum += chain_.links[i].residues[residue - 1].bytes;  // the full tape contains it
+      if (residue && tape != 1) sum += chain_.links[i].residues[residue - 1].bytes;  // the full tape has the residue
     }
     return sum;
   }

@@ -1,18 +1,22 @@
-// Chen et al.'s figure: bytes of feature maps over the depth of the net, by their rungs and by ours.
-// One command gives JSON, a table and a picture: chen_curves_bench OUT.json OUT.svg (`make chen-curves`).
-// It must not train: every figure here is planned; chen_bench measures.
+// Draws Chen et al.'s figure: the bytes of feature maps over the depth of the net, by their methods
+// and by this library's. chen_curves_bench OUT.json OUT.svg (`make chen-curves`) writes JSON, a
+// table and a picture. `--draw JSON SVG` draws only the picture. All numbers are planned bytes;
+// chen_bench measures bytes.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "tests/planner/deep_resnet.h"
-#include "tools/drawing/chart.h"
-#include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/text.h"
-#include "tools/graph/fold.h"
-#include "tools/graph/link.h"
-#include "tools/recipes/recipe_graph.h"
-#include "tools/schedule/schedule.h"
+#include "tools/files/drawing/chart.h"
+#include "tools/files/formats/json_text.h"
+#include "tools/files/io/error.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/io/text.h"
+#include "tools/plan/graph/fold.h"
+#include "tools/plan/graph/link.h"
+#include "tools/plan/recipes/recipe_graph.h"
+#include "tools/plan/schedule/schedule.h"
 
 namespace reprise::bench {
 namespace {
@@ -20,7 +24,9 @@ namespace {
 constexpr double kGiB = 1073741824.0;
 constexpr double kPapersExtra = 0.30;  // the extra time that the paper reports for its plan
 
-// What every rung needs of one net: the paper's as it is written, ours folded. Kernels' scratch and parameters are left out, as in the paper.
+// The inputs of every method for one net. The paper's methods use the net as written, and this
+// library's use the folded net. As in the paper, the kernels' scratch and the parameters are not
+// counted.
 struct Net {
   Graph graph;
   ChainBodies bodies;
@@ -32,19 +38,21 @@ struct Net {
     chain = chain_of(graph, bodies.links);
   }
 
-  // One forward and backward of the whole net as a single list.
+  // Returns the calls of one forward and backward of the whole net as one list.
   std::vector<Call> step() const {
     std::vector<Call> calls;
     for (const LinkBody& link : bodies.links) calls.insert(calls.end(), link.forward.begin(), link.forward.end());
-    for (auto link = bodies.links.rbegin(); link != bodies.links.rend(); ++link) calls.insert(calls.end(), link->backward.begin(), link->backward.end());
+    for (auto link = bodies.links.rbegin(); link != bodies.links.rend(); ++link)
+      calls.insert(calls.end(), link->backward.begin(), link->backward.end());
     return calls;
   }
 
   bool is_feature_map(ValueId v) const {
-    return v != kNoValue && (graph.values[v].kind == ValueKind::kActivation || graph.values[v].kind == ValueKind::kGradient);
+    return v != kNoValue &&
+           (graph.values[v].kind == ValueKind::kActivation || graph.values[v].kind == ValueKind::kGradient);
   }
 
-  // Every value and every gradient in memory of its own.
+  // Returns the bytes if every value and every gradient has its own memory.
   uint64_t no_optimization() const {
     std::vector<bool> counted(graph.values.size(), false);
     uint64_t bytes = 0;
@@ -65,7 +73,8 @@ struct Net {
   }
 };
 
-// In-place operations join values into one buffer; sharing packs the buffers by their lifetimes.
+// Bytes of buffers: `all_bytes` after in-place operations have joined values into buffers, and
+// `packed_bytes` after the buffers are packed by their lifetimes.
 struct Joined {
   uint64_t all_bytes = 0, packed_bytes = 0;
 };
@@ -76,58 +85,91 @@ Joined joined(const Net& net) {
   return result;
 }
 
-uint64_t least_memory(const Chain& chain, const std::string& strategy) {
+uint64_t min_memory(const Chain& chain, const std::string& strategy) {
   return make_schedule(chain, {.strategy = strategy, .memory_bytes = 0}).smallest_memory;
 }
 
-// The least memory, to 1%, at which `optimal` costs no more than the paper's plan.
+// Returns the minimum memory, to within 1%, at which `optimal` costs no more than the paper's plan.
 uint64_t memory_at_papers_extra(const Net& net) {
-  uint64_t low = least_memory(net.chain, "optimal"), high = make_schedule(net.chain, {.strategy = "none"}).peak_bytes;
-  const double most = net.forward_backward() * (1 + kPapersExtra);
+  uint64_t low = min_memory(net.chain, "optimal"), high = make_schedule(net.chain, {.strategy = "none"}).peak_bytes;
+  const double maximum = net.forward_backward() * (1 + kPapersExtra);
   while (high > low + low / 100) {
     const uint64_t middle = (low + high) / 2;
     const Schedule plan = make_schedule(net.chain, {.memory_bytes = middle});
-    (plan.feasible && plan.makespan <= most ? high : low) = middle;
+    (plan.feasible && plan.makespan <= maximum ? high : low) = middle;
   }
   return high;
 }
 
-struct Rung {
-  const char* name;
-  std::vector<std::pair<double, double>> points = {};  // layers, GiB
-};
+constexpr const char* kRungs[] = {"no optimization",  "in-place",   "sharing",    "drop bn-relu",
+                                  "sublinear (chen)", "ours, +30%", "ours, least"};
+
+// Returns the picture of the table. Both axes are logarithmic. Memory that is proportional to the
+// depth has slope 1, and memory that is proportional to the root of the depth has slope 1/2.
+std::string picture(const nlohmann::json& rows) {
+  Chart chart{.title = "Feature maps of a bottleneck ResNet, batch 32, 224 x 224",
+              .across = "layers, logarithmic",
+              .upwards = "planned feature maps, GiB, logarithmic (no parameters, no kernel scratch)",
+              .upwards_unit = "",
+              .x_low = 128,
+              .x_high = 1024,
+              .y_high = 0,
+              .logarithmic = true,
+              .y_low = INFINITY,
+              .lines = {},
+              .guides = {},
+              .notes = {}};
+  for (const char* rung : kRungs) {
+    ChartLine line{rung, {}, std::string(rung).starts_with("ours")};
+    for (const nlohmann::json& row : rows)
+      line.points.push_back({row.at("layers").get<double>(), row.at(rung).get<double>() / kGiB});
+    for (const auto& [layers, gib] : line.points) {
+      chart.y_low = std::min(chart.y_low, gib / 1.2);
+      chart.y_high = std::max(chart.y_high, gib * 1.2);
+    }
+    chart.lines.push_back(line);
+  }
+  const auto through = [&chart](const char* name, size_t line, double slope) {
+    const auto& [layers, gib] = chart.lines[line].points.front();
+    chart.guides.push_back({name, layers, gib, slope});
+  };
+  through("slope 1: memory grows as the depth", 2, 1);
+  through("slope 1/2: as its root", 4, 0.5);
+  return chart_svg(chart);
+}
+
+nlohmann::json row_of(int layers) {
+  const std::vector<int> units = units_at_depth(layers);
+  const Recipe recipe = deep_resnet(units);
+  const Net net(recipe), ours(recipe, true);
+  const Joined joint = joined(net);
+  const uint64_t bytes[] = {
+      net.no_optimization(),
+      joint.all_bytes,
+      joint.packed_bytes,
+      make_schedule(Net(recipe, false, keep_rule("drop-bn-relu")).chain, {.strategy = "none"}).peak_bytes,
+      min_memory(net.chain, "chen"),
+      memory_at_papers_extra(ours),
+      min_memory(ours.chain, "optimal")};
+  std::printf("| %d | [%d,%d,%d,%d] |", layers, units[0], units[1], units[2], units[3]);
+  nlohmann::json row = {{"layers", layers}, {"units", units}};
+  for (size_t r = 0; r < std::size(kRungs); ++r) {
+    std::printf(" %.2f |", static_cast<double>(bytes[r]) / kGiB);
+    row[kRungs[r]] = bytes[r];
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  return row;
+}
 
 int run(const std::string& json_file, const std::string& svg_file) {
-  Rung rungs[] = {{"no optimization"}, {"in-place"}, {"sharing"}, {"drop bn-relu"}, {"sublinear (chen)"}, {"ours, +30%"}, {"ours, least"}};
   nlohmann::json table = nlohmann::json::array();
   std::printf("| layers | units |");
-  for (const Rung& rung : rungs) std::printf(" %s |", rung.name);
+  for (const char* rung : kRungs) std::printf(" %s |", rung);
   std::printf("\n|---|---|---|---|---|---|---|---|---|\n");
-  for (int layers = 128; layers <= 1024; layers += 128) {
-    const std::vector<int> units = units_at_depth(layers);
-    const Recipe recipe = deep_resnet(units);
-    const Net net(recipe), ours(recipe, true);
-    const Joined joint = joined(net);
-    const uint64_t bytes[] = {net.no_optimization(), joint.all_bytes, joint.packed_bytes,
-                              make_schedule(Net(recipe, false, keep_rule("drop-bn-relu")).chain, {.strategy = "none"}).peak_bytes,
-                              least_memory(net.chain, "chen"), memory_at_papers_extra(ours), least_memory(ours.chain, "optimal")};
-    std::printf("| %d | [%d,%d,%d,%d] |", layers, units[0], units[1], units[2], units[3]);
-    nlohmann::json row = {{"layers", layers}, {"units", units}};
-    for (size_t r = 0; r < std::size(rungs); ++r) {
-      std::printf(" %.2f |", static_cast<double>(bytes[r]) / kGiB);
-      rungs[r].points.push_back({layers, static_cast<double>(bytes[r]) / kGiB});
-      row[rungs[r].name] = bytes[r];
-    }
-    std::printf("\n");
-    std::fflush(stdout);
-    table.push_back(row);
-  }
-  Chart chart{.title = "Feature maps of a bottleneck ResNet, batch 32, 224 x 224", .across = "layers",
-              .upwards = "planned feature maps, GiB (no parameters, no kernel scratch)", .upwards_unit = "", .x_low = 0, .x_high = 1024, .x_step = 128,
-              .y_high = rungs[2].points.back().second * 1.05, .lines = {}, .notes = {"in-place and no optimization go beyond the upper edge; the table has them"}};
-  for (const Rung& rung : rungs) chart.lines.push_back({rung.name, rung.points, std::string(rung.name).starts_with("ours")});
+  for (int layers = 128; layers <= 1024; layers += 128) table.push_back(row_of(layers));
   write_file(json_file, nlohmann::json{{"batch", 32}, {"image", {224, 224, 3}}, {"bytes", table}}.dump(1) + "\n");
-  write_file(svg_file, chart_svg(chart));
+  write_file(svg_file, picture(table));
   return 0;
 }
 
@@ -135,13 +177,16 @@ int run(const std::string& json_file, const std::string& svg_file) {
 }  // namespace reprise::bench
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::fprintf(stderr, "usage: chen_curves_bench OUT.json OUT.svg\n");
+  using namespace reprise;
+  if (argc != 3 && !(argc == 4 && std::string(argv[1]) == "--draw")) {
+    std::fprintf(stderr, "usage: chen_curves_bench OUT.json OUT.svg, or chen_curves_bench --draw IN.json OUT.svg\n");
     return 2;
   }
   try {
-    return reprise::bench::run(argv[1], argv[2]);
-  } catch (const reprise::UserError& error) {
+    if (argc == 3) return bench::run(argv[1], argv[2]);
+    write_file(argv[3], bench::picture(parse_json(read_file(argv[2]), argv[2]).at("bytes")));
+    return 0;
+  } catch (const UserError& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return error.status;
   }

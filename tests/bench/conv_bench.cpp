@@ -1,6 +1,6 @@
-// The three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and ResNet-50 (batch 16), and the two that read x
-// once more with batch-norm and ReLU folded in (_norm).
-// Here because these layers are where training a ResNet spends its time.
+// Measures the three passes of a convolution on layers of ResNet-20 (28 x 28 images, batch 128) and
+// ResNet-50 (batch 16). Also measures the two passes that read x again, with batch-norm and ReLU
+// folded in (_norm). Training a ResNet spends its time in these layers.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/cpu/conv_rules.h"
+#include "lib/cpu/conv/conv_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
@@ -58,7 +58,7 @@ Tensor tensor(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   return t;
 }
 
-// Memory as a program has it: slots one behind another in an arena of the port.
+// Memory as in a program: consecutive slots in an arena of the port.
 class Slots {
  public:
   explicit Slots(uint64_t bytes) {
@@ -90,10 +90,12 @@ void run_layer(benchmark::State& state, const LayerCase& c, ConvPass pass, bool 
   const Tensor tx = tensor(s.N, s.H, s.W, s.C), tw = tensor(s.K, c.kernel, c.kernel, s.C),
                ty = tensor(s.N, s.P, s.Q, s.K);
   const std::vector<float> channel = random_floats(c.C, 1);
-  const InputNorm norm = folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
-  const uint64_t bytes = pass == ConvPass::kForward        ? conv_forward_scratch(s, DType::kF32, DType::kF32, false).bytes
-                         : pass == ConvPass::kBackwardData ? conv_backward_data_scratch(s, DType::kF32, DType::kF32).bytes
-                                                           : conv_backward_weight_scratch(s, DType::kF32).bytes;
+  const InputNorm norm =
+      folds ? InputNorm{channel.data(), channel.data(), channel.data(), channel.data()} : InputNorm{};
+  const uint64_t bytes = pass == ConvPass::kForward ? conv_forward_scratch(s, DType::kF32, DType::kF32, false).bytes
+                         : pass == ConvPass::kBackwardData
+                             ? conv_backward_data_scratch(s, DType::kF32, DType::kF32).bytes
+                             : conv_backward_weight_scratch(s, DType::kF32).bytes;
   Slots slots(align_up(tx.bytes) + align_up(tw.bytes) + align_up(ty.bytes) + align_up(bytes));
   float *x = slots.take(random_floats(tx.elements(), 1)), *w = slots.take(random_floats(tw.elements(), 1)),
         *y = slots.take(random_floats(ty.elements(), 1)), *scratch = slots.take(bytes);
@@ -136,8 +138,8 @@ void register_all() {
         const std::string name = std::string(c.name) + "/" + p.name + "/workers:" + std::to_string(workers);
         const ConvPass pass = p.pass;
         const bool folds = p.folds;
-        benchmark::RegisterBenchmark(name.c_str(),
-                                     [&c, pass, folds, workers](benchmark::State& s) { run_layer(s, c, pass, folds, workers); })
+        benchmark::RegisterBenchmark(name.c_str(), [&c, pass, folds, workers](
+                                                       benchmark::State& s) { run_layer(s, c, pass, folds, workers); })
             ->UseManualTime()
             ->MinTime(0.1);
       }

@@ -1,5 +1,6 @@
-// A Llama's chain from shapes and flops alone: each block cut in two at the mid-block residual, all keep-sets of a half enumerated.
-// Here because the planner is measured on chains of Llama's shapes, and no recipe names a Llama yet (PLANNING 4).
+// The chain of a Llama, from shapes and flops alone. Each block is cut in two after the attention's
+// residual addition. For each half all sets of kept values are enumerated. The planner is measured
+// on this chain (PLANNING 4).
 #pragma once
 
 #include <algorithm>
@@ -8,43 +9,48 @@
 #include <string>
 #include <vector>
 
-#include "tools/graph/cost.h"
-#include "tools/schedule/chain.h"
+#include "tools/plan/graph/cost.h"
+#include "tools/plan/schedule/chain.h"
 
 namespace reprise::bench {
 
-// Llama 2 7B, bf16 activations, batch 1.
+// The shape of Llama 2 7B, with bf16 activations and batch 1.
 struct LlamaShape {
   uint64_t sequence = 2048, hidden = 4096, inner = 11008, vocabulary = 32000, value_bytes = 2;
   int blocks = 32;
 };
 
-// Half a block: values 0 (input) .. n-1 (output), the step that makes each from others, and the backward's steps.
+// Half of a block: values 0 (the input) to n-1 (the output), the step that computes each value from
+// others, and the steps of the backward.
 struct HalfBlock {
   struct Step {
     double cost;
     std::vector<int> reads;
-    std::vector<uint64_t> gradients_made, gradients_freed;  // bytes, inside the half; backward only
+    std::vector<uint64_t> gradients_made, gradients_freed;  // bytes of gradients inside the half; only in the backward
   };
   std::string name;
   std::vector<uint64_t> bytes;
-  std::vector<Step> makers;    // parallel to the values; of value 0 unused
-  std::vector<Step> backward;  // in order
+  std::vector<Step> makers;    // indexed by value; value 0 has no maker
+  std::vector<Step> backward;  // in the order in which they run
 
   int output() const { return static_cast<int>(bytes.size()) - 1; }
 };
 
-// What one order of steps costs beside what is kept: `kept` is a set of inner values.
+// The cost and the scratch of one order of steps. The kept inner values are not part of the
+// scratch.
 struct HalfWalk {
   double cost = 0;
   uint64_t scratch_bytes = 0;
 };
 
-// Runs `steps` (the backward's, or one that only wants the output), making each missing value once, just before its first
-// read, and freeing it after its last. Values `kept` before need no making; those `outside` are not counted as scratch.
-inline HalfWalk walk(const HalfBlock& half, unsigned kept, const std::vector<HalfBlock::Step>& steps, unsigned outside) {
+// Returns the cost and the scratch of `steps`. They are the steps of the backward, or one step that
+// only reads the output. A missing value is computed once, directly before its first read, and
+// freed after its last read. Values in `kept` exist already. Values in `outside` do not count as
+// scratch.
+inline HalfWalk walk(const HalfBlock& half, unsigned kept, const std::vector<HalfBlock::Step>& steps,
+                     unsigned outside) {
   std::vector<const HalfBlock::Step*> order;
-  std::vector<int> made;  // by place in the order: the value made there, -1 for a step of `steps`
+  std::vector<int> made;  // for each element of `order`, the value that it computes; -1 for a step of `steps`
   std::vector<char> there(half.bytes.size(), 0);
   there[0] = 1;
   for (size_t v = 1; v < half.bytes.size(); ++v) there[v] = static_cast<char>(kept >> v & 1);
@@ -87,23 +93,26 @@ inline uint64_t kept_bytes(const HalfBlock& half, unsigned kept) {
   return bytes;
 }
 
-// The forward that ends with the output and keeps `kept`; held: they were there before.
+// Returns the cost and the scratch of the forward that computes the output and keeps `kept`. If
+// `held`, the kept values exist already.
 inline HalfWalk forward_walk(const HalfBlock& half, unsigned kept, bool held) {
   const std::vector<HalfBlock::Step> want = {{0, {half.output()}, {}, {}}};
   return walk(half, held ? kept : 0, want, kept | 1u << half.output());
 }
 
-// Drops tapes that another beats; the first, the largest, stays.
+// Drops each tape for which another tape is better or equal in every respect. The first tape, which
+// is the largest, stays.
 inline void keep_front(std::vector<Tape>& tapes) {
   std::vector<Tape> front;
   for (size_t n = 0; n < tapes.size(); ++n) {
     const auto beats = [&](const Tape& t) {
-      return t.bytes <= tapes[n].bytes && t.backward_cost <= tapes[n].backward_cost && t.scratch_bytes <= tapes[n].scratch_bytes &&
-             t.forward_scratch_bytes <= tapes[n].forward_scratch_bytes;
+      return t.bytes <= tapes[n].bytes && t.backward_cost <= tapes[n].backward_cost &&
+             t.scratch_bytes <= tapes[n].scratch_bytes && t.forward_scratch_bytes <= tapes[n].forward_scratch_bytes;
     };
     const bool later = std::any_of(tapes.begin(), tapes.begin() + static_cast<std::ptrdiff_t>(n), beats);
     const bool worse = std::any_of(tapes.begin() + static_cast<std::ptrdiff_t>(n) + 1, tapes.end(), [&](const Tape& t) {
-      return beats(t) && (t.bytes < tapes[n].bytes || t.backward_cost < tapes[n].backward_cost || t.scratch_bytes < tapes[n].scratch_bytes);
+      return beats(t) && (t.bytes < tapes[n].bytes || t.backward_cost < tapes[n].backward_cost ||
+                          t.scratch_bytes < tapes[n].scratch_bytes);
     });
     if (n == 0 || (!later && !worse)) front.push_back(tapes[n]);
   }
@@ -114,11 +123,17 @@ inline void keep_front(std::vector<Tape>& tapes) {
 inline Link half_link(const HalfBlock& half, const std::vector<double>& prices) {
   const unsigned all = (1u << half.output()) - 2;
   const HalfWalk forward = forward_walk(half, 0, false);
-  Link link{.name = half.name, .forward_cost = forward.cost, .boundary_bytes = half.bytes.back(), .forward_scratch_bytes = forward.scratch_bytes,
-            .tapes = {}, .residues = {}};
-  for (unsigned kept = all;; kept -= 2) {  // subsets, the full one first
+  Link link{.name = half.name,
+            .forward_cost = forward.cost,
+            .boundary_bytes = half.bytes.back(),
+            .forward_scratch_bytes = forward.scratch_bytes,
+            .tapes = {},
+            .residues = {}};
+  for (unsigned kept = all;; kept -= 2) {  // all subsets, the full one first
     const HalfWalk backward = walk(half, kept, half.backward, 0);
-    const Tape tape{.bytes = half.bytes.back() + kept_bytes(half, kept), .backward_cost = backward.cost, .scratch_bytes = backward.scratch_bytes,
+    const Tape tape{.bytes = half.bytes.back() + kept_bytes(half, kept),
+                    .backward_cost = backward.cost,
+                    .scratch_bytes = backward.scratch_bytes,
                     .forward_scratch_bytes = forward_walk(half, kept, false).scratch_bytes};
     link.tapes.push_back(tape);
     if (kept == 0) break;
@@ -143,23 +158,45 @@ struct LlamaHalves {
 inline LlamaHalves llama_halves(const LlamaShape& s) {
   const double T = static_cast<double>(s.sequence), C = static_cast<double>(s.hidden), H = static_cast<double>(s.inner);
   const uint64_t x = s.sequence * s.hidden * s.value_bytes, h = s.sequence * s.inner * s.value_bytes;
-  const double X = kFlopsPerByte * static_cast<double>(x), W = kFlopsPerByte * static_cast<double>(h);  // to read or write it once
-  const double square = 2 * T * C * C, wide = 2 * T * C * H, core = T * T * C;  // core: one causal product
+  // Costs in flops of reading or writing a value once: X for a value of x bytes, and W for a value
+  // of h bytes.
+  const double X = kFlopsPerByte * static_cast<double>(x), W = kFlopsPerByte * static_cast<double>(h);
+  const double square = 2 * T * C * C, wide = 2 * T * C * H, core = T * T * C;  // core: flops of one causal product
   LlamaHalves halves;
-  // 0 x, 1 normed, 2 q, 3 k, 4 v (rotated where they are), 5 attention's output, 6 x + projection
-  halves.attention = {"attention", {x, x, x, x, x, x, x},
-      {{}, {2 * X, {0}, {}, {}}, {square + 2 * X, {1}, {}, {}}, {square + 2 * X, {1}, {}, {}}, {square + 2 * X, {1}, {}, {}},
-       {2 * core + 4 * X, {2, 3, 4}, {}, {}}, {square + 3 * X, {0, 5}, {}, {}}},
-      {{2 * square + 4 * X, {5}, {x}, {}}, {5 * core + 8 * X, {2, 3, 4, 5}, {x, x, x}, {x}},
-       {6 * square + 8 * X, {1}, {x}, {x, x, x}}, {4 * X, {0}, {}, {x}}}};
-  // 0 x, 1 normed, 2 gate, 3 up, 4 silu(gate) * up, 5 x + projection
-  halves.mlp = {"mlp", {x, x, h, h, h, x},
-      {{}, {2 * X, {0}, {}, {}}, {wide + X + W, {1}, {}, {}}, {wide + X + W, {1}, {}, {}}, {3 * W, {2, 3}, {}, {}}, {wide + 2 * X + W, {0, 4}, {}, {}}},
-      {{2 * wide + 2 * X + 2 * W, {4}, {h}, {}}, {5 * W, {2, 3}, {h, h}, {h}}, {4 * wide + 3 * X + 2 * W, {1}, {x}, {h, h}}, {4 * X, {0}, {}, {x}}}};
+  // The values: 0 x, 1 normed, 2 q, 3 k, 4 v (q and k are rotated in place), 5 attention's output,
+  // 6 x + projection.
+  halves.attention = {"attention",
+                      {x, x, x, x, x, x, x},
+                      {{},
+                       {2 * X, {0}, {}, {}},
+                       {square + 2 * X, {1}, {}, {}},
+                       {square + 2 * X, {1}, {}, {}},
+                       {square + 2 * X, {1}, {}, {}},
+                       {2 * core + 4 * X, {2, 3, 4}, {}, {}},
+                       {square + 3 * X, {0, 5}, {}, {}}},
+                      {{2 * square + 4 * X, {5}, {x}, {}},
+                       {5 * core + 8 * X, {2, 3, 4, 5}, {x, x, x}, {x}},
+                       {6 * square + 8 * X, {1}, {x}, {x, x, x}},
+                       {4 * X, {0}, {}, {x}}}};
+  // The values: 0 x, 1 normed, 2 gate, 3 up, 4 silu(gate) * up, 5 x + projection.
+  halves.mlp = {"mlp",
+                {x, x, h, h, h, x},
+                {{},
+                 {2 * X, {0}, {}, {}},
+                 {wide + X + W, {1}, {}, {}},
+                 {wide + X + W, {1}, {}, {}},
+                 {3 * W, {2, 3}, {}, {}},
+                 {wide + 2 * X + W, {0, 4}, {}, {}}},
+                {{2 * wide + 2 * X + 2 * W, {4}, {h}, {}},
+                 {5 * W, {2, 3}, {h, h}, {h}},
+                 {4 * wide + 3 * X + 2 * W, {1}, {x}, {h, h}},
+                 {4 * X, {0}, {}, {x}}}};
   return halves;
 }
 
-// Prices between the steps of both halves' residue fronts, the dearest first.
+// Returns three prices of a kept byte, the highest first. Keeping a set of values saves a cost per
+// byte. Each price is slightly below this saving for one set; the first and the last belong to the
+// sets with the largest and the smallest saving.
 inline std::vector<double> residue_prices(const LlamaHalves& halves) {
   std::vector<double> slopes;
   for (const HalfBlock* half : {&halves.attention, &halves.mlp}) {
@@ -182,11 +219,17 @@ inline Chain llama_chain(const LlamaShape& s) {
   const uint64_t x = s.sequence * s.hidden * s.value_bytes;
   const double X = kFlopsPerByte * static_cast<double>(x);
   const double head = 2 * static_cast<double>(s.sequence * s.hidden) * static_cast<double>(s.vocabulary);
-  const uint64_t chunk = std::min<uint64_t>(512, s.sequence) * s.vocabulary * 4;  // logits of 512 rows, f32
+  const uint64_t chunk = std::min<uint64_t>(512, s.sequence) * s.vocabulary * 4;  // logits of 512 rows in f32
   Chain chain{.input_bytes = s.sequence * 4, .links = {}};
   const auto alone = [&](const char* name, double forward, double backward, uint64_t boundary, uint64_t scratch) {
-    chain.links.push_back({.name = name, .forward_cost = forward, .boundary_bytes = boundary, .forward_scratch_bytes = scratch,
-                           .tapes = {{.bytes = boundary, .backward_cost = backward, .scratch_bytes = scratch, .forward_scratch_bytes = scratch}},
+    chain.links.push_back({.name = name,
+                           .forward_cost = forward,
+                           .boundary_bytes = boundary,
+                           .forward_scratch_bytes = scratch,
+                           .tapes = {{.bytes = boundary,
+                                      .backward_cost = backward,
+                                      .scratch_bytes = scratch,
+                                      .forward_scratch_bytes = scratch}},
                            .residues = std::vector<Residue>(prices.size(), {.bytes = 0, .forward_cost = forward})});
   };
   alone("embedding", 2 * X, 2 * X, x, 0);

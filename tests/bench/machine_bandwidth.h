@@ -1,5 +1,6 @@
-// The machine's own memory bandwidth: reading, copying and the triad a = b + 3c over half a GiB, by the port's workers.
-// Here so that every benchmark can say per cent of bandwidth, measured in the same run.
+// Measures the machine's memory bandwidth with the port's workers: reading, copying, and the triad
+// a = b + 3c, over half a GiB. Benchmarks report per cent of the bandwidth that was measured in the
+// same run.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 
 namespace reprise::bench {
 
-// Four streams at once: one alone waits for each page's first lines.
+// Reads four streams at once, because a single stream waits for the first lines of each page.
 template <int kLanes>
 REPRISE_INLINE void read_loop(const float* x, uint64_t n, float* result) {
   using V = typename Lanes<kLanes>::V;
@@ -41,17 +42,20 @@ REPRISE_INLINE void triad_loop(float* y, const float* x, const float* z, uint64_
   }
 }
 REPRISE_VECTOR_LEVELS(run_read, read_loop<kLanes>, (const float* x, uint64_t n, float* result), (x, n, result))
-REPRISE_VECTOR_LEVELS(run_triad, triad_loop<kLanes>, (float* y, const float* x, const float* z, uint64_t n), (y, x, z, n))
+REPRISE_VECTOR_LEVELS(run_triad, triad_loop<kLanes>, (float* y, const float* x, const float* z, uint64_t n),
+                      (y, x, z, n))
 
 struct Bandwidth {
-  double read = 0, copy = 0, triad = 0;  // bytes a second that the program asks for: a written line is often read first, uncounted
+  // Bytes per second that the program requests. The memory often reads a line before the line is
+  // written; this read is not counted.
+  double read = 0, copy = 0, triad = 0;
 
   double best() const { return std::max({read, copy, triad}); }
 };
 
-// Best of several runs.
+// Returns the best of several runs.
 inline Bandwidth measure_bandwidth(const Workers& workers) {
-  constexpr uint64_t kElements = uint64_t{44} << 20;  // a tensor's; three of them are 528 MiB
+  constexpr uint64_t kElements = uint64_t{44} << 20;  // elements of one tensor; three tensors have 528 MiB
   constexpr double kBytes = 4.0 * kElements;
   std::unique_ptr<float[]> a(new float[kElements]), b(new float[kElements]), c(new float[kElements]);
   const auto rate = [&](double tensors, const auto& body) {
@@ -72,8 +76,12 @@ inline Bandwidth measure_bandwidth(const Workers& workers) {
     run_read(best_vector_level(), b.get() + begin, end - begin, &sum);
     asm volatile("" : : "m"(sum));
   });
-  result.copy = rate(2, [&](uint64_t begin, uint64_t end) { std::memcpy(a.get() + begin, b.get() + begin, (end - begin) * sizeof(float)); });
-  result.triad = rate(3, [&](uint64_t begin, uint64_t end) { run_triad(best_vector_level(), a.get() + begin, b.get() + begin, c.get() + begin, end - begin); });
+  result.copy = rate(2, [&](uint64_t begin, uint64_t end) {
+    std::memcpy(a.get() + begin, b.get() + begin, (end - begin) * sizeof(float));
+  });
+  result.triad = rate(3, [&](uint64_t begin, uint64_t end) {
+    run_triad(best_vector_level(), a.get() + begin, b.get() + begin, c.get() + begin, end - begin);
+  });
   return result;
 }
 

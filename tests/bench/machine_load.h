@@ -1,5 +1,5 @@
-// The machine's load average, as a text beside what was measured.
-// Here because a busy machine's figures are not a quiet one's.
+// Returns the machine's load average as text for the results, because figures of a busy machine
+// differ from those of an idle one.
 #pragma once
 
 #include <fstream>

@@ -1,5 +1,5 @@
-// The machine's own peak: multiply-adds in registers with the widest vectors it has, one core.
-// Here so that every benchmark can say per cent of peak, measured in the same run.
+// Measures the machine's peak: multiply-adds in registers on one core, with its widest vectors.
+// Benchmarks report per cent of the peak that was measured in the same run.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -18,7 +18,7 @@ inline double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-constexpr int kChains = 12;  // independent sums: enough to cover the latency of two multiply-add units
+constexpr int kChains = 12;  // independent sums; they suffice to cover the latency of two multiply-add units
 
 template <int kLanes>
 struct Lanes {
@@ -41,7 +41,8 @@ REPRISE_INLINE void multiply_add_loop(uint64_t rounds, float* result) {
 }
 REPRISE_VECTOR_LEVELS(run_multiply_adds, multiply_add_loop<kLanes>, (uint64_t rounds, float* result), (rounds, result))
 
-// Floating-point operations a second of one core: the best of many short runs, so that neighbours' turns do not count.
+// Returns floating-point operations per second of one core. Takes the best of many short runs,
+// because other processes disturb short runs least.
 inline double measure_peak_flops() {
   const VectorLevel level = best_vector_level();
   const int lanes = level >= VectorLevel::kAvx512 ? 16 : level == VectorLevel::kAvx2 ? 8 : 4;
@@ -57,28 +58,29 @@ inline double measure_peak_flops() {
   return 2.0 * lanes * kChains * kRounds / best;
 }
 
-// Processor seconds of the calling thread: beside neighbours they tell what a kernel takes, the wall clock does not.
-// (The process's clock would not do for several threads: it learns of the others' time at the scheduler's ticks.)
+// Returns processor seconds of the calling thread. If other processes run, processor seconds show a
+// kernel's time better than the wall clock. The clock of the process is not used, because it
+// includes the time of other threads only at the scheduler's ticks.
 inline double processor_seconds_now() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Times of one kernel, call by call, by both clocks.
+// The times of the calls of one kernel, by the wall clock and in processor seconds.
 class Stopwatch {
  public:
   void start() {
     wall_ = seconds_now();
     processor_ = processor_seconds_now();
   }
-  // Returns the call's processor seconds.
+  // Returns the processor seconds since start().
   double stop() {
     processor_seconds_.push_back(processor_seconds_now() - processor_);
     wall_seconds_.push_back(seconds_now() - wall_);
     return processor_seconds_.back();
   }
-  // Sorted, best first.
+  // Returns the times in ascending order.
   const std::vector<double>& wall_seconds() { return sorted(wall_seconds_); }
   const std::vector<double>& processor_seconds() { return sorted(processor_seconds_); }
 
@@ -91,8 +93,8 @@ class Stopwatch {
   std::vector<double> wall_seconds_, processor_seconds_;
 };
 
-// GFLOP/s by the wall clock and their per cent of the workers' peak; with one worker also the per cent of a core's peak
-// that each of its processor seconds was worth. Best and median.
+// Reports GFLOP/s by the wall clock, and per cent of the workers' peak, as best and median. With
+// one worker, also reports per cent of a core's peak by processor seconds.
 inline void report_rates(benchmark::State& state, Stopwatch& watch, double flops, double peak_flops, uint32_t workers) {
   const std::vector<double>&wall = watch.wall_seconds(), &processor = watch.processor_seconds();
   if (wall.empty()) return;

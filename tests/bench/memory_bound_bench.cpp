@@ -1,6 +1,7 @@
-// GB/s of the CPU kernels that memory bounds, beside a copy and a triad measured in the same run, on 1 and 2 workers.
-// Here because such a kernel is judged by the bytes it must move: "of_copy" is its rate over the copy's.
-// Results are judged by tests/ops/kernels_test.cpp.
+// Measures GB/s of the CPU kernels that memory bounds, on 1 and 2 workers. They are compared with a
+// copy and a triad that are measured in the same run. Such a kernel is rated by the bytes that it
+// must move: "of_copy" is its rate divided by the rate of the copy. tests/ops/kernels_test.cpp
+// judges the results.
 //
 //   memory_bound_bench [--benchmark_filter=...]
 #include <benchmark/benchmark.h>
@@ -22,9 +23,9 @@
 namespace reprise {
 namespace {
 
-constexpr uint64_t kElements = uint64_t{1} << 24;  // 64 MiB a tensor: twice a large last-level cache
+constexpr uint64_t kElements = uint64_t{1} << 24;  // 64 MiB for each tensor: twice a large last-level cache
 
-// Four tensors of kElements and the small ones, filled once.
+// Four tensors of kElements, and the small tensors. All of them are filled once.
 struct Buffers {
   std::vector<float> a, b, c, d, channels;
   std::vector<int32_t> tokens;
@@ -121,12 +122,29 @@ void add_elementwise(std::vector<Case>& cases) {
     expect_ok(cpu_dropout<float>(c, {u.b.data(), u.a.data(), &u.scalars, n, {0.1f, 1}}));
   });
   add("sgd.update momentum", 5, [&, n](const KernelContext& c) {
-    expect_ok(cpu_sgd_update(c, {.parameters = u.a.data(), .momenta = u.b.data(), .gradients = u.d.data(), .scalars = &u.scalars, .n = n,
-                                 .weight_decay = 1e-4f, .momentum = 0.9f, .rate = 1, .nesterov = false, .stream = 0}));
+    expect_ok(cpu_sgd_update(c, {.parameters = u.a.data(),
+                                 .momenta = u.b.data(),
+                                 .gradients = u.d.data(),
+                                 .scalars = &u.scalars,
+                                 .n = n,
+                                 .weight_decay = 1e-4f,
+                                 .momentum = 0.9f,
+                                 .rate = 1,
+                                 .nesterov = false,
+                                 .stream = 0}));
   });
   add("adamw.update", 7, [&, n](const KernelContext& c) {
-    expect_ok(cpu_adamw_update(c, {.parameters = u.a.data(), .first_moments = u.b.data(), .second_moments = u.c.data(), .gradients = u.d.data(),
-                                   .scalars = &u.scalars, .n = n, .weight_decay = 1e-4f, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .rate = 1,
+    expect_ok(cpu_adamw_update(c, {.parameters = u.a.data(),
+                                   .first_moments = u.b.data(),
+                                   .second_moments = u.c.data(),
+                                   .gradients = u.d.data(),
+                                   .scalars = &u.scalars,
+                                   .n = n,
+                                   .weight_decay = 1e-4f,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .epsilon = 1e-8f,
+                                   .rate = 1,
                                    .stream = 0}));
   });
   add("grad_norm.reduce", 1, [&, n](const KernelContext& c) {
@@ -134,8 +152,12 @@ void add_elementwise(std::vector<Case>& cases) {
     tensor.rank = 1;
     tensor.shape[0] = static_cast<uint32_t>(n);
     double norm;
-    expect_ok(cpu_grad_norm_reduce(
-        c, {.norms = &norm, .gradients = u.d.data(), .tensors = &tensor, .count = 1, .scratch = nullptr, .scratch_bytes = 0}));
+    expect_ok(cpu_grad_norm_reduce(c, {.norms = &norm,
+                                       .gradients = u.d.data(),
+                                       .tensors = &tensor,
+                                       .count = 1,
+                                       .scratch = nullptr,
+                                       .scratch_bytes = 0}));
   });
 }
 
@@ -147,9 +169,9 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   const auto add = [&](const char* name, double tensors, std::function<void(const KernelContext&)> run) {
     cases.push_back({std::string(name) + " C=" + std::to_string(C), tensor_bytes(tensors), std::move(run)});
   };
-  const uint64_t room = u.scratch.size();
+  const uint64_t space = u.scratch.size();
   add("batch_norm.statistics", 1, [=, &u](const KernelContext& c) {
-    expect_ok(cpu_batch_norm_statistics<float>(c, {mean, rstd, u.a.data(), u.scratch.data(), room, M, C, 1e-5f}));
+    expect_ok(cpu_batch_norm_statistics<float>(c, {mean, rstd, u.a.data(), u.scratch.data(), space, M, C, 1e-5f}));
   });
   add("batch_norm.forward", 2, [=, &u](const KernelContext& c) {
     expect_ok(cpu_batch_norm_forward<float>(c, {u.b.data(), u.a.data(), mean, rstd, gamma, gamma, M, C}));
@@ -159,7 +181,7 @@ void add_norms(std::vector<Case>& cases, uint32_t C) {
   });
   add("batch_norm.backward in place", 5, [=, &u](const KernelContext& c) {
     expect_ok(cpu_batch_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.b.data(),
-                                        u.scratch.data(), room, M, C, false, false, nullptr}));
+                                        u.scratch.data(), space, M, C, false, false, nullptr}));
   });
   const uint32_t images = 64, pixels = static_cast<uint32_t>(M / images);
   add("global_pool.forward", 1, [=, &u](const KernelContext& c) {
@@ -190,26 +212,42 @@ void add_language(std::vector<Case>& cases, uint32_t C) {
   float *mean = u.d.data(), *rstd = mean + M;
   const double bytes = 4.0 * static_cast<double>(M) * C;
   const std::string suffix = " C=" + std::to_string(C);
-  const uint64_t room = u.scratch.size();
+  const uint64_t space = u.scratch.size();
   cases.push_back(
       {"layer_norm.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
          expect_ok(cpu_layer_norm_forward<float>(c, {u.b.data(), mean, rstd, u.a.data(), gamma, gamma, M, C, 1e-5f}));
        }});
-  cases.push_back({"layer_norm.backward add" + suffix, 4 * bytes, [=, &u](const KernelContext& c) {
-                     expect_ok(
-                         cpu_layer_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma, u.c.data(),
-                                                   u.scratch.data(), room, M, C, true, false, false}));
-                   }});
-  if (M > u.tokens.size()) return;
   cases.push_back(
-      {"embedding.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
-         expect_ok(cpu_embedding_forward<float>(c, {.y = u.b.data(), .tokens = u.tokens.data(), .table = u.a.data(), .positions = u.c.data(), .B = B,
-                                                    .T = T, .C = C, .V = V, .L = T, .scale = 1}));
+      {"layer_norm.backward add" + suffix, 4 * bytes, [=, &u](const KernelContext& c) {
+         expect_ok(cpu_layer_norm_backward<float>(c, {u.b.data(), dgamma, dbeta, u.a.data(), mean, rstd, gamma,
+                                                      u.c.data(), u.scratch.data(), space, M, C, true, false, false}));
        }});
+  if (M > u.tokens.size()) return;
+  cases.push_back({"embedding.forward" + suffix, 2 * bytes, [=, &u](const KernelContext& c) {
+                     expect_ok(cpu_embedding_forward<float>(c, {.y = u.b.data(),
+                                                                .tokens = u.tokens.data(),
+                                                                .table = u.a.data(),
+                                                                .positions = u.c.data(),
+                                                                .B = B,
+                                                                .T = T,
+                                                                .C = C,
+                                                                .V = V,
+                                                                .L = T,
+                                                                .scale = 1}));
+                   }});
   cases.push_back({"embedding.backward add" + suffix, 3 * bytes, [=, &u](const KernelContext& c) {
-                     expect_ok(cpu_embedding_backward<float>(
-                         c, {.dtable = u.b.data(), .dpositions = nullptr, .tokens = u.tokens.data(), .dy = u.a.data(), .B = B, .T = T, .C = C,
-                             .V = V, .L = T, .scale = 1, .accumulate_dtable = true, .accumulate_dpositions = false}));
+                     expect_ok(cpu_embedding_backward<float>(c, {.dtable = u.b.data(),
+                                                                 .dpositions = nullptr,
+                                                                 .tokens = u.tokens.data(),
+                                                                 .dy = u.a.data(),
+                                                                 .B = B,
+                                                                 .T = T,
+                                                                 .C = C,
+                                                                 .V = V,
+                                                                 .L = T,
+                                                                 .scale = 1,
+                                                                 .accumulate_dtable = true,
+                                                                 .accumulate_dpositions = false}));
                    }});
 }
 
@@ -223,7 +261,7 @@ double seconds_of(const Case& one, const KernelContext& context) {
   return best;
 }
 
-// The process's one pool, for as long as one case runs.
+// The process's only pool of workers, which lasts for one case.
 class Pool {
  public:
   explicit Pool(uint32_t count) { expect_ok(linux_port().start_workers(count, &workers_)); }

@@ -1,4 +1,4 @@
-// See neon_shape_tile.h. It is compiled to announce its accesses, as the kernels are.
+// See neon_shape_tile.h. Like the kernels, it is compiled so that it reports its accesses.
 #include "tests/bench/neon_shape_tile.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ using Sums = Vector[kRows][kVectors];
 
 #define REPRISE_UNROLLED _Pragma("GCC unroll 8")
 
-// place(i): A's element of row i.
+// Adds one depth to the sums. place(i) is the element of A in row i.
 template <typename Place>
 [[gnu::always_inline]] inline void add_depth(Sums& sums, const float* b_panel, const Place& place) {
   Vector b[kVectors];
@@ -38,7 +38,8 @@ template <typename Place>
   }
 }
 
-void run_depths(uint32_t, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c, int64_t row_stride) {
+void run_depths(uint32_t, uint64_t k, const DepthOperand& a, const DepthOperand& b, float beta, float* c,
+                int64_t row_stride) {
   Sums sums = {};
   for (uint64_t p = 0; p < k; ++p) {
     const float* place = a.data + static_cast<int64_t>(p) * a.step;
@@ -46,7 +47,8 @@ void run_depths(uint32_t, uint64_t k, const DepthOperand& a, const DepthOperand&
   }
   put(sums, beta, c, row_stride);
 }
-void run(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride, int64_t) {
+void run(const GemmTile&, uint64_t k, const float* a, const float* b_panel, float beta, float* c, int64_t row_stride,
+         int64_t) {
   run_depths(kRows, k, {a, kRows, 0}, {b_panel, kColumns, 0}, beta, c, row_stride);
 }
 void run_rows(const RowRun* runs, uint32_t count, const float* b_panel, float beta, float* c, int64_t row_stride) {
@@ -54,7 +56,8 @@ void run_rows(const RowRun* runs, uint32_t count, const float* b_panel, float be
   for (const RowRun* end = runs + count; runs != end; ++runs) {
     const float* row[kRows];
     REPRISE_UNROLLED for (uint32_t i = 0; i < kRows; ++i) row[i] = runs->rows[i];
-    for (uint32_t p = 0; p < runs->depths; ++p, b_panel += kColumns) add_depth(sums, b_panel, [&](uint32_t i) { return row[i] + p; });
+    for (uint32_t p = 0; p < runs->depths; ++p, b_panel += kColumns)
+      add_depth(sums, b_panel, [&](uint32_t i) { return row[i] + p; });
   }
   put(sums, beta, c, row_stride);
 }

@@ -1,9 +1,9 @@
-// A tile of 8 x 8 in vectors of four floats, which reads and writes what the NEON tile does, in its order, on any processor.
-// Here because accesses are counted where there is no AArch64; with the kernels' baseline vectors, which are as wide as NEON's, the rest of the
-// set is what AArch64 runs.
+// A tile of 8 x 8 in vectors of four floats, for any processor. It makes the same reads and writes
+// as the NEON tile, in the same order. So accesses can be counted on machines without AArch64. The
+// kernels' baseline vectors are as wide as NEON's, so the other kernels of the set match AArch64's.
 #pragma once
 
-#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/gemm/gemm_tile.h"
 
 namespace reprise::bench {
 

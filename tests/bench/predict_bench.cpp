@@ -1,8 +1,10 @@
-// Predicted against measured step time at eight budgets. A first profile chooses the plans; a second one, whose rounds take turns with
-// theirs, prices them: a machine's speed drifts over minutes, and what the planner knows of its kernels is the question here.
-// Here because a planner that minimises seconds must know them: the aim is 5%.
+// Compares predicted with measured step times at eight budgets. A first profile chooses the plans.
+// A second profile prices them. Its rounds alternate with rounds of the plans, because a machine's
+// speed drifts over minutes and this benchmark tests only the prediction of kernels. A planner that
+// minimises seconds must predict them; the goal is 5%.
 //
-//   predict_bench [--threads N] [--seconds S] [RECIPE...]      default: ResNet-20, ResNet-50, a GPT; S per plan
+//   predict_bench [--threads N] [--seconds S] [RECIPE...]    default: ResNet-20, ResNet-50, a GPT;
+//                                                            S seconds per plan
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,21 +15,22 @@
 #include "tests/bench/machine_load.h"
 #include "tests/bench/recipe_command.h"
 #include "tests/ports/test_machine.h"
-#include "tools/formats/text.h"
-#include "tools/profiling/measure.h"
-#include "tools/planning/prediction.h"
+#include "tools/files/io/text.h"
+#include "tools/run/profiling/measure.h"
+#include "tools/plan/costs/prediction.h"
 
 namespace reprise {
 namespace {
 
-constexpr int kBudgets = 8, kRounds = 10, kLeastSteps = 2;
+constexpr int kBudgets = 8, kRounds = 10, kMinSteps = 2;
 
 struct Settings {
   uint32_t threads = 0;
   double seconds = 8;
 };
 
-// Steps of one plan, gathered in several rounds over all plans: a slow minute of the machine then falls on all of them.
+// The steps of one plan. The steps are measured in several rounds over all plans, so that a slow
+// minute of the machine affects all plans.
 struct Candidate {
   PlannedModel planned;
   uint64_t budget_bytes = 0;
@@ -37,7 +40,7 @@ struct Candidate {
     PlanRun run(linux_port(), test::test_backend(), recipe, planned.plan, settings.threads);
     (void)run.step();
     double spent = 0;
-    for (int n = 0; n < kLeastSteps || spent < settings.seconds / kRounds; ++n) {
+    for (int n = 0; n < kMinSteps || spent < settings.seconds / kRounds; ++n) {
       steps.push_back(run.step());
       spent += steps.back();
     }
@@ -46,10 +49,10 @@ struct Candidate {
 
 std::vector<Candidate> candidates(SolvedModel& model) {
   const ScheduleRequest request;
-  const uint64_t least = smallest_budget(model, request);
+  const uint64_t minimum = smallest_budget(model, request);
   std::vector<Candidate> list(kBudgets);
   for (uint64_t b = 0; b < kBudgets; ++b) {
-    model.recipe.budget_bytes = list[b].budget_bytes = least + (model.store_all_bytes - least) * b / (kBudgets - 1);
+    model.recipe.budget_bytes = list[b].budget_bytes = minimum + (model.store_all_bytes - minimum) * b / (kBudgets - 1);
     list[b].planned = plan_model(model, request);
   }
   return list;
@@ -69,11 +72,14 @@ void compare(const Recipe& recipe, const Settings& settings) {
   };
   const auto profile = std::make_shared<const Profile>(measure_profile(linux_port(), recipe, options));
   const SolvedModel priced = solve_model(recipe, costs_of(profile));
-  std::printf("\n%s: %s, %u threads, load %s\n     budget  rows  extra work  when planned  predicted s  measured s     off\n", recipe.name.c_str(),
-              profile->kernel_set.c_str(), static_cast<unsigned>(profile->threads), bench::load_average().c_str());
+  std::printf(
+      "\n%s: %s, %u threads, load %s\n     budget  rows  extra work  when planned  predicted s  measured s     off\n",
+      recipe.name.c_str(), profile->kernel_set.c_str(), static_cast<unsigned>(profile->threads),
+      bench::load_average().c_str());
   double worst = 0;
   for (const Candidate& candidate : list) {
-    const double predicted = predict_seconds(priced, candidate.planned.plan).value(), measured = median(candidate.steps);
+    const double predicted = predict_seconds(priced, candidate.planned.plan).value(),
+                 measured = median(candidate.steps);
     const double off = 100 * (predicted / measured - 1);
     worst = std::max(worst, std::abs(off));
     std::printf("%11s %5zu %10.1f%% %13.5f %12.5f %11.5f %+6.1f%%\n", bytes_text(candidate.budget_bytes).c_str(),
@@ -93,5 +99,6 @@ int main(int argc, char** argv) {
   app.add_option("--threads", settings.threads, "0: as many as the machine has");
   app.add_option("--seconds", settings.seconds, "of each plan");
   using namespace reprise::bench;
-  return measure_recipes(app, argc, argv, {kResNet20, kResNet50, kGpt}, [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
+  return measure_recipes(app, argc, argv, {kResNet20, kResNet50, kGpt},
+                         [&](const reprise::Recipe& recipe) { reprise::compare(recipe, settings); });
 }

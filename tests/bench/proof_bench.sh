@@ -1,6 +1,7 @@
 #!/bin/bash
-# Times planning, proving and compiling the 990-layer net of Chen et al. (PLANNING 7), with g++ and clang++.
-# Here because DESIGN 3 promises seconds; run from the repository root after `make`: tests/bench/proof_bench.sh [BUDGET...]
+# Times planning, proving and compiling the 990-layer net of Chen et al. (lib/PLANNING.md, section
+# 7), with g++ and clang++. lib/DESIGN.md, section 3, promises seconds. Run it from the repository
+# root after `make`: tests/bench/proof_bench.sh [BUDGET...]
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -12,7 +13,7 @@ cat >"$work/recipe.json" <<'JSON'
  "gradient_release": true, "optimizer": {"name": "sgd", "lr": 1e-6, "momentum": 0.9}, "feature_map_budget": "7GiB"}
 JSON
 
-seconds() {  # of the clock
+seconds() {  # prints the elapsed seconds of a command
   local TIMEFORMAT=%R
   { time "$@" >"$work/log" 2>&1; } 2>&1 || { cat "$work/log" >&2; return 1; }
 }

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Two ranks on two hosts with a cable of 1 Gbit/s between them: what goes over it, and how much of that time a step waits; into tests/bench/RANKS_RESULTS.md.
+"""Trains with two ranks on two hosts with a cable of 1 Gbit/s between them: bytes over the cable,
+and how much of their time a step waits; writes tests/bench/pages/RANKS_RESULTS.md.
 
-`make bench-ranks` runs it as root on a machine with two cores or more. The hosts are network namespaces (tests/ports/mpi/with_hosts.sh), so that both ranks
-have one core of this machine. Each run waits until other programs take at most a tenth of the processors; once that has taken --patience seconds in all,
-no run waits any more. Of several runs of a thing the page has the one beside which others took least, and says how much that was.
+`make bench-ranks` runs it as root on a machine with two cores or more. The hosts are network
+namespaces (tests/ports/ranks/mpi/with_hosts.sh), so that each rank has one core of this machine. Each run
+waits until other programs use at most a tenth of the processors; after --patience seconds of
+waiting in all, no run waits any more. Of several runs the page shows the one during which other
+programs used least, and reports that share.
 Usage: tests/bench/ranks_bench.py [--rounds 3] [--patience 900]    (needs Open MPI)
 """
 import argparse
@@ -19,11 +22,12 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 import this_machine
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / os.environ.get("BUILD", "build")
-PAGE = ROOT / "tests/bench/RANKS_RESULTS.md"
+PAGE = ROOT / "tests/bench/pages/RANKS_RESULTS.md"
 BUSY, LOOK_SECONDS = 0.1, 3
 LINK_BYTES = 250_000_000
 UNITS = {"bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -42,13 +46,14 @@ NETS = {
                   {"model": {"family": "gpt2", "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}, "batch": 1, "sequence": 256, "lora": {"r": 8},
                    "optimizer": {"name": "adamw", "lr": 1e-4}}, 8),
     "resnet20": ("ResNet-20, 64 images of 28 x 28 a rank", RESNET20, 30),
-}  # name -> words, recipe, steps a run
+}  # name -> title, recipe, steps of a run
 ONE_PROCESS = "resnet20-one"
-# As `make run` sets them.
+# The settings of `make run`.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1"}
 
-# Sends and receives at once, as ranks do; says the seconds until all that the other has sent is here.
+# Sends and receives at once, as ranks do; prints the seconds until all bytes of the other host have
+# arrived.
 STREAM = """
 import socket, sys, threading, time
 own, other, size = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -93,7 +98,7 @@ def compile_all():
                      env={**os.environ, "MAKEFLAGS": ""})
 
 
-# ---- beside the hosts ----------------------------------------------------------------------------------------------------------------
+# ---- around the hosts ----------------------------------------------------------------------------------------------------------------
 
 def lay_cable():
   def run(words):
@@ -106,7 +111,7 @@ def lay_cable():
 
 
 def measured_link():
-  """Bytes a second in the slower direction, while both are used."""
+  """Returns bytes per second in the slower direction, while both are used."""
   streams = [subprocess.Popen(["ip", "netns", "exec", f"host{own}", sys.executable, "-c", STREAM, f"10.9.0.{own}", f"10.9.0.{other}", str(LINK_BYTES)],
                               stdout=subprocess.PIPE, text=True) for own, other in ((1, 2), (2, 1))]
   return LINK_BYTES / max(float(stream.communicate(timeout=120)[0]) for stream in streams)
@@ -119,21 +124,23 @@ def neighbours():
 
 
 class Patience:
-  """So many seconds in all of waiting for other programs to end."""
+  """The remaining seconds for which runs may wait for other programs."""
 
   def __init__(self, seconds):
     self.left = seconds
 
   def wait_for_quiet(self):
-    """What share of the processors others take when it returns."""
+    """Waits until other programs use at most BUSY of the processors or no patience is left; returns
+    their share then."""
     while (share := neighbours()) > BUSY and self.left > 0:
       self.left -= LOOK_SECONDS
     return share
 
 
 class OthersDuring:
-  """What share of the processors others take while something runs. The hosts' processes have a /proc of their own, which is looked at now and then,
-  because some end as nobody's children."""
+  """Measures in `share` the part of the processors that other programs use during a with block. The
+  hosts' processes are in a /proc of their own; it is sampled every 0.1 s, because some processes
+  end without a parent that counts them."""
 
   def __enter__(self):
     self.start, self.busy, self.first = time.monotonic(), this_machine.busy_seconds(), self.own_seconds()
@@ -170,7 +177,7 @@ def launcher(where, folder):
   if where == "one machine":
     return words
   shell = folder / "shell"
-  shell.write_bytes((ROOT / "tests/ports/mpi/host_shell.sh").read_bytes())
+  shell.write_bytes((ROOT / "tests/ports/ranks/mpi/host_shell.sh").read_bytes())
   shell.chmod(0o755)
   net = "10.9.0.0/24"
   return [*words, "-H", "10.9.0.1,10.9.0.2", "--mca", "plm_rsh_agent", shell, "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", net, "--mca",
@@ -178,7 +185,7 @@ def launcher(where, folder):
 
 
 def run_once(name, where, steps, folder, patience):
-  """One training; what its log and its last words say."""
+  """Runs one training; returns figures from its log and its last lines."""
   log = folder / "log"
   log.unlink(missing_ok=True)
   patience.wait_for_quiet()
@@ -199,7 +206,7 @@ def run_once(name, where, steps, folder, patience):
 
 
 def memory_of(run):
-  """As "412.3, 412.3": each rank's planned MiB."""
+  """Returns each rank's planned MiB, as "412.3, 412.3"; bold if the measured bytes differ."""
   return ", ".join(f"{int(planned) / 2**20:.1f}" if planned == measured else f"**{planned} bytes, but {measured}**" for planned, measured in run["memory"])
 
 
@@ -270,7 +277,8 @@ def main():
   if not args.inside:
     compile_all()
     own = ["--inside", "--rounds", str(args.rounds), "--patience", str(args.patience)]
-    sys.exit(subprocess.run([ROOT / "tests/ports/mpi/with_hosts.sh", "2", sys.executable, __file__, *own]).returncode)
+    hosts = ROOT / "tests/ports/ranks/mpi/with_hosts.sh"
+    sys.exit(subprocess.run([hosts, "2", sys.executable, __file__, *own]).returncode)
   PAGE.write_text(page(*measure(args), args))
   say(f"{PAGE.relative_to(ROOT)} is written")
 

@@ -1,5 +1,6 @@
-// The command line of a benchmark that measures recipes: its own options, then recipe files, or the benchmark's defaults.
-// Here so that every such benchmark answers --help, an unknown option and a faulty recipe alike.
+// The command line of a benchmark that measures recipes: its own options, and then recipe files, or
+// the benchmark's defaults. All such benchmarks handle --help, an unknown option and a faulty
+// recipe in the same way.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,12 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/formats/error.h"
-#include "tools/recipes/recipe.h"
+#include "tools/files/io/error.h"
+#include "tools/plan/recipes/recipe.h"
 
 namespace reprise::bench {
 
-// `app` has the benchmark's options. Answers the process's exit status.
+// Parses the command line and measures every recipe. `app` contains the benchmark's own options.
+// Returns the exit status of the process.
 inline int measure_recipes(CLI::App& app, int argc, char** argv, const std::vector<const char*>& defaults,
                            const std::function<void(const Recipe&)>& measure) {
   std::vector<std::string> files;

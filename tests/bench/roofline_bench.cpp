@@ -1,11 +1,14 @@
-// Each kernel of a recipe's step against the roofline min(peak, intensity * bandwidth): flops, bytes, seconds, and what bounds it.
-// Here because a kernel is as fast as it can be only when it reaches one of the two; it shows which, and by how much.
+// Compares each kernel of a recipe's step with the roofline min(peak, intensity * bandwidth):
+// flops, bytes, seconds, and the bound. A kernel is as fast as possible only if it reaches one of
+// the two limits. The output shows which limit it is, and the distance to it.
 //
 //   roofline_bench [--threads N] [--seconds S] [--all] [RECIPE...]
 //
-// Default recipes: bench_recipes.h. S: seconds of measuring a plan. --all: every distinct call, not only those of 2% of the step or more.
-// Seconds are those of real steps (tools/profiling); flops and bytes are tools/graph/cost.h's, so a kernel whose operands still lie in
-// a cache passes 100% of the bandwidth, and one that must read something twice cannot reach it.
+// Default recipes: bench_recipes.h. S: seconds of measurement per plan. --all: every distinct call,
+// not only those of at least 2% of the step. The seconds are those of real steps
+// (tools/run/profiling). The flops and bytes are those of tools/plan/graph/cost.h. So a kernel
+// whose operands are still in a cache exceeds 100% of the bandwidth, and a kernel that must read
+// data twice cannot reach it.
 #include <algorithm>
 #include <cstdio>
 #include <sstream>
@@ -18,10 +21,10 @@
 #include "tests/bench/machine_load.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/bench/recipe_command.h"
-#include "tools/planning/step_cost.h"
-#include "tools/formats/text.h"
-#include "tools/profiling/measure.h"
-#include "tools/planning/does_not_fit.h"
+#include "tools/plan/costs/step_cost.h"
+#include "tools/files/io/text.h"
+#include "tools/run/profiling/measure.h"
+#include "tools/plan/planning/does_not_fit.h"
 
 namespace reprise::bench {
 namespace {
@@ -33,17 +36,19 @@ struct Settings {
 };
 
 struct Machine {
-  double flops = 0, bytes = 0;  // a second, of all workers
+  double flops = 0, bytes = 0;  // per second, for all workers together
 
   double roofline_seconds(const CallCost& cost) const { return std::max(cost.flops / flops, cost.bytes / bytes); }
   bool memory_bounds(const CallCost& cost) const { return cost.bytes / bytes > cost.flops / flops; }
 };
 
-// A distinct kernel call, or all calls of one kernel: sums over a step.
+// A distinct kernel call, or all calls of one kernel. The numbers are sums over a step.
 struct Line {
   std::string name;
-  double runs = 0, runs_again = 0;  // storing all; recomputed besides, in a quarter of the transient memory
-  CallCost cost;                    // storing all, like the rest
+  // `runs`: number of runs in a step that stores everything. `runs_again`: number of additional
+  // runs in a step that recomputes values in a quarter of the transient memory.
+  double runs = 0, runs_again = 0;
+  CallCost cost;                    // this and the next fields are sums over the runs if everything is stored
   double seconds = 0, roofline = 0, memory_roofline = 0;
 
   void add(const Line& other) {
@@ -65,7 +70,12 @@ Lines lines_of(const OwnedPlan& plan, const Profile& profile, const Machine& mac
     const std::string key = row_key(plan, program, row);
     const CallCost cost = kernel_cost(kernel_call(plan, program, row), plan.attributes);
     const double roofline = times * machine.roofline_seconds(cost);
-    lines[key].add({key, static_cast<double>(times), 0, {times * cost.flops, times * cost.bytes}, times * profile.seconds(key), roofline,
+    lines[key].add({key,
+                    static_cast<double>(times),
+                    0,
+                    {times * cost.flops, times * cost.bytes},
+                    times * profile.seconds(key),
+                    roofline,
                     machine.memory_bounds(cost) ? roofline : 0});
     lines[key].name = key;
   });
@@ -89,7 +99,7 @@ Lines by_kernel(const Lines& calls) {
   return kernels;
 }
 
-// The words of a call behind `column`; those that pass 140 columns stand in lines of their own.
+// Returns the text of a call, wrapped to 140 columns, for an output that begins in column `column`.
 std::string wrapped(const std::string& call, size_t column) {
   std::istringstream words(call);
   std::string text, word;
@@ -104,22 +114,28 @@ std::string wrapped(const std::string& call, size_t column) {
   return text;
 }
 
-void print_table(const char* title, const std::vector<Line>& lines, double step_seconds, double least_share, const Machine& machine) {
-  std::printf("\n%5s %5s %9s %9s %9s %6s %8s %6s %7s %6s %-7s %8s  %s\n", "runs", "again", "GFLOP", "MB", "ms", "% step", "GFLOP/s", "% peak", "GB/s", "% bw",
-              "bound", "% roof", title);
+void print_table(const char* title, const std::vector<Line>& lines, double step_seconds, double min_share,
+                 const Machine& machine) {
+  std::printf("\n%5s %5s %9s %9s %9s %6s %8s %6s %7s %6s %-7s %8s  %s\n", "runs", "again", "GFLOP", "MB", "ms",
+              "% step", "GFLOP/s", "% peak", "GB/s", "% bw", "bound", "% roof", title);
   Line left_out;
   for (const Line& line : lines) {
-    if (line.seconds < least_share * step_seconds) {
+    if (line.seconds < min_share * step_seconds) {
       left_out.add(line);
       continue;
     }
-    std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f %8.1f %6.1f %7.1f %6.1f %-7s %8.1f  %s\n", line.runs, line.runs_again, line.cost.flops / 1e9, line.cost.bytes / 1e6,
-                line.seconds * 1e3, 100 * line.seconds / step_seconds, line.cost.flops / line.seconds / 1e9, 100 * line.cost.flops / line.seconds / machine.flops,
-                line.cost.bytes / line.seconds / 1e9, 100 * line.cost.bytes / line.seconds / machine.bytes, line.memory_roofline > line.roofline / 2 ? "memory" : "compute",
-                100 * line.roofline / line.seconds, wrapped(line.name, 98).c_str());
+    std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f %8.1f %6.1f %7.1f %6.1f %-7s %8.1f  %s\n", line.runs,
+                line.runs_again, line.cost.flops / 1e9, line.cost.bytes / 1e6, line.seconds * 1e3,
+                100 * line.seconds / step_seconds, line.cost.flops / line.seconds / 1e9,
+                100 * line.cost.flops / line.seconds / machine.flops, line.cost.bytes / line.seconds / 1e9,
+                100 * line.cost.bytes / line.seconds / machine.bytes,
+                line.memory_roofline > line.roofline / 2 ? "memory" : "compute", 100 * line.roofline / line.seconds,
+                wrapped(line.name, 98).c_str());
   }
-  if (left_out.runs > 0) std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f  (the rest)\n", left_out.runs, left_out.runs_again, left_out.cost.flops / 1e9, left_out.cost.bytes / 1e6,
-                                     left_out.seconds * 1e3, 100 * left_out.seconds / step_seconds);
+  if (left_out.runs > 0)
+    std::printf("%5.0f %5.0f %9.3f %9.1f %9.3f %6.1f  (the rest)\n", left_out.runs, left_out.runs_again,
+                left_out.cost.flops / 1e9, left_out.cost.bytes / 1e6, left_out.seconds * 1e3,
+                100 * left_out.seconds / step_seconds);
 }
 
 struct PlanCase {
@@ -141,31 +157,36 @@ std::vector<PlanCase> plan_cases(SolvedModel& model) {
   std::vector<PlanCase> cases;
   cases.push_back({"storing all", planned("none", std::nullopt)});
   model.recipe.budget_bytes.reset();
-  const uint64_t least = smallest_budget(model, ScheduleRequest{});
-  cases.push_back({"a quarter of the transient memory, or the least", planned("optimal", std::max(quarter, least))});
-  cases.push_back({"the smallest", planned("optimal", least)});
+  const uint64_t minimum = smallest_budget(model, ScheduleRequest{});
+  cases.push_back({"a quarter of the transient memory, or the least", planned("optimal", std::max(quarter, minimum))});
+  cases.push_back({"the smallest", planned("optimal", minimum)});
   return cases;
 }
 
 void print_totals(const std::vector<PlanCase>& cases, const Profile& profile, const Machine& machine) {
-  std::printf("%12s %9s %9s %9s %9s %8s  plan (a whole step, update included)\n", "arena", "GFLOP", "GB", "ms", "roof ms", "% roof");
+  std::printf("%12s %9s %9s %9s %9s %8s  plan (a whole step, update included)\n", "arena", "GFLOP", "GB", "ms",
+              "roof ms", "% roof");
   for (const PlanCase& one : cases) {
     Line total;
     for (const auto& [key, line] : lines_of(one.plan, profile, machine)) total.add(line);
-    std::printf("%12s %9.3f %9.3f %9.2f %9.2f %8.1f  %s\n", bytes_text(one.plan.arena_bytes).c_str(), total.cost.flops / 1e9, total.cost.bytes / 1e9, total.seconds * 1e3,
-                total.roofline * 1e3, 100 * total.roofline / total.seconds, one.what.c_str());
+    std::printf("%12s %9.3f %9.3f %9.2f %9.2f %8.1f  %s\n", bytes_text(one.plan.arena_bytes).c_str(),
+                total.cost.flops / 1e9, total.cost.bytes / 1e9, total.seconds * 1e3, total.roofline * 1e3,
+                100 * total.roofline / total.seconds, one.what.c_str());
   }
 }
 
 Machine measure_machine(uint32_t threads) {
   Workers workers;
-  if (const Status status = linux_port().start_workers(threads, &workers); !status.ok()) throw UserError(std::string("roofline_bench: ") + status.message);
+  if (const Status status = linux_port().start_workers(threads, &workers); !status.ok())
+    throw UserError(std::string("roofline_bench: ") + status.message);
   const double core = measure_peak_flops();
   const Bandwidth bandwidth = measure_bandwidth(workers);
   const Machine machine = {core * workers.count, bandwidth.best()};
-  std::printf("%u threads, peak %.1f GFLOP/s (%s, one core times %u),\nbandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): they meet at %.1f flops a byte\n",
-              workers.count, machine.flops / 1e9, vector_level_name(best_vector_level()), workers.count, machine.bytes / 1e9, bandwidth.read / 1e9, bandwidth.copy / 1e9,
-              bandwidth.triad / 1e9, machine.flops / machine.bytes);
+  std::printf(
+      "%u threads, peak %.1f GFLOP/s (%s, one core times %u),\nbandwidth %.1f GB/s (read %.1f, copy %.1f, triad %.1f): "
+      "they meet at %.1f flops a byte\n",
+      workers.count, machine.flops / 1e9, vector_level_name(best_vector_level()), workers.count, machine.bytes / 1e9,
+      bandwidth.read / 1e9, bandwidth.copy / 1e9, bandwidth.triad / 1e9, machine.flops / machine.bytes);
   linux_port().stop_workers(&workers);
   return machine;
 }
@@ -183,7 +204,8 @@ void report(const Recipe& recipe, const Settings& settings) {
   print_totals(cases, *profile, machine);
   Lines calls = lines_of(cases[0].plan, *profile, machine);
   for (const auto& [key, line] : lines_of(cases[1].plan, *profile, machine)) {
-    if (const auto found = calls.find(key); found != calls.end()) found->second.runs_again = line.runs - found->second.runs;
+    if (const auto found = calls.find(key); found != calls.end())
+      found->second.runs_again = line.runs - found->second.runs;
   }
   double seconds = 0;
   for (const auto& [key, line] : calls) seconds += line.seconds;

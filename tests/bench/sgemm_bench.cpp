@@ -1,14 +1,15 @@
-// One product y[M,N] = x[M,K] w[N,K]^T through our linear layer, again and again for a while: what sgemm_peer.py runs in turns with other
-// libraries.
+// Repeats one product y[M,N] = x[M,K] w[N,K]^T in this library's linear layer. sgemm_peer.py runs
+// this program and other libraries alternately.
 //
-//   sgemm_bench M N K THREADS SECONDS    prints the measured peak of one core, then the seconds of every call but the first, of one at least
+//   sgemm_bench M N K THREADS SECONDS    prints the measured peak of one core, then the seconds of
+//                                        every call but the first, at least one
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/gemm.h"
+#include "lib/cpu/gemm/gemm.h"
 #include "ports/linux/linux_port.h"
 #include "tests/bench/machine_peak.h"
 #include "tests/ops/random_floats.h"
@@ -33,9 +34,20 @@ int main(int argc, char** argv) {
   const double end = bench::seconds_now() + std::atof(argv[5]);
   for (int calls = 0; calls < 2 || bench::seconds_now() < end; ++calls) {
     const double start = bench::seconds_now();
-    const Status status = cpu_linear_forward<float>(
-        context, {.y = y.data(), .x = x.data(), .w = w.data(), .b = nullptr, .h = nullptr, .u = {}, .scratch = scratch, .scratch_bytes = bytes,
-                  .M = M, .C = K, .K = N, .R = 0, .input_major = false, .scale = 1});
+    const Status status = cpu_linear_forward<float>(context, {.y = y.data(),
+                                                              .x = x.data(),
+                                                              .w = w.data(),
+                                                              .b = nullptr,
+                                                              .h = nullptr,
+                                                              .u = {},
+                                                              .scratch = scratch,
+                                                              .scratch_bytes = bytes,
+                                                              .M = M,
+                                                              .C = K,
+                                                              .K = N,
+                                                              .R = 0,
+                                                              .input_major = false,
+                                                              .scale = 1});
     if (!status.ok()) return 1;
     if (calls > 0) std::printf("%.9f\n", bench::seconds_now() - start);
   }

@@ -1,22 +1,25 @@
-// What the register tiles of this processor reach in its first cache: per cent of the peak of one core, of multiply-adds in registers.
-// Here because a product's share of the peak says little of where the rest goes: what is lost here its caches do not lose. Rows of Markdown
-// for tests/bench/TILES.md, best of many short runs, so that neighbours' turns do not count.
+// Measures the register tiles of this processor on data in its first-level cache, in per cent of
+// one core's peak of multiply-adds in registers. So the larger caches are not the reason if a tile
+// does not reach the peak. Prints rows of Markdown for tests/bench/pages/TILES.md. Each figure is
+// the best of many short runs, because other processes disturb short runs least.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <utility>
 
-#include "lib/cpu/gemm_tile.h"
+#include "lib/cpu/gemm/gemm_tile.h"
 #include "tests/bench/machine_peak.h"
 
 namespace reprise::bench {
 namespace {
 
-constexpr uint32_t kDepth = 256, kMostLines = 64;
+constexpr uint32_t kDepth = 256, kMaxLines = 64;
 
 struct Panel {
-  static constexpr size_t kFloats = size_t{kDepth} * kMostLines;
-  std::unique_ptr<float, decltype(&std::free)> memory{static_cast<float*>(std::aligned_alloc(64, kFloats * sizeof(float))), &std::free};
+  static constexpr size_t kFloats = size_t{kDepth} * kMaxLines;
+  std::unique_ptr<float, decltype(&std::free)> memory{static_cast<float*>(
+                                                          std::aligned_alloc(64, kFloats * sizeof(float))),
+                                                      &std::free};
 
   Panel() {
     for (size_t i = 0; i < kFloats; ++i) memory.get()[i] = 0.001f * static_cast<float>(i % 7);
@@ -36,7 +39,9 @@ double share_of(double peak, const GemmTile& tile, const Run& run) {
   return 100 * 2.0 * tile.mr * tile.nr * kDepth / best / peak;
 }
 
-void print(const char* way, double share) { share > 0 ? (void)std::printf(" %s %.0f%% |", way, share) : (void)std::printf(" |"); }
+void print(const char* way, double share) {
+  share > 0 ? (void)std::printf(" %s %.0f%% |", way, share) : (void)std::printf(" |");
+}
 
 void measure(GemmTileChoice choice, double peak) {
   GemmTile tile{};
@@ -45,14 +50,18 @@ void measure(GemmTileChoice choice, double peak) {
   const uint32_t rows = tile.rows(), columns = tile.columns();
   const int64_t row_stride = tile.prefers_columns ? 1 : columns, column_stride = tile.prefers_columns ? rows : 1;
   std::printf("| %s |", tile.name);
-  print("panels", share_of(peak, tile, [&] { tile.run(tile, kDepth, a.data(), b.data(), 0, c.data(), row_stride, column_stride); }));
+  print("panels", share_of(peak, tile, [&] {
+          tile.run(tile, kDepth, a.data(), b.data(), 0, c.data(), row_stride, column_stride);
+        }));
   const DepthOperand by_depths[2] = {{a.data(), rows, 0}, {b.data(), columns, 0}};
-  print("depths", tile.run_depths == nullptr
-                      ? 0
-                      : share_of(peak, tile, [&] { tile.run_depths(rows, kDepth, by_depths[0], by_depths[1], 0, c.data(), columns); }));
+  print("depths", tile.run_depths == nullptr ? 0 : share_of(peak, tile, [&] {
+          tile.run_depths(rows, kDepth, by_depths[0], by_depths[1], 0, c.data(), columns);
+        }));
   RowRun run = {.rows = {}, .depths = kDepth, .ahead = 0};
   for (uint32_t row = 0; row < rows && row < kMaxRowTile; ++row) run.rows[row] = a.data() + row * kDepth;
-  print("rows", tile.run_rows == nullptr ? 0 : share_of(peak, tile, [&] { tile.run_rows(&run, 1, b.data(), 0, c.data(), columns); }));
+  print("rows", tile.run_rows == nullptr ? 0 : share_of(peak, tile, [&] {
+          tile.run_rows(&run, 1, b.data(), 0, c.data(), columns);
+        }));
   std::printf("\n");
 }
 
@@ -63,7 +72,8 @@ int main() {
   using reprise::GemmTileChoice;
   const double peak = reprise::bench::measure_peak_flops();
   std::printf("peak %.1f GFLOP/s of a core\n", peak / 1e9);
-  for (const GemmTileChoice choice : {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon, GemmTileChoice::kBlis}) {
+  for (const GemmTileChoice choice :
+       {GemmTileChoice::kAvx512, GemmTileChoice::kAvx2, GemmTileChoice::kNeon, GemmTileChoice::kBlis}) {
     reprise::bench::measure(choice, peak);
   }
 }

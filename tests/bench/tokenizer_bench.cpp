@@ -1,7 +1,8 @@
-// MB/s of a tokenizer on one core, with all words new and with those of the text known, and what it takes of memory.
-// Here because tokenising a data set must not be what a person waits for. The ids are judged by tests/faces/tokenizer_golden_test.cpp.
+// Measures MB/s of a tokenizer on one core, and its memory, once with all words new and once with
+// the text's words cached. Users should not have to wait for the tokenisation of a data set.
+// tests/interfaces/texts/tokenizer_golden_test.cpp judges the ids.
 //
-//   tokenizer_bench MODEL TEXT      a model's folder, tokenizer.json or GGUF file, and a file of text
+//   tokenizer_bench MODEL TEXT    a model's folder, tokenizer.json or GGUF file, and a text file
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -11,14 +12,16 @@
 #include <vector>
 
 #include "tests/bench/machine_load.h"
-#include "tools/formats/error.h"
-#include "tools/formats/input_file.h"
-#include "tools/tokenizer/tokenizer.h"
+#include "tools/files/io/error.h"
+#include "tools/files/io/input_file.h"
+#include "tools/files/tokenizer/tokenizer.h"
 
 namespace reprise::bench {
 namespace {
 
-double seconds_now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double resident_mebibytes() {
   rusage usage;
@@ -45,8 +48,9 @@ void measure(const std::string& model, const std::string& path) {
   std::sort(rates.begin(), rates.end());
   std::printf("%s: %u tokens, opened in %.3f s; load %s\n", model.c_str(), tokenizer->vocabulary(), opened - start,
               load_average().c_str());
-  std::printf("  %zu bytes, %zu ids: first %.1f MB/s, best %.1f, median %.1f; resident at most %.1f MiB (%.1f before)\n",
-              text.size(), ids, first, rates.back(), rates[kRuns / 2], resident_mebibytes(), before);
+  std::printf(
+      "  %zu bytes, %zu ids: first %.1f MB/s, best %.1f, median %.1f; resident at most %.1f MiB (%.1f before)\n",
+      text.size(), ids, first, rates.back(), rates[kRuns / 2], resident_mebibytes(), before);
 }
 
 }  // namespace

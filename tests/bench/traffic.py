@@ -1,26 +1,28 @@
 #!/usr/bin/env python3
-"""Makes tests/bench/TRAFFIC.md of what traffic_bench and callgrind counted, and holds the simulation against callgrind's.
+"""Writes tests/bench/pages/TRAFFIC.md from the counts of traffic_bench and callgrind, and checks the
+simulation against callgrind's.
 
-  traffic.py check COUNTS DUMPS          counts of `traffic_bench --as-callgrind`, a folder of callgrind's dumps with its caches
-  traffic.py table OUT CHECKED DUMPS COUNTS...   the same, then counts of each set of kernels
+  traffic.py check COUNTS DUMPS                  counts of `traffic_bench --as-callgrind`, a folder of callgrind's
+                                                 dumps with its caches
+  traffic.py table OUT CHECKED DUMPS COUNTS...   the same check, then a table from the counts of each kernel set
 """
 import pathlib
 import re
 import sys
-import textwrap
 from typing import NamedTuple
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 from page_tables import line
 
 LINE_BYTES = 64
 LEVELS = ("L2", "L3", "memory")
-MOVED = f"bytes a kflop: {', '.join(LEVELS)}"  # heads a table
+MOVED = f"bytes a kflop: {', '.join(LEVELS)}"  # the first head of a table
 
 
 class Core(NamedTuple):
   caches: str
-  flops: dict  # a cycle, by set of kernels
-  rates: tuple  # bytes a cycle that each of LEVELS delivers
+  flops: dict  # flops per cycle, by kernel set
+  rates: tuple  # bytes per cycle that each of LEVELS delivers
   source: str
 
 
@@ -40,12 +42,14 @@ CORES = {
 X86 = ("Skylake-SP", "Xeon with AMX", "Zen 4", "Zen 5")
 SETS = {"avx512": X86, "avx2": X86, "neon": ("Cortex-A78AE", "wide Arm")}
 
-# The small net whose instructions stand beside a net's kernels.
+# The small net whose instructions are shown next to a net's kernels.
 SMALL = {"gpt2-small": "small-gpt", "resnet50": "small-resnet"}
 
-# What the simulation may differ by. It does not see what the trainer and valgrind's request do between rows, libm, or registers that are put
-# on the stack; callgrind's second level also holds the code. All of it is a few hundred lines a row. A panel of A is 288 lines of the stack,
-# and which lines of the operands drive it out is either compiler's choice of a frame: it may be fetched twice more.
+# Allowed difference between simulation and callgrind, in lines of L1 and L2 per run, and as a
+# share. The simulation does not see the trainer and valgrind's request between rows, libm, or
+# spilled registers; callgrind's second level also holds the code. Together they are a few hundred
+# lines a row. A panel of A is 288 lines of the stack; which operand lines it evicts depends on the
+# compiler's frame: it may be fetched twice more.
 UNSEEN_LINES, UNSEEN_SHARE = (750, 1000), 0.02
 
 HEAD = """# Traffic between caches, kernel by kernel
@@ -61,7 +65,7 @@ needs at the core's peak. Levels work side by side where what comes next is fetc
 its peak divided by that number where it is above 1; well below 1 it still costs what the core cannot hide. The second
 table has the bytes that move between a core's first level and L2, between L2 and L3 and between L3 and memory, both
 ways, for each 1,000 float operations. Kernels without products have one table: they move so many times the bytes that
-they must (`tools/graph/cost.h`).
+they must (`tools/plan/graph/cost.h`).
 
 Flops an access say what the load ports must do: a core that loads twice a cycle reaches its peak of 64 flops a cycle
 only above 32. Instructions are callgrind's, of the kernels as they are built, in the small nets of
@@ -79,7 +83,8 @@ level, {lines[1]} for the second, where callgrind's holds the code too.
 
 
 def read_counts(paths):
-  """{(recipe, set, call): {"runs", "flops", "bytes", "accesses", "cores": [[lines fetched, lines written] by level]}}"""
+  """Returns {(recipe, set, call): {"runs", "flops", "bytes", "accesses", "cores": [[lines fetched,
+  lines written] by level]}}."""
   counts = {}
   for path in paths:
     for row in pathlib.Path(path).read_text().splitlines():
@@ -92,7 +97,7 @@ def read_counts(paths):
 
 
 def read_dumps(folder):
-  """{(recipe, call): {event: count}}, summed over the call's runs"""
+  """Returns {(recipe, call): {event: count}}, summed over the call's runs."""
   dumps = {}
   for path in pathlib.Path(folder).iterdir():
     text = path.read_text()
@@ -108,7 +113,7 @@ def read_dumps(folder):
 
 
 def check(counts, dumps):
-  """A line for every call that departs by more than it may."""
+  """Returns a line for every call whose counts differ by more than the allowed difference."""
   faults = []
   for (recipe, _, call), count in counts.items():
     seen = dumps.get((recipe, call))
@@ -139,7 +144,8 @@ def moved_bytes(levels):
 
 
 def shares(core, kernels, moved, flops):
-  """Of the time that `flops` take at the core's peak, what each level alone needs to deliver the bytes moved."""
+  """Returns for each level the time it needs to deliver the bytes moved, as a share of the time of
+  `flops` at the core's peak."""
   return [level / rate / (flops / CORES[core].flops[kernels]) for level, rate in zip(moved, CORES[core].rates)]
 
 
@@ -158,7 +164,8 @@ def table(first_cells, cells_of_cores, rows):
 
 
 def product_tables(what, kernels, counts, instructions):
-  """What limits each, and the bytes of which it does. `counts` by name; `instructions`: a kflop, by name, where they were counted."""
+  """Returns two tables: which level limits each row, and the bytes that this follows from.
+  `counts`: by name; `instructions`: per kflop, by name, or empty."""
   limits, moved = [], []
   for name, count in counts.items():
     flops = count["flops"]
@@ -180,20 +187,6 @@ def other_table(kernels, counts):
   return table([f"without products: {', '.join(LEVELS)}", "runs", "MB it must move"], list(SETS[kernels]), rows)
 
 
-def call_list(calls):
-  """What the numbers of call_table stand for: the words of a call fill several lines of the page."""
-  lines = [""]
-  for number, call in enumerate(calls, 1):
-    lines += textwrap.wrap(f"{number}. `{call}`", 118, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
-  return lines
-
-
-def call_tables(kernels, counts, calls):
-  """`calls`: those of the net in the order of call_list."""
-  of_call = {f"{number} {call.split(' ')[0]}": counts[call] for number, call in enumerate(calls, 1) if call in counts}
-  return product_tables("call", kernels, of_call, {})
-
-
 def kernel_tables(kernels, counts, instructions):
   products = {name: count for name, count in sorted(counts.items()) if count["flops"] > 0}
   others = {name: count for name, count in sorted(counts.items()) if count["flops"] == 0 and count["bytes"] >= 1e5}
@@ -201,7 +194,7 @@ def kernel_tables(kernels, counts, instructions):
 
 
 def instructions_of(recipe, flops, dumps):
-  """A kflop, by kernel."""
+  """Returns the instructions per kflop, by kernel."""
   totals = {}
   for (of_recipe, _, call), count in flops.items():
     if of_recipe == SMALL.get(recipe) and count["flops"] > 0:
@@ -227,12 +220,6 @@ def page(counts, flops, dumps):
   for part in parts:
     instructions = instructions_of(part[0], flops, dumps) if part[1] == "avx2" else {}
     lines += ["", f"### {part[0]}, {part[1]}"] + kernel_tables(part[1], of_part(kernels_of, part), instructions)
-  lines += ["", "## Distinct calls"]
-  for of_recipe in sorted({recipe for recipe, _ in parts}):
-    calls = sorted({call for (recipe, _, call), count in counts.items() if recipe == of_recipe and count["flops"] > 0})
-    lines += ["", f"### {of_recipe}: the calls"] + call_list(calls)
-    for _, kernels in (part for part in parts if part[0] == of_recipe):
-      lines += ["", f"### {of_recipe}, {kernels}, call by call"] + call_tables(kernels, of_part(counts, (of_recipe, kernels)), calls)
   return "\n".join(lines) + "\n"
 
 

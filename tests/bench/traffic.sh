@@ -1,7 +1,8 @@
 #!/bin/sh
-# Counts what kernels move between caches and how many instructions they take, and writes the table: traffic.sh [OUT]. BUILD as for make.
-# The simulation is held against callgrind's first, and instructions are counted, on nets small enough for that to take a minute: valgrind computes
-# each lane of a fused multiply-add by a call. Without OUT that is all.
+# Counts the bytes that kernels move between caches and their instructions, and writes the table:
+# traffic.sh [OUT]. BUILD as for make. First it checks the simulation against callgrind's and counts
+# instructions, on nets small enough for a minute: valgrind computes each lane of a fused
+# multiply-add by a call. Without OUT it stops there.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -19,7 +20,7 @@ cat >"$work/resnet.json" <<'JSON'
 JSON
 say "the simulation against callgrind's"
 "$build/tests/bench/traffic_bench" --kernels avx2 --as-callgrind "$work/gpt.json" "$work/resnet.json" >"$work/checked.tsv"
-# A dump for every row of a step.
+# Writes one dump for every row of a step.
 valgrind --tool=callgrind --callgrind-out-file="$work/checked/dump" --instr-atstart=no --dump-line=no --cache-sim=yes --I1=32768,8,64 --D1=65536,4,64 --LL=262144,8,64 \
   "$build/tests/bench/instructions_bench" --kernels avx2 --as-callgrind "$work/gpt.json" "$work/resnet.json" >"$work/checked.log" 2>&1 || { cat "$work/checked.log" >&2; exit 1; }
 tests/bench/traffic.py check "$work/checked.tsv" "$work/checked"
@@ -30,6 +31,6 @@ for kernels in avx512 avx2 neon; do
   "$build/tests/bench/traffic_bench" --kernels "$kernels" >"$work/$kernels.tsv"
 done
 tests/bench/traffic.py table "$work/page.md" "$work/checked.tsv" "$work/checked" "$work/avx512.tsv" "$work/avx2.tsv" "$work/neon.tsv"
-tests/bench/traffic_measured.py "$work/page.md" tests/bench/ROOFLINE.md
+tests/bench/traffic_measured.py "$work/page.md" tests/bench/pages/ROOFLINE.md
 mv "$work/page.md" "$1"
 say "$1"

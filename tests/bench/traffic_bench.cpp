@@ -1,11 +1,13 @@
-// Which lines each kernel of a recipe's step moves between the caches of several cores, by simulation: an exact count, the same on every
-// machine and under any load. A core that must move more per flop than its caches deliver cannot reach its peak, whatever its tile is.
+// Simulates which cache lines each kernel of a recipe's step moves between the caches of several
+// cores. The result is an exact count, the same on every machine and under any load. If a core must
+// move more per flop than its caches deliver, it cannot reach its peak, whichever tile it uses.
 //
 //   traffic_bench [--kernels avx512|avx2|neon] [--as-callgrind] [RECIPE...]
 //
-// Default: every distinct call of ResNet-50 and of GPT-2 small. It prints a line of tab-separated fields for each distinct call; traffic.py
-// makes the table of them. Linked with kernels that announce nothing (Makefile) it counts no lines; under callgrind, which
-// valgrind's header lets it tell where a call begins and ends, it is then what counts instructions.
+// Default: every distinct call of ResNet-50 and of GPT-2 small. It prints a line of tab-separated
+// fields for each distinct call, and traffic.py makes the table. If it is linked with kernels that
+// report no accesses (Makefile), it counts no lines. callgrind then counts the instructions of each
+// call, which valgrind's header marks.
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -27,16 +29,17 @@
 #include "tests/bench/neon_shape_tile.h"
 #include "tests/bench/recipe_command.h"
 #include "tests/bench/traffic_hooks.h"
-#include "tools/planning/planner.h"
-#include "tools/planning/step_cost.h"
-#include "tools/profiling/measure.h"
+#include "tools/plan/costs/step_cost.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/run/profiling/measure.h"
 
-extern "C" const char __executable_start, _end;  // of this program, by the linker
+extern "C" const char __executable_start, _end;  // start and end of this program, which the linker defines
 
 namespace reprise::bench {
 namespace {
 
-// Every distinct kernel call of ResNet-50, whose stages repeat their second unit, and of GPT-2 small, whose layers are alike.
+// Every distinct kernel call of ResNet-50 and of GPT-2 small. In ResNet-50 all units of a stage
+// after the first are equal, and in GPT-2 all layers are.
 constexpr const char* kResNetCalls =
     R"({"name": "resnet50", "model": {"family": "resnet", "block": "bottleneck", "units": [2, 2, 2, 2], "width": 64, "stem": "imagenet",
     "classes": 1000, "image": [224, 224, 3]}, "data": {"kind": "synthetic"}, "batch": 2, "steps": 1, "seed": 1,
@@ -45,7 +48,7 @@ constexpr const char* kGptCalls =
     R"({"name": "gpt2-small", "model": {"family": "gpt2", "n_layer": 1, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
     "data": {"kind": "synthetic"}, "batch": 1, "sequence": 256, "steps": 1, "seed": 1, "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.01}})";
 
-// What the rows of one call did, or all.
+// Counts for the rows of one call, or for all rows.
 struct Count {
   uint64_t runs = 0, accesses = 0;
   CallCost cost;
@@ -64,7 +67,8 @@ struct Count {
   }
 };
 
-// Where memory lies differs from run to run, so lines are numbered from the start of the place that holds them.
+// A range of addresses whose lines are numbered from its start, because addresses differ from run
+// to run.
 struct Place {
   uint64_t begin, end;
   uint32_t first_line;
@@ -72,11 +76,12 @@ struct Place {
   bool holds(uint64_t address) const { return address - begin < end - begin; }
   uint32_t line(uint64_t address) const { return first_line + static_cast<uint32_t>((address - begin) / kLineBytes); }
 };
-constexpr uint32_t kStackLine = uint32_t{1} << 30, kProgramLine = kStackLine + (uint32_t{1} << 28), kHeapLine = kProgramLine + (uint32_t{1} << 28);
+constexpr uint32_t kStackLine = uint32_t{1} << 30, kProgramLine = kStackLine + (uint32_t{1} << 28),
+                   kHeapLine = kProgramLine + (uint32_t{1} << 28);
 constexpr uint64_t kStackBytes = uint64_t{8} << 20, kStackAlignment = uint64_t{1} << 16;
-uint64_t stack_top = 0;  // a multiple of kStackAlignment, above all frames that kernels see
+uint64_t stack_top = 0;  // a multiple of kStackAlignment, above all frames of kernels
 
-// All that has been read and written so far.
+// Counts the reads and writes of the kernels, and passes their lines to the simulated caches.
 class Counter {
  public:
   Counter(const Arena& arena, std::span<const ModelledCore> cores) : cores_(cores.begin(), cores.end()) {
@@ -94,7 +99,8 @@ class Counter {
       for (uint32_t line = place->line(address); line <= last; ++line) touch(line, writes);
       return;
     }
-    for (uint64_t line = address / kLineBytes; line <= (address + bytes - 1) / kLineBytes; ++line) touch(heap_line(line), writes);
+    for (uint64_t line = address / kLineBytes; line <= (address + bytes - 1) / kLineBytes; ++line)
+      touch(heap_line(line), writes);
   }
   Count so_far() const {
     Count count;
@@ -104,7 +110,9 @@ class Counter {
   }
 
  private:
-  // What was touched last is the latest everywhere.
+  // Records an access. Ignores an access to the same line as the previous access, because the line
+  // is already the most recent in every cache. But the first of these accesses that writes is
+  // recorded.
   void touch(uint32_t line, bool writes) {
     if (line == last_line_ && writes <= last_writes_) return;
     last_line_ = line;
@@ -112,8 +120,11 @@ class Counter {
     for (CacheModel& core : cores_) core.touch(line, writes);
   }
 
-  // The plan's tables, little that is read once a call: lines are numbered as they are met.
-  uint32_t heap_line(uint64_t line) { return kHeapLine + heap_.emplace(line, static_cast<uint32_t>(heap_.size())).first->second; }
+  // Returns the number of a line of the plan's tables, which are small and read once in a call.
+  // Lines are numbered in the order of their first accesses.
+  uint32_t heap_line(uint64_t line) {
+    return kHeapLine + heap_.emplace(line, static_cast<uint32_t>(heap_.size())).first->second;
+  }
 
   Place arena_, stack_, program_;
   std::map<uint64_t, uint32_t> heap_;
@@ -124,7 +135,8 @@ class Counter {
 };
 Counter* counter = nullptr;
 
-// Little is done between rows, because callgrind's caches see that too.
+// A step whose rows are counted. It does little work between rows, because callgrind's simulated
+// caches also record the accesses of this work.
 class CountedStep {
  public:
   explicit CountedStep(const OwnedPlan& plan) {
@@ -150,7 +162,8 @@ class CountedStep {
 
   void add_row(const OwnedPlan& plan, size_t program, const Row& row) {
     const std::string key = row_key(plan, plan.programs[program], row);
-    rows_[program].push_back({plan.name + "\t" + key, &calls_[key], kernel_cost(kernel_call(plan, plan.programs[program], row), plan.attributes)});
+    rows_[program].push_back({plan.name + "\t" + key, &calls_[key],
+                              kernel_cost(kernel_call(plan, plan.programs[program], row), plan.attributes)});
   }
   void begin() {
     before_ = counter->so_far();
@@ -172,15 +185,19 @@ class CountedStep {
 };
 
 void print_call(const char* recipe, const char* kernel_set, const std::string& key, const Count& count) {
-  std::printf("%s\t%s\t%s\t%llu\t%.0f\t%.0f\t%llu", recipe, kernel_set, key.c_str(), static_cast<unsigned long long>(count.runs), count.cost.flops, count.cost.bytes,
+  std::printf("%s\t%s\t%s\t%llu\t%.0f\t%.0f\t%llu", recipe, kernel_set, key.c_str(),
+              static_cast<unsigned long long>(count.runs), count.cost.flops, count.cost.bytes,
               static_cast<unsigned long long>(count.accesses));
   for (const CoreTraffic& core : count.cores) {
-    for (const LinesMoved& lines : core) std::printf("\t%llu\t%llu", static_cast<unsigned long long>(lines.fetched), static_cast<unsigned long long>(lines.written));
+    for (const LinesMoved& lines : core)
+      std::printf("\t%llu\t%llu", static_cast<unsigned long long>(lines.fetched),
+                  static_cast<unsigned long long>(lines.written));
   }
   std::printf("\n");
 }
 
-// A set of kernels and the cores that run it. This library's own tiles: BLIS's announces nothing.
+// A set of kernels, and the cores on which it is simulated. The set uses this library's own tiles,
+// because BLIS's tiles do not report accesses.
 struct KernelSet {
   const char* name;
   VectorLevel level;
@@ -191,7 +208,8 @@ constexpr KernelSet kKernelSets[] = {{"neon", VectorLevel::kBaseline, GemmTileCh
                                      {"avx2", VectorLevel::kAvx2, GemmTileChoice::kAvx2, kX86Cores},
                                      {"avx512", VectorLevel::kAvx512, GemmTileChoice::kAvx512, kX86Cores}};
 
-constexpr uint64_t kWholeThird = uint64_t{32} << 20;  // of both Zens, which alone ask for it
+// Bytes of the complete third-level cache of Zen 4 and Zen 5. No other core uses the number.
+constexpr uint64_t kWholeThird = uint64_t{32} << 20;
 
 const KernelSet& kernel_set_named(const std::string& name) {
   for (const KernelSet& set : kKernelSets) {
@@ -199,9 +217,10 @@ const KernelSet& kernel_set_named(const std::string& name) {
   }
   throw UserError("traffic_bench: --kernels: there are no kernels \"" + name + "\"", UserError::kUsage);
 }
-// As the set's kernels are blocked on that core. The third level that a block may take is the whole one.
+// Chooses the blocking of the set's kernels for `core`. A block may use the whole third level.
 void choose_machine(CpuMachine& machine, const KernelSet& set, const ModelledCore& core) {
-  if (!choose_cpu_machine(machine, set.tile, set.level).ok()) throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
+  if (!choose_cpu_machine(machine, set.tile, set.level).ok())
+    throw UserError(std::string("traffic_bench: --kernels: this processor lacks ") + set.name);
   if (set.cores.data() == kArmCores) machine.tile = neon_shape_tile();
   const CpuCaches caches{core.levels[1].kibibytes * uint64_t{1024}, kWholeThird};
   machine.blocking = choose_blocking(*core.core, caches, machine.tile);
@@ -239,12 +258,15 @@ void report(const Recipe& recipe, const Settings& settings) {
 [[gnu::noinline]] int run_command(int argc, char** argv) {
   CLI::App app("Lines that kernels move between caches, simulated", "traffic_bench");
   Settings settings;
-  app.add_option("--kernels", settings.kernels, "avx512, avx2, or neon: what AArch64 runs, in vectors of this processor");
+  app.add_option("--kernels", settings.kernels,
+                 "avx512, avx2, or neon: what AArch64 runs, in vectors of this processor");
   app.add_flag("--as-callgrind", settings.as_callgrind, "one core, of the caches that callgrind simulates");
-  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls}, [&](const Recipe& recipe) { report(recipe, settings); });
+  return measure_recipes(app, argc, argv, {kResNetCalls, kGptCalls},
+                         [&](const Recipe& recipe) { report(recipe, settings); });
 }
 
-// The frames of all that follows lie below a multiple of kStackAlignment as they did in the last run.
+// Runs the command with its frames below a multiple of kStackAlignment. So each frame has the same
+// offset from this multiple in every run.
 [[gnu::noinline]] int run_on_aligned_stack(int argc, char** argv) {
   const uint64_t frame = reinterpret_cast<uint64_t>(__builtin_frame_address(0));
   stack_top = frame / kStackAlignment * kStackAlignment;

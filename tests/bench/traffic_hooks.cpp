@@ -1,4 +1,5 @@
-// See traffic_hooks.h. The names are those of the compiler; a build of the bench's renames memcpy and its like in the kernels' objects.
+// See traffic_hooks.h. The compiler determines the names of the __asan functions. The benchmark's
+// build makes the kernels call the traffic functions instead of memcpy and similar functions.
 #include "tests/bench/traffic_hooks.h"
 
 #include <cstring>

@@ -1,7 +1,8 @@
-// What instrumented kernels read and write, as it happens.
-// The compiler can announce every access to memory: clang's -fsanitize=kernel-address calls a function for each, which is ours here. So the
-// kernels need no hooks of their own, and what is counted is their code with the vectors of its level. What the compiler keeps in registers
-// is not announced, nor what it puts on the stack for want of them, inline assembly, or what is fetched ahead.
+// Reports each read and write of instrumented kernels when it happens. clang's
+// -fsanitize=kernel-address calls a function for every access to memory, and traffic_hooks.cpp
+// defines these functions. The kernels need no changes, and their own code with the vectors of its
+// level is counted. Values in registers, spills to the stack, inline assembly and prefetches are
+// not reported.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@ namespace reprise::bench {
 
 using MemoryAccess = void (*)(uint64_t address, uint64_t bytes, bool writes);
 
-// Null: nobody listens. For one thread.
+// Called for every access; null: no function is called. Not thread-safe.
 extern MemoryAccess memory_access;
 
 }  // namespace reprise::bench

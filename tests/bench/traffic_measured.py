@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
-"""Puts what ROOFLINE.md measured of kernels beside what the counts of TRAFFIC.md predict, as a section of TRAFFIC.md.
-Here because a model of caches is worth what it foretells: where it misses, something else limits the kernel.
+"""Compares the measurements of kernels in ROOFLINE.md with the predictions from TRAFFIC.md's
+counts, in a section of TRAFFIC.md. Where a model of caches predicts wrongly, something else limits
+the kernel.
 
-  traffic_measured.py [PAGE ROOFLINE]    default: tests/bench/TRAFFIC.md and ROOFLINE.md; only that section of PAGE changes
+  traffic_measured.py [PAGE ROOFLINE]    default: tests/bench/pages/TRAFFIC.md and ROOFLINE.md
+
+Only that section of PAGE changes.
 """
 import pathlib
 import re
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "peers"))
 from page_tables import line
 from traffic import CORES, MOVED, shares
 
-KERNELS = "avx512"  # what all processors in ROOFLINE.md ran
-NETS = {"gpt2-small": "gpt2-small", "resnet50-224": "resnet50", "resnet50-f32": "resnet50"}  # as ROOFLINE.md and as traffic_bench name them
+KERNELS = "avx512"  # the kernel set that all processors in ROOFLINE.md ran
+# Names in ROOFLINE.md -> names in traffic_bench.
+NETS = {"gpt2-small": "gpt2-small", "resnet50-224": "resnet50", "resnet50-f32": "resnet50"}
 TITLE, NEXT = "## Predicted and measured", "## Kernels"
-COLUMNS = 13  # of roofline_bench's tables; "-" is what was not kept
+COLUMNS = 13  # columns of roofline_bench's tables; "-" marks a value that was not recorded
 
 TEXT = """Per cent of the peak: what the counts allow a core, and what `ROOFLINE.md` measured of two workers in f32. The higher
 number of a range is the page's limit: all levels deliver side by side while the core computes. The lower is what is
@@ -46,7 +51,7 @@ class Fault(Exception):
 
 
 def read_moved(page):
-  """{(net, kernel, core): bytes from each level for 1,000 flops}, of the set KERNELS"""
+  """Returns {(net, kernel, core): bytes from each level for 1,000 flops}, of the set KERNELS."""
   moved, net, cores = {}, None, None
   for row in page.splitlines():
     cells = [cell.strip() for cell in row.strip("|").split("|")]
@@ -62,7 +67,7 @@ def read_moved(page):
 
 
 def read_measured(roofline):
-  """{(net, kernel, core): per cent of peak}"""
+  """Returns {(net, kernel, core): per cent of peak}."""
   measured, core, net, in_kernels = {}, None, None, False
   for row in roofline.splitlines():
     if row.startswith("## "):
@@ -118,7 +123,7 @@ def main(arguments):
   if len(arguments) not in (0, 2) or any(argument.startswith("-") for argument in arguments):
     print(__doc__, file=sys.stdout if arguments in (["-h"], ["--help"]) else sys.stderr)
     return 0 if arguments in (["-h"], ["--help"]) else 2
-  page, roofline = map(pathlib.Path, arguments or (here / "TRAFFIC.md", here / "ROOFLINE.md"))
+  page, roofline = map(pathlib.Path, arguments or (here / "pages/TRAFFIC.md", here / "pages/ROOFLINE.md"))
   try:
     text = with_section(page.read_text(), roofline.read_text())
   except (Fault, OSError) as fault:

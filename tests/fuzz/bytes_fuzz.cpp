@@ -1,7 +1,7 @@
-// Fuzzes parse_bytes: "7GiB", "512MiB" on command lines and in recipes.
-// A budget that overflows in silence would plan for another one.
+// Fuzzes parse_bytes, which reads texts such as "7GiB" and "512MiB" on command lines and in
+// recipes. A silent overflow would plan for another budget.
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/text.h"
+#include "tools/files/io/text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

@@ -1,7 +1,7 @@
-// Fuzzes config.json of a Hugging Face model, as a recipe's "huggingface" folder names it.
-// It comes from the net, and its numbers become shapes.
+// Fuzzes the config.json of a Hugging Face model, which a recipe names by its "huggingface" folder.
+// The file comes from the internet, and its numbers become shapes.
 #include "tests/fuzz/fuzz.h"
-#include "tools/recipes/recipe.h"
+#include "tools/plan/recipes/recipe.h"
 
 namespace {
 
@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   files.config.hold(data, size);
   fuzz::answers_or_refuses([&] {
     const Recipe recipe = parse_recipe(text, "recipe.json", "/");
-    fuzz::require(parse_recipe(canonical_recipe(recipe), "canonical", "/") == recipe, "the canonical recipe is the recipe");
+    fuzz::require(parse_recipe(canonical_recipe(recipe), "canonical", "/") == recipe,
+                  "the canonical recipe is the recipe");
   });
   return 0;
 }

@@ -1,9 +1,9 @@
-// Fuzzes files of comma-separated values: whatever is read is the same when it is written in quotes and read again.
-// People's tables hold anything.
+// Fuzzes CSV files. An accepted record that is written in quotes and read again must be equal.
+// Users' tables may contain anything.
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/csv_file.h"
+#include "tools/files/formats/csv_file.h"
 
 namespace {
 

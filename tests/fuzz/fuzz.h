@@ -1,5 +1,6 @@
-// What every fuzz target shares: a parser may answer or refuse with one clear line, nothing else; files live in memory.
-// Here so that each target is one call; libFuzzer (LLVM) drives them and the address sanitizer watches.
+// Helpers for all fuzz targets, which libFuzzer (LLVM) runs under the address sanitizer. A parser
+// must accept an input, or refuse it with one clear line. Files that a target needs are created in
+// memory.
 #pragma once
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/formats/error.h"
+#include "tools/files/io/error.h"
 
 namespace reprise::fuzz {
 
@@ -23,7 +24,8 @@ inline void require(bool right, const char* what) {
   std::abort();
 }
 
-// Calls `parse`; any exception but UserError escapes and is a crash.
+// Calls `parse`, which may throw a UserError with one line of printable text. Any other exception
+// escapes and counts as a crash.
 template <typename Parse>
 void answers_or_refuses(const Parse& parse) {
   try {
@@ -31,11 +33,12 @@ void answers_or_refuses(const Parse& parse) {
   } catch (const UserError& error) {
     const std::string line = error.what();
     require(!line.empty(), "a refusal says why");
-    for (const char c : line) require(static_cast<unsigned char>(c) >= 0x20, "a refusal is one line of printable characters");
+    for (const char c : line)
+      require(static_cast<unsigned char>(c) >= 0x20, "a refusal is one line of printable characters");
   }
 }
 
-// A file in memory that code which wants a path can open.
+// A file in memory that has a path, for code that opens files by their paths.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("fuzz", 0)), path_("/proc/self/fd/" + std::to_string(descriptor_)) {
@@ -43,7 +46,8 @@ class MemoryFile {
   }
   const std::string& path() const { return path_; }
   void hold(const uint8_t* data, size_t size) const {
-    const bool written = ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, data, size, 0) == static_cast<ssize_t>(size);
+    const bool written =
+        ::ftruncate(descriptor_, 0) == 0 && ::pwrite(descriptor_, data, size, 0) == static_cast<ssize_t>(size);
     require(written, "a file in memory can be written");
   }
 
@@ -52,7 +56,7 @@ class MemoryFile {
   std::string path_;
 };
 
-// A folder of this process; its links lead to files in memory.
+// A folder in /tmp that contains symbolic links to files in memory. The destructor removes it.
 class MemoryFolder {
  public:
   MemoryFolder() {

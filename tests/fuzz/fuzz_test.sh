@@ -1,6 +1,8 @@
 #!/bin/sh
-# Every parser answers or refuses, under the sanitizers: a few thousand inputs each, made from those that tests/fuzz/corpus keeps.
-# The inputs are the same each time. `make test` builds the fuzzers first; `make fuzz` runs a million. BUILD as for make.
+# Tests every parser under the sanitizers with a few thousand inputs, which are derived from
+# tests/fuzz/corpus. The parser must accept or refuse each input. Every run tests equal inputs.
+# `make test` builds the fuzzers first; `make fuzz` tests a million inputs. BUILD is the output
+# folder, as for make.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}

@@ -1,10 +1,10 @@
-// Fuzzes the reader of GGUF files, and what makes a model or an adapter of one: its config, the places and the numbers of its weights.
-// Such files come from the net.
+// Fuzzes the reader of GGUF files, and their conversion to a model or an adapter: the config, and
+// the offsets and numbers of the weights. Such files come from the internet.
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/gguf.h"
-#include "tools/weights/gguf_adapter.h"
-#include "tools/weights/gguf_model.h"
-#include "tools/weights/weight_source.h"
+#include "tools/files/adapters/gguf_adapter.h"
+#include "tools/files/formats/gguf.h"
+#include "tools/files/weights/gguf_model.h"
+#include "tools/files/weights/weight_source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;
@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     fuzz::require(bytes <= size, "tensors lie within the file");
   });
-  fuzz::answers_or_refuses([&] { fuzz::require(gguf_config(GgufFile(memory.path())).is_object(), "a config is an object"); });
+  fuzz::answers_or_refuses(
+      [&] { fuzz::require(gguf_config(GgufFile(memory.path())).is_object(), "a config is an object"); });
   fuzz::answers_or_refuses([&] {
     const auto weights = open_weights(memory.path());
     for (const std::string& name : weights->names()) {
@@ -32,11 +33,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   });
   fuzz::answers_or_refuses([&] {
-    const LoraSettings wanted = {.r = 2, .alpha = 4, .dropout = 0, .targets = {}, .rslora = false, .alpha_pattern = {{"q_proj", 3}}};
+    const LoraSettings wanted = {
+        .r = 2, .alpha = 4, .dropout = 0, .targets = {}, .rslora = false, .alpha_pattern = {{"q_proj", 3}}};
     const GgufAdapter opened = open_gguf_adapter(memory.path(), 8, false, wanted);
     for (const AdapterLayer& layer : opened.adapter.layers) {
-      const std::vector<float> down = read_matrix(*opened.adapter.weights, layer.down()), up = read_matrix(*opened.adapter.weights, layer.up());
-      fuzz::require(down.size() == layer.rank * layer.in && up.size() == layer.out * layer.rank, "the matrices of a layer are of its shape");
+      const std::vector<float> down = read_matrix(*opened.adapter.weights, layer.down()),
+                               up = read_matrix(*opened.adapter.weights, layer.up());
+      fuzz::require(down.size() == layer.rank * layer.in && up.size() == layer.out * layer.rank,
+                    "the matrices of a layer are of its shape");
     }
   });
   return 0;

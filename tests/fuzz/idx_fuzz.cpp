@@ -1,10 +1,11 @@
-// Fuzzes the idx files, plain or gzipped: opened, checked, and one micro-batch filled.
-// The first byte of the input is the length of the labels' file, the last bytes; the rest is the images'.
+// Fuzzes idx files, plain or gzipped. They are opened and checked, and one micro-batch is filled.
+// The first byte of the input is the length of the labels' file, which is at the end of the input.
+// The bytes between are the images' file.
 #include <algorithm>
 
-#include "tests/faces/host_sink.h"
+#include "tests/interfaces/host_sink.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/data/dataset.h"
+#include "tools/run/data/dataset.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
-// Fuzzes model.safetensors.index.json, which says in which of several files a tensor lies.
-// It comes from the net, and names files.
+// Fuzzes model.safetensors.index.json, which names the file of each tensor. It comes from the
+// internet, and the reader opens the files that it names.
 #include <cstring>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/weights/weight_source.h"
+#include "tools/files/weights/weight_source.h"
 
 namespace {
 
@@ -11,7 +11,8 @@ struct Files {
   reprise::fuzz::MemoryFile index, shard;
   reprise::fuzz::MemoryFolder folder;
   Files() {
-    const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F16","shape":[],"data_offsets":[8,10]}})";
+    const std::string header =
+        R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F16","shape":[],"data_offsets":[8,10]}})";
     const uint64_t bytes = header.size();
     std::string file(reinterpret_cast<const char*>(&bytes), sizeof bytes);
     file += header + std::string(10, 'x');

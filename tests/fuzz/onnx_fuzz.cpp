@@ -1,7 +1,8 @@
-// Fuzzes the reader of ONNX files and what makes a net of one: its nodes, and the numbers of its weights. Such files come from the net.
+// Fuzzes the reader of ONNX files, and their conversion to a net with its nodes and the numbers of
+// its weights. Such files come from the internet.
 #include "tests/fuzz/fuzz.h"
-#include "tools/models/net.h"
-#include "tools/onnx/net_of_onnx.h"
+#include "tools/plan/models/net.h"
+#include "tools/plan/onnx/net_of_onnx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

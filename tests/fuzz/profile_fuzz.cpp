@@ -1,7 +1,7 @@
-// Fuzzes the reader of profiles; what it accepts is written and read back equal.
-// Profiles are copied between machines and edited by hand.
+// Fuzzes the reader of profiles. An accepted profile that is written and read again must be equal.
+// Users copy profiles between machines and edit them.
 #include "tests/fuzz/fuzz.h"
-#include "tools/profiling/profile.h"
+#include "tools/run/profiling/profile.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

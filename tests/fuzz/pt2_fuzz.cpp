@@ -1,14 +1,17 @@
-// Fuzzes the reader of torch.export's files, the translation of their ops, and what makes a net of them. Such files come from the net.
-// An input is the JSON of the graph and that of the weights, each behind a length of two bytes, and then bytes of the numbers: an
-// archive is made around them, or, where the first length is 0, the rest is the archive itself.
+// Fuzzes the reader of torch.export's files, the translation of their ops, and the conversion to a
+// net. Such files come from the internet.
+//
+// An input consists of the graph's JSON and the weights' JSON, each after its length in two bytes,
+// and then the bytes of the numbers. An archive is made from them. If the first length is 0, the
+// rest of the input is the archive itself.
 #include <zlib.h>
 
 #include <cstring>
 #include <string>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/models/net.h"
-#include "tools/onnx/net_of_onnx.h"
+#include "tools/plan/models/net.h"
+#include "tools/plan/onnx/net_of_onnx.h"
 
 namespace {
 
@@ -16,14 +19,16 @@ void put(std::string& to, uint64_t value, int count) {
   for (int i = 0; i < count; ++i) to += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
 }
 
-// An archive of stored entries.
+// A zip archive of uncompressed entries.
 class Archive {
  public:
   void add(const std::string& name, const std::string& content) {
     const auto header = [&](std::string& to) {
-      put(to, 0, 10), put(to, crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size()), 4), put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
+      put(to, 0, 10), put(to, crc32_z(0, reinterpret_cast<const unsigned char*>(content.data()), content.size()), 4),
+          put(to, content.size(), 4), put(to, content.size(), 4), put(to, name.size(), 2);
     };
-    put(directory_, 0x02014b50, 4), put(directory_, 0, 2), header(directory_), put(directory_, 0, 12), put(directory_, file_.size(), 4);
+    put(directory_, 0x02014b50, 4), put(directory_, 0, 2), header(directory_), put(directory_, 0, 12),
+        put(directory_, file_.size(), 4);
     directory_ += name;
     put(file_, 0x04034b50, 4), header(file_), put(file_, 0, 2);
     file_ += name + content;
@@ -41,7 +46,8 @@ class Archive {
   uint64_t count_ = 0;
 };
 
-// The next bytes, as many as the two before them say.
+// Removes a length of two bytes, and as many further bytes, from `input`. Returns the further
+// bytes.
 std::string take(std::string& input) {
   if (input.size() < 2) return "";
   const size_t length = static_cast<unsigned char>(input[0]) + 256u * static_cast<unsigned char>(input[1]);

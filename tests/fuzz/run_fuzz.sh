@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# Runs every fuzz target given over RUNS inputs (a million) that it makes from those in tests/fuzz/corpus: a folder of inputs that people
-# wrote, and an archive of the fewest that earlier runs found to reach all that they reached.
-# An input that reaches more of the code is written to FOUND ($BUILD/fuzz/corpus), a crash to $BUILD/fuzz/findings. KEEP=1 then writes
-# the archive anew. SEED=1 makes the same inputs each time.
+# Runs each given fuzz target on RUNS inputs (default: a million). The inputs are derived from two
+# parts of tests/fuzz/corpus: a folder of hand-written inputs, and an archive of inputs found by
+# earlier runs. The archive is a small set that reaches the same code as all found inputs. An input
+# that reaches more code is written to FOUND (default: $BUILD/fuzz/corpus), an input that crashes
+# the target to $BUILD/fuzz/findings. If KEEP is set, the archive is then rewritten. With SEED=1,
+# every run makes equal inputs.
 # Usage: tests/fuzz/run_fuzz.sh BINARY...
 set -eu
 BUILD=${BUILD:-build}; RUNS=${RUNS:-1000000}; SEED=${SEED:-0}; KEEP=${KEEP:-}
 written=tests/fuzz/corpus; found=${FOUND:-$BUILD/fuzz/corpus}; findings=$BUILD/fuzz/findings
 mkdir -p "$findings"
 
-# The archive of a target: what reaches, beside the written inputs, the most with the fewest.
+# Writes the archive of a target: a small set of found inputs. Together with the hand-written inputs
+# it reaches the same code as all found inputs.
 keep() {  # TARGET NAME LONGEST
   local fewest; fewest=$(mktemp -d)
   cp "$written/$2"/* "$fewest"

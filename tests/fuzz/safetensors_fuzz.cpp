@@ -1,8 +1,8 @@
-// Fuzzes the reader of safetensors files; every byte of every tensor it accepts must be there.
-// Weights come from the net.
-#include "tests/faces/stored_bytes.h"
+// Fuzzes the reader of safetensors files. Every byte of every accepted tensor must be in the file.
+// Such files come from the internet.
+#include "tests/interfaces/stored_bytes.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/formats/safetensors.h"
+#include "tools/files/formats/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

@@ -1,9 +1,9 @@
-// Fuzzes chat templates: whatever the source, rendering a conversation with it ends with a text or one line.
-// They come with models from the net.
+// Fuzzes chat templates. Rendering a conversation with any template must give a text, or one line
+// of refusal. Templates come with models from the internet.
 #include <nlohmann/json.hpp>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/chat/chat_template.h"
+#include "tools/files/chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;
@@ -14,8 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const ChatTemplate chat(source, "template", {.bos = "<s>", .eos = "</s>", .pad = std::nullopt});
     const RenderedChat whole = chat.render(conversation, true);
     fuzz::require(whole.text.bytes.size() == whole.text.origins.size(), "every byte has its origin");
-    for (const ByteRange& range : whole.generated) fuzz::require(range.begin <= range.end && range.end <= whole.text.size(), "marks lie in the text");
-    nlohmann::json(whole.text.bytes).dump();  // throws where it is not UTF-8
+    for (const ByteRange& range : whole.generated)
+      fuzz::require(range.begin <= range.end && range.end <= whole.text.size(), "marks lie in the text");
+    nlohmann::json(whole.text.bytes).dump();  // throws if the text is not UTF-8
   });
   return 0;
 }

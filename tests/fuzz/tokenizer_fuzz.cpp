@@ -1,7 +1,7 @@
-// Fuzzes the readers of tokenizers, tokenizer.json and GGUF; one that is accepted must tokenise, and every id that it gives is a token.
-// Models come from the net.
+// Fuzzes the readers of tokenizer.json and of tokenizers in GGUF files. An accepted tokenizer must
+// tokenise a text, and every id that it returns must be a token. Models come from the internet.
 #include "tests/fuzz/fuzz.h"
-#include "tools/tokenizer/tokenizer.h"
+#include "tools/files/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace reprise;

@@ -1,8 +1,8 @@
-// Fuzzes training.json of a snapshot: resumed into a trainer whose plan has no tensors.
-// A snapshot may come from another version, or from a disk that was full.
+// Fuzzes the training.json of a snapshot. A trainer whose plan has no tensors resumes from it. A
+// snapshot may come from another version, or from a full disk.
 #include "lib/cpu/cpu_rules.h"
 #include "tests/fuzz/fuzz.h"
-#include "tools/snapshots/snapshot.h"
+#include "tools/run/snapshots/snapshot.h"
 
 namespace {
 

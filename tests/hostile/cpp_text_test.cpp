@@ -1,5 +1,6 @@
-// No text of a recipe or a model becomes code: tools/writing/cpp_text.h, and whole headers with such names, compiled and run.
-#include "tools/writing/cpp_text.h"
+// Tests that no text of a recipe or of a model becomes code. Tests tools/plan/writing/cpp_text.h,
+// and complete plan headers with hostile names, which are compiled and run.
+#include "tools/plan/writing/cpp_text.h"
 
 #include <gtest/gtest.h>
 
@@ -8,42 +9,95 @@
 #include <random>
 
 #include "lib/cpu/cpu_rules.h"
-#include "tests/faces/expect_user_error.h"
-#include "tests/faces/onnx_bytes.h"
-#include "tests/runtime/process.h"
-#include "tools/onnx/import_net.h"
-#include "tools/planning/planner.h"
-#include "tools/recipes/recipe.h"
-#include "tools/writing/plan_header.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tests/interfaces/nets/onnx_bytes.h"
+#include "tests/runtime/programs/process.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/plan/recipes/recipe.h"
+#include "tools/plan/writing/plan_header.h"
+#include "tools/run/nets/import_net.h"
 
 namespace reprise {
 namespace {
 
 using nlohmann::json;
 
-// Lists texts that end a comment, a literal or a line in C++, open another one, or would do harm in between.
-const std::vector<std::string> kPieces = {
-    "*/", "/*", "//", "\n", "\r", "\r\n", "\\", "\\\n", "\\\r\n", "\\\\\n", "?\?/", "?\?/\n", "?\?'", "\"", "'", ")reprise\"", "R\"reprise(", "R\"(",
-    "\")", "\\\"", "\\\\\"", "7", "0", "x41", "\\x4", "\\07", "\\u0041", "\\N{DIGIT ONE}", "#include </etc/passwd>", "\n#error planted\n",
-    "\n#define main planted\n", "*/ static_assert(false); /*", "\"; static_assert(false); \"", "_Pragma(\"GCC error\")", "__FILE__", "%s%n", "$(touch x)",
-    "`touch x`", "<script>", "\x01", "\x1b[31m", "\x7f", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xae", "\xf0\x9f\x98\x80", " ", "\t", "\f", "\v", "a", "Z",
-    "{", "}", ";", "@", "."};
+// Texts that end or begin a comment, a literal or a line in C++, or that would do harm as code, and
+// a few harmless characters.
+const std::vector<std::string> kPieces = {"*/",
+                                          "/*",
+                                          "//",
+                                          "\n",
+                                          "\r",
+                                          "\r\n",
+                                          "\\",
+                                          "\\\n",
+                                          "\\\r\n",
+                                          "\\\\\n",
+                                          "?\?/",
+                                          "?\?/\n",
+                                          "?\?'",
+                                          "\"",
+                                          "'",
+                                          ")reprise\"",
+                                          "R\"reprise(",
+                                          "R\"(",
+                                          "\")",
+                                          "\\\"",
+                                          "\\\\\"",
+                                          "7",
+                                          "0",
+                                          "x41",
+                                          "\\x4",
+                                          "\\07",
+                                          "\\u0041",
+                                          "\\N{DIGIT ONE}",
+                                          "#include </etc/passwd>",
+                                          "\n#error planted\n",
+                                          "\n#define main planted\n",
+                                          "*/ static_assert(false); /*",
+                                          "\"; static_assert(false); \"",
+                                          "_Pragma(\"GCC error\")",
+                                          "__FILE__",
+                                          "%s%n",
+                                          "$(touch x)",
+                                          "`touch x`",
+                                          "<script>",
+                                          "\x01",
+                                          "\x1b[31m",
+                                          "\x7f",
+                                          "\xc2\x85",
+                                          "\xe2\x80\xa8",
+                                          "\xe2\x80\xae",
+                                          "\xf0\x9f\x98\x80",
+                                          " ",
+                                          "\t",
+                                          "\f",
+                                          "\v",
+                                          "a",
+                                          "Z",
+                                          "{",
+                                          "}",
+                                          ";",
+                                          "@",
+                                          "."};
 
 class RandomText {
  public:
   explicit RandomText(uint32_t seed) : random_(seed) {}
 
-  // Text as a file in JSON may hold it: UTF-8 without NUL.
+  // Returns random text that a JSON file may contain: UTF-8 without NUL.
   std::string unicode() {
     std::string text;
     for (size_t n = 1 + random_() % 8; n > 0; --n) text += kPieces[random_() % kPieces.size()];
     return text;
   }
 
-  // Bytes of any kind between such pieces, but no NUL.
+  // Returns text like unicode(), with random bytes other than NUL inserted at random positions.
   std::string bytes() {
     std::string text = unicode();
-    for (size_t n = random_() % 20; n > 0; --n) text.insert(random_() % (text.size() + 1), 1, static_cast<char>(1 + random_() % 255));
+    for (size_t n = random_() % 20; n > 0; --n)
+      text.insert(random_() % (text.size() + 1), 1, static_cast<char>(1 + random_() % 255));
     return text;
   }
 
@@ -51,7 +105,8 @@ class RandomText {
   std::mt19937 random_;
 };
 
-// The value of adjacent string literals, by a reader that shares nothing with the writer. Throws where they are no literals.
+// Returns the value of adjacent string literals. This reader shares no code with the writer that is
+// tested. Throws if the source contains anything else.
 std::string value_of(const std::string& source) {
   std::string value;
   bool inside = false;
@@ -71,7 +126,8 @@ std::string value_of(const std::string& source) {
     } else {
       int byte = 0;
       for (int digit = 0; digit < 3; ++digit, ++i) {
-        if (source.at(i) < '0' || source.at(i) > '7') throw std::runtime_error("fewer than three digits: " + source.substr(i - digit));
+        if (source.at(i) < '0' || source.at(i) > '7')
+          throw std::runtime_error("fewer than three digits: " + source.substr(i - digit));
         byte = byte * 8 + (source.at(i) - '0');
       }
       --i;
@@ -132,7 +188,8 @@ TEST(CppText, ACommentHasASafeAlphabet) {
   }
 }
 
-// Prints every text of a header in hexadecimal, one a line. It has a main of its own, which nothing in the header may take away.
+// A program that prints every text of a header in hexadecimal, one on each line. It has its own
+// main function, which no text of the header may replace.
 constexpr const char* kPrinter = R"(#include "plan.h"
 #include <cstdio>
 void print(const char* text) {
@@ -170,41 +227,53 @@ void expect_texts(const PlanHeaderParts& parts) {
   test::write_text(folder.file("main.cpp"), kPrinter);
   const char* chosen = std::getenv("CXX");
   const std::string compiler = chosen != nullptr && *chosen != 0 ? chosen : "g++";
-  const std::string command = compiler + " -std=c++20 -Wall -Wcomment -Wtrigraphs -Werror -I. '" + folder.file("main.cpp") + "' -o '" + folder.file("printer") + "'";
+  const std::string command = compiler + " -std=c++20 -Wall -Wcomment -Wtrigraphs -Werror -I. '" +
+                              folder.file("main.cpp") + "' -o '" + folder.file("printer") + "'";
   const test::ProcessResult compiled = test::run({"sh", "-c", command});
   ASSERT_EQ(compiled.status, 0) << compiled.err.substr(0, 4000);
   EXPECT_EQ(test::run({folder.file("printer")}).out, texts_of(parts));
 }
 
-// A net of many nodes whose names are such texts, planned as `reprise plan` does.
+// Plans a net of `nodes` nodes with hostile names, as `reprise plan` does.
 OwnedPlan plan_of_hostile_net(int nodes) {
   RandomText random(1);
   json list = json::array();
   for (int n = 0; n < nodes; ++n) {
     const std::string name = random.unicode() + std::to_string(n);
-    list.push_back(n % 2 == 0 ? json{{"op", "conv"}, {"name", name}, {"channels", 2}, {"kernel", 1}, {"bias", true}} : json{{"op", "relu"}, {"name", name}});
+    list.push_back(n % 2 == 0 ? json{{"op", "conv"}, {"name", name}, {"channels", 2}, {"kernel", 1}, {"bias", true}}
+                              : json{{"op", "relu"}, {"name", name}});
   }
-  list.push_back({{"op", "global_pool"}, {"name", "*/\n#define main(A,B) planted; int main(A,B) { return 1; } int other(A,B)\n/*"}});
+  list.push_back({{"op", "global_pool"},
+                  {"name", "*/\n#define main(A,B) planted; int main(A,B) { return 1; } int other(A,B)\n/*"}});
   list.push_back({{"op", "loss_head"}, {"name", ")reprise\"; static_assert(false);"}, {"classes", 2}});
-  const json recipe = {{"name", "net"}, {"model", {{"family", "net"}, {"image", {4, 4, 2}}, {"nodes", list}}}, {"data", {{"kind", "synthetic"}}}, {"batch", 2},
-                       {"optimizer", {{"name", "sgd"}, {"lr", 0.1}}}, {"steps", 2}};
+  const json recipe = {{"name", "net"},
+                       {"model", {{"family", "net"}, {"image", {4, 4, 2}}, {"nodes", list}}},
+                       {"data", {{"kind", "synthetic"}}},
+                       {"batch", 2},
+                       {"optimizer", {{"name", "sgd"}, {"lr", 0.1}}},
+                       {"steps", 2}};
   const SolvedModel model = solve_model(parse_recipe(recipe.dump(), "net.json", "/"));
   return plan_model(model, request_of(model)).plan;
 }
 
 TEST(HostileHeader, NamesOfAGraphAreTexts) {
   OwnedPlan plan = plan_of_hostile_net(200);
-  const std::string recipe = every_byte().substr(2) + RandomText(2).bytes(), summary = "a plan\\\n*/ of\n?\?/\n" + RandomText(3).bytes();
+  const std::string recipe = every_byte().substr(2) + RandomText(2).bytes(),
+                    summary = "a plan\\\n*/ of\n?\?/\n" + RandomText(3).bytes();
   plan.recipe_hash = text_hash(recipe.c_str());
   expect_texts({plan, kCpuRules, recipe, summary});
 }
 
-// A chain of convolutions in an ONNX file: names of nodes, values, initializers, input and output are such texts.
+// Returns an ONNX file with a chain of convolutions. Nodes, values, initializers, input and output
+// have hostile names.
 std::string hostile_onnx(int layers) {
   RandomText random(5);
   auto name = [&random, n = 0]() mutable { return random.unicode() + std::to_string(n++); };
   const std::string input = name(), pooled = name(), flat = name(), output = name(), matrix = name() + ".weight";
-  test::Parts parts = {.nodes = "", .constants = test::bytes(5, test::tensor(matrix, {3, 1})), .input = test::value(11, input, {-1, 1, 6, 6}), .output = test::value(12, output, {-1, 3})};
+  test::Parts parts = {.nodes = "",
+                       .constants = test::bytes(5, test::tensor(matrix, {3, 1})),
+                       .input = test::value(11, input, {-1, 1, 6, 6}),
+                       .output = test::value(12, output, {-1, 3})};
   std::string before = input;
   for (int n = 0; n < layers; ++n) {
     const std::string weight = name() + ".weight", after = name(), active = name();
@@ -228,7 +297,8 @@ TEST(HostileHeader, NamesOfAnOnnxFileAreTexts) {
   expect_texts({plan, kCpuRules, canonical_recipe(model.recipe), "a plan"});
 }
 
-// Tries what no reader lets through and a caller of the library may still have: bytes that are not UTF-8, and names of any length.
+// Tests texts that every reader refuses, but that a caller of the library may pass: bytes that are
+// not UTF-8, and names of any length.
 TEST(HostileHeader, AnyBytesAreTexts) {
   OwnedPlan plan = plan_of_hostile_net(2);
   RandomText random(4);
@@ -244,12 +314,14 @@ TEST(HostileHeader, AnyBytesAreTexts) {
   expect_texts({plan, kCpuRules, recipe, ""});
 }
 
-// A name of State is a C string: what stands behind a NUL would be lost, and two names become one.
+// A name in State is a C string. Text after a NUL would be lost, and two names could become equal.
 TEST(HostileHeader, ANameWithNulIsRefused) {
   for (const char* key : {"name", "inputs"}) {
     json node = {{"op", "conv"}, {"name", "c"}, {"channels", 2}, {"kernel", 1}};
     node[key] = key == std::string("name") ? json(std::string("c\0d", 3)) : json::array({std::string("image\0", 6)});
-    const json recipe = {{"model", {{"family", "net"}, {"image", {4, 4, 2}}, {"nodes", {node}}}}, {"batch", 2}, {"optimizer", {{"name", "sgd"}, {"lr", 0.1}}}};
+    const json recipe = {{"model", {{"family", "net"}, {"image", {4, 4, 2}}, {"nodes", {node}}}},
+                         {"batch", 2},
+                         {"optimizer", {{"name", "sgd"}, {"lr", 0.1}}}};
     expect_user_error([&] { parse_recipe(recipe.dump(), "net.json", "/"); }, {"net.json", key, "NUL"});
   }
 }

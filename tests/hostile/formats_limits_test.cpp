@@ -1,5 +1,6 @@
-// Large, deep and crowded inputs of the plain file formats: each is read in time that grows with its size, or refused by the limit that it breaks.
-// Here because the names of 50,000 tensors once took half a minute.
+// Tests large, deep and crowded inputs of the simple file formats. Each input must be read in time
+// proportional to its size, or refused by the limit that it exceeds. Reading the names of 50,000
+// tensors once took half a minute.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,18 +11,19 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tests/faces/expect_user_error.h"
-#include "tools/formats/json_text.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/record_file.h"
-#include "tools/formats/safetensors.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tools/files/formats/json_text.h"
+#include "tools/files/formats/record_file.h"
+#include "tools/files/formats/safetensors.h"
+#include "tools/files/io/output_file.h"
 
 namespace reprise {
 namespace {
 
 using nlohmann::json;
 
-// A quadratic reader takes minutes for what these tests give it; a busy machine does not.
+// Limit in seconds. A reader whose time is quadratic takes minutes for these inputs; a good reader
+// on a busy machine does not.
 constexpr double kLongestSeconds = 20;
 
 template <typename Call>
@@ -31,7 +33,7 @@ void expect_quick(const Call& call) {
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), kLongestSeconds);
 }
 
-// {"k0":VALUE,"k1":VALUE,...}
+// Returns the text of a JSON object with `members` members: {"k0":VALUE,"k1":VALUE,...}.
 std::string object_of(size_t members, const std::string& value) {
   std::string text = "{";
   for (size_t i = 0; i < members; ++i) text += (i == 0 ? "\"k" : ",\"k") + std::to_string(i) + "\":" + value;
@@ -58,7 +60,8 @@ TEST(Json, KeysGivenTwiceAreRefusedInEveryReader) {
 
 TEST(Json, MembersAreVisitedOneByOne) {
   std::string seen;
-  visit_json_members("{\"b\":[1,{\"c\":2}],\"a\":null,\"\":{}}", "f.json", [&](const std::string& key, json&& value) { seen += key + value.dump() + ";"; });
+  visit_json_members("{\"b\":[1,{\"c\":2}],\"a\":null,\"\":{}}", "f.json",
+                     [&](const std::string& key, json&& value) { seen += key + value.dump() + ";"; });
   EXPECT_EQ(seen, "b[1,{\"c\":2}];anull;{};");
 }
 
@@ -80,9 +83,10 @@ TEST(Json, DepthValuesAndBytesHaveLimits) {
   EXPECT_NO_THROW(parse_json(nested(101), "f.json"));
   expect_user_error([&] { parse_json(nested(102), "f.json"); }, {"f.json: nested more than 100 deep"});
   expect_user_error([&] { parse_json(std::string(1000000, '['), "f.json"); }, {"f.json: nested more than 100 deep"});
-  expect_user_error([&] { parse_ordered_json(std::string(1000000, '['), "f.json"); }, {"f.json: nested more than 100 deep"});
+  expect_user_error([&] { parse_ordered_json(std::string(1000000, '['), "f.json"); },
+                    {"f.json: nested more than 100 deep"});
   std::string many = "[0";
-  for (size_t i = 1; i < kMostJsonValues + 5; ++i) many += ",0";
+  for (size_t i = 1; i < kMaxJsonValues + 5; ++i) many += ",0";
   expect_user_error([&] { parse_json(many + "]", "f.json"); }, {"f.json: holds more than 5000000 values"});
 }
 
@@ -92,12 +96,13 @@ TEST(Json, ALongValueIsShownShort) {
   EXPECT_EQ(json_shown(json(std::vector<int>(1 << 20, 7))).substr(55), "7,7,7...");
 }
 
-// A safetensors file of so many tensors of one byte.
+// Returns a safetensors file with `count` tensors of one byte each.
 std::string tensors_of(size_t count) {
   std::string header = "{";
   for (size_t i = 0; i < count; ++i) {
     const std::string begin = std::to_string(i), end = std::to_string(i + 1);
-    header += (i == 0 ? "\"t" : ",\"t") + begin + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[" + begin + "," + end + "]}";
+    header += (i == 0 ? "\"t" : ",\"t") + begin + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[" + begin +
+              "," + end + "]}";
   }
   header += "}";
   const uint64_t bytes = header.size();
@@ -128,7 +133,8 @@ TEST(Safetensors, ManyTensorsAreWrittenInTimeOfTheirNumber) {
   EXPECT_EQ(SafetensorsFile(path).metadata().at("format"), "pt");
 }
 
-// Every changed bit of a header is refused, or names other tensors; never is a byte read beside the file.
+// A header with a changed bit must be refused, or must name other tensors. No byte outside the file
+// may be read.
 TEST(Safetensors, EveryChangedBitOfAHeaderIsHandled) {
   TemporaryFolder folder;
   const std::string path = folder.file("w.safetensors"), good = tensors_of(3);
@@ -138,7 +144,8 @@ TEST(Safetensors, EveryChangedBitOfAHeaderIsHandled) {
     std::ofstream(path, std::ios::binary) << bad;
     try {
       const SafetensorsFile file(path);
-      for (const auto& [name, tensor] : file.tensors()) EXPECT_LE(tensor.offset + tensor.bytes, file.tensors().size() + good.size());
+      for (const auto& [name, tensor] : file.tensors())
+        EXPECT_LE(tensor.offset + tensor.bytes, file.tensors().size() + good.size());
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
     }
@@ -157,7 +164,8 @@ TEST(Csv, ColumnsHaveALimit) {
   const std::string path = folder.file("d.csv");
   const auto table = [](size_t columns) {
     std::string header, row;
-    for (size_t i = 0; i < columns; ++i) header += (i == 0 ? "c" : ",c") + std::to_string(i), row += i == 0 ? "1" : ",1";
+    for (size_t i = 0; i < columns; ++i)
+      header += (i == 0 ? "c" : ",c") + std::to_string(i), row += i == 0 ? "1" : ",1";
     return header + "\n" + row + "\n" + row + "\n";
   };
   write_file(path, table(16384));

@@ -1,16 +1,17 @@
-// ONNX models that no exporter writes: each is refused by lines that name what is wrong, whatever stands behind it, and nothing is written.
+// Tests ONNX models that no exporter writes. Each must be refused with lines that name the error,
+// whatever nodes follow the wrong one. No file may be written.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <filesystem>
 #include <random>
 
-#include "tests/faces/command_line.h"
-#include "tests/faces/expect_user_error.h"
-#include "tests/faces/onnx_bytes.h"
-#include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
-#include "tools/onnx/import_net.h"
+#include "tests/interfaces/command_line.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tests/interfaces/nets/onnx_bytes.h"
+#include "tools/files/io/error.h"
+#include "tools/files/io/output_file.h"
+#include "tools/run/nets/import_net.h"
 
 namespace reprise::test {
 namespace {
@@ -34,22 +35,26 @@ class GraphRefusals : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-Text list(const Text& name, const std::vector<int64_t>& values) {  // a constant of integers
+// Returns an initializer `name` of a model: a vector of 64-bit integers.
+Text list(const Text& name, const std::vector<int64_t>& values) {
   Text numbers;
   for (const int64_t value : values) numbers.append(reinterpret_cast<const char*>(&value), sizeof value);
   return bytes(5, number(1, values.size()) + number(2, 7) + bytes(8, name) + bytes(9, numbers));
 }
 
-// The layers of Parts behind nodes that write "x2" in place of x.
+// Returns Parts whose layers follow `nodes`. `nodes` write "x2", which the layers read instead of
+// x.
 Parts behind(const Text& nodes, const Text& constants = "") {
   Parts parts;
-  parts.nodes = nodes + node("Conv", {"x2", "c.weight"}, "a") + node("Relu", {"a"}, "r") + node("GlobalAveragePool", {"r"}, "g") +
-                node("Flatten", {"g"}, "f") + node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
+  parts.nodes = nodes + node("Conv", {"x2", "c.weight"}, "a") + node("Relu", {"a"}, "r") +
+                node("GlobalAveragePool", {"r"}, "g") + node("Flatten", {"g"}, "f") +
+                node("Gemm", {"f", "fc.weight", "fc.bias"}, "y", integer("transB", 1));
   parts.constants += constants;
   return parts;
 }
 
-// Nodes that read the output of a refused node are neither read nor refused for that.
+// A node that reads the output of a refused node must not be read, so that only the refused node is
+// reported.
 TEST_F(GraphRefusals, ANodeBehindARefusedOneIsNotRead) {
   const Text four[] = {"s", "b", "m", "v"};
   for (const Text& unknown : four) {
@@ -64,16 +69,39 @@ TEST_F(GraphRefusals, ANodeBehindARefusedOneIsNotRead) {
     ASSERT_EQ(lines.size(), 1u) << unknown;
     EXPECT_NE(lines[0].find("Bogus"), Text::npos) << lines[0];
   }
-  for (const char* op : {"Conv", "ConvTranspose", "Gemm", "MatMul", "Concat", "Where", "Attention", "GroupNormalization", "InstanceNormalization",
-                         "LayerNormalization", "RMSNormalization", "Resize", "Pad", "Slice", "Split", "Gather", "PRelu", "Pow", "Einsum", "Clip", "Expand", "Tile", "Reshape"}) {
-    for (const std::vector<Text>& inputs : {std::vector<Text>{"u", "u", "u", "u", "u"}, {"x", "u", "u", "u"}, {"x", "x", "u"}, {"u"}, {}}) {
+  for (const char* op : {"Conv",
+                         "ConvTranspose",
+                         "Gemm",
+                         "MatMul",
+                         "Concat",
+                         "Where",
+                         "Attention",
+                         "GroupNormalization",
+                         "InstanceNormalization",
+                         "LayerNormalization",
+                         "RMSNormalization",
+                         "Resize",
+                         "Pad",
+                         "Slice",
+                         "Split",
+                         "Gather",
+                         "PRelu",
+                         "Pow",
+                         "Einsum",
+                         "Clip",
+                         "Expand",
+                         "Tile",
+                         "Reshape"}) {
+    for (const std::vector<Text>& inputs :
+         {std::vector<Text>{"u", "u", "u", "u", "u"}, {"x", "u", "u", "u"}, {"x", "x", "u"}, {"u"}, {}}) {
       const Parts parts = behind(node("Bogus", {"x"}, "u") + node(op, inputs, "x2"));
       EXPECT_FALSE(import(parts.file()).refused.empty()) << op;
     }
   }
 }
 
-// The running statistics of a norm, the places of a pool: outputs that a node is read without.
+// Some outputs of nodes are not available after an import, for example the running statistics of a
+// norm or the indices of a pool. A node that reads such an output must be refused by name.
 TEST_F(GraphRefusals, AnOutputThatIsNotReadIsNamed) {
   const Text two_outputs = bytes(1, bytes(1, "x") + bytes(2, "x1") + bytes(2, "mask") + bytes(4, "Dropout"));
   expect_refused(behind(two_outputs + node("Mul", {"x", "mask"}, "x2")), {"x2_node", "\"mask\"", "not available"});
@@ -92,7 +120,8 @@ TEST_F(GraphRefusals, NamesMeanOneThing) {
   expect_refused(behind(node("Relu", {"x"}, "x")), {"Relu", "\"x\"", "one writer"});
   expect_refused(behind(node("Relu", {"x"}, "x2") + node("Relu", {"x"}, "x2")), {"\"x2\"", "one writer"});
   expect_refused(behind(node("Relu", {"x2"}, "x2")), {"\"x2\"", "nothing before it writes"});
-  expect_refused(behind(node("Add", {"x", "z"}, "x2") + node("Relu", {"x2"}, "z")), {"\"z\"", "nothing before it writes"});
+  expect_refused(behind(node("Add", {"x", "z"}, "x2") + node("Relu", {"x2"}, "z")),
+                 {"\"z\"", "nothing before it writes"});
 }
 
 TEST_F(GraphRefusals, NamesAreUtf8AndShownEscaped) {
@@ -113,7 +142,8 @@ TEST_F(GraphRefusals, ExternalDataLiesBesideTheModel) {
   const auto with = [](const Text& location, const Text& entries = "") {
     Parts parts;
     const auto entry = [](const Text& key, const Text& value) { return bytes(13, bytes(1, key) + bytes(2, value)); };
-    parts.constants += bytes(5, number(1, 4) + number(2, 1) + bytes(8, "far") + number(14, 1) + entry("location", location) + entries);
+    parts.constants +=
+        bytes(5, number(1, 4) + number(2, 1) + bytes(8, "far") + number(14, 1) + entry("location", location) + entries);
     return parts.file();
   };
   const auto entry = [](const Text& key, const Text& value) { return bytes(13, bytes(1, key) + bytes(2, value)); };
@@ -122,8 +152,10 @@ TEST_F(GraphRefusals, ExternalDataLiesBesideTheModel) {
   std::filesystem::create_directory_symlink(".", folder_.file("here"));
   EXPECT_TRUE(import(with("numbers.bin")).refused.empty());
   std::filesystem::remove(folder_.file("net.json"));
-  for (const Text& location : {Text("link.bin"), Text("here/numbers.bin")}) expect_error(with(location), {"\"far\"", "symbolic link", "beside the model's"});
-  for (const Text& location : {Text("../x"), Text("/etc/passwd"), Text("numbers.bin\0.txt", 15), Text("")}) expect_error(with(location), {"\"far\"", "location is"});
+  for (const Text& location : {Text("link.bin"), Text("here/numbers.bin")})
+    expect_error(with(location), {"\"far\"", "symbolic link", "beside the model's"});
+  for (const Text& location : {Text("../x"), Text("/etc/passwd"), Text("numbers.bin\0.txt", 15), Text("")})
+    expect_error(with(location), {"\"far\"", "location is"});
   expect_error(with("numbers.bin", entry("offset", "17")), {"\"far\"", "offset"});
   expect_error(with("numbers.bin", entry("length", "17")), {"\"far\"", "ends before"});
   expect_error(with("numbers.bin", entry("offset", "18446744073709551615")), {"offset is"});
@@ -143,10 +175,15 @@ TEST_F(GraphRefusals, FilesOfZerosAndListsWithoutEndAreRefused) {
 TEST_F(GraphRefusals, AHoleIsNoWholeFile) {
   write_file(folder_.file("net.onnx"), "");
   std::filesystem::resize_file(folder_.file("net.onnx"), uint64_t{1} << 34);
-  expect_user_error([&] { import_net({folder_.file("net.onnx"), folder_.file("net.json"), {}, {}, "", ""}); }, {"net.onnx", "must be whole"});
+  expect_user_error(
+      [&] {
+        import_net({folder_.file("net.onnx"), folder_.file("net.json"), {}, {}, "", ""});
+      },
+      {"net.onnx", "must be whole"});
 }
 
-// Each doubles what the one before it has; sums of constants would hold all those before them.
+// Arithmetic on constants is limited. Long chains of nodes on a large constant, and long sums of
+// constants, must be refused.
 TEST_F(GraphRefusals, ArithmeticBeforeTheNetRunsIsBounded) {
   Text nodes = node("ConstantOfShape", {"shape"}, "v0"), value = "v0";
   for (int n = 1; n < 400; ++n) {
@@ -162,7 +199,8 @@ TEST_F(GraphRefusals, ArithmeticBeforeTheNetRunsIsBounded) {
     nodes += node("Add", {value, "p"}, next);
     value = next;
   }
-  expect_refused(behind(nodes + node("Add", {"x", value}, "x2"), bytes(5, tensor("p", {6, 6}))), {"a sum of more than 64 constants"});
+  expect_refused(behind(nodes + node("Add", {"x", value}, "x2"), bytes(5, tensor("p", {6, 6}))),
+                 {"a sum of more than 64 constants"});
 }
 
 TEST_F(GraphRefusals, ABatchIsBounded) {
@@ -171,17 +209,67 @@ TEST_F(GraphRefusals, ABatchIsBounded) {
   expect_refused(parts, {"\"x\"", "a batch of 1099511627776"});
 }
 
-// Random nodes over a few values and constants: whatever they are, they are read or refused.
+// Random nodes over a few values and constants must be read or refused.
 TEST_F(GraphRefusals, RandomNodesAreReadOrRefused) {
-  const char* const ops[] = {"Conv", "BatchNormalization", "MaxPool", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceMax", "ReduceL2", "Pad", "GroupNormalization",
-                             "InstanceNormalization", "Resize", "Relu", "Clip", "Erf", "PRelu", "Sqrt", "Pow", "Dropout", "Cast", "Mul", "Div", "Add", "Sub", "Where", "Gemm",
-                             "MatMul", "Softmax", "Attention", "LayerNormalization", "RMSNormalization", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice",
-                             "Split", "Gather", "GatherND", "Concat", "Expand", "Tile", "Shape", "ConstantOfShape", "Range", "CumSum", "Trilu", "Bogus"};
-  const Text names[] = {"axis", "axes", "perm", "group", "kernel_shape", "pads", "strides", "keepdims", "transB", "to", "num_groups", "split"};
-  const std::vector<int64_t> numbers[] = {{}, {0}, {1}, {-1}, {1, 1}, {2, 3}, {0, 2, 3, 1}, {1, 1, 1, 1}, {int64_t{1} << 40}, {INT64_MIN}, {0, 0, 0, 0}};
+  const char* const ops[] = {"Conv",
+                             "BatchNormalization",
+                             "MaxPool",
+                             "AveragePool",
+                             "GlobalAveragePool",
+                             "ReduceMean",
+                             "ReduceMax",
+                             "ReduceL2",
+                             "Pad",
+                             "GroupNormalization",
+                             "InstanceNormalization",
+                             "Resize",
+                             "Relu",
+                             "Clip",
+                             "Erf",
+                             "PRelu",
+                             "Sqrt",
+                             "Pow",
+                             "Dropout",
+                             "Cast",
+                             "Mul",
+                             "Div",
+                             "Add",
+                             "Sub",
+                             "Where",
+                             "Gemm",
+                             "MatMul",
+                             "Softmax",
+                             "Attention",
+                             "LayerNormalization",
+                             "RMSNormalization",
+                             "Reshape",
+                             "Flatten",
+                             "Squeeze",
+                             "Unsqueeze",
+                             "Transpose",
+                             "Slice",
+                             "Split",
+                             "Gather",
+                             "GatherND",
+                             "Concat",
+                             "Expand",
+                             "Tile",
+                             "Shape",
+                             "ConstantOfShape",
+                             "Range",
+                             "CumSum",
+                             "Trilu",
+                             "Bogus"};
+  const Text names[] = {"axis",    "axes",     "perm",   "group", "kernel_shape", "pads",
+                        "strides", "keepdims", "transB", "to",    "num_groups",   "split"};
+  const std::vector<int64_t> numbers[] = {{},           {0},          {1},
+                                          {-1},         {1, 1},       {2, 3},
+                                          {0, 2, 3, 1}, {1, 1, 1, 1}, {int64_t{1} << 40},
+                                          {INT64_MIN},  {0, 0, 0, 0}};
   std::mt19937 random(60);
   const auto any = [&](size_t count) { return random() % count; };
-  Text constants = bytes(5, tensor("k0", {})) + bytes(5, tensor("k1", {1})) + bytes(5, tensor("k2", {4, 1, 1, 1})) + bytes(5, tensor("k3", {0})) + bytes(5, tensor("k4", {1}, NAN));
+  Text constants = bytes(5, tensor("k0", {})) + bytes(5, tensor("k1", {1})) + bytes(5, tensor("k2", {4, 1, 1, 1})) +
+                   bytes(5, tensor("k3", {0})) + bytes(5, tensor("k4", {1}, NAN));
   for (size_t n = 0; n < std::size(numbers); ++n) constants += list("i" + std::to_string(n), numbers[n]);
   for (int round = 0; round < 400; ++round) {
     Text nodes, last = "x";
@@ -190,10 +278,15 @@ TEST_F(GraphRefusals, RandomNodesAreReadOrRefused) {
       std::vector<Text> inputs;
       for (size_t i = any(5) + (n + 1 < count); i-- > 0;) {
         const size_t kind = inputs.empty() ? 0 : any(10);
-        inputs.push_back(kind < 2 ? last : kind < 5 ? "k" + std::to_string(any(5)) : kind < 9 ? "i" + std::to_string(any(std::size(numbers))) : "");
+        inputs.push_back(kind < 2   ? last
+                         : kind < 5 ? "k" + std::to_string(any(5))
+                         : kind < 9 ? "i" + std::to_string(any(std::size(numbers)))
+                                    : "");
       }
       Text attributes;
-      for (size_t a = any(3); a-- > 0;) attributes += any(2) == 0 ? integer(names[any(std::size(names))], static_cast<int64_t>(any(5)) - 2) : integers(names[any(std::size(names))], numbers[any(std::size(numbers))]);
+      for (size_t a = any(3); a-- > 0;)
+        attributes += any(2) == 0 ? integer(names[any(std::size(names))], static_cast<int64_t>(any(5)) - 2)
+                                  : integers(names[any(std::size(names))], numbers[any(std::size(numbers))]);
       last = n + 1 == count ? "x2" : "n" + std::to_string(n);
       nodes += node(ops[any(std::size(ops))], inputs, last, attributes);
     }

@@ -1,5 +1,6 @@
-// Tests what a process leaves that ends at once: tools/formats/leftovers.h, and the writers that register unfinished files.
-#include "tools/formats/leftovers.h"
+// Tests which files remain after a process that exits at once. Tests tools/files/io/leftovers.h,
+// and the writers that register unfinished files.
+#include "tools/files/io/leftovers.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,10 +11,10 @@
 #include <memory>
 #include <vector>
 
-#include "tests/faces/expect_user_error.h"
-#include "tools/formats/output.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/snapshot_directory.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tools/files/io/output.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/io/snapshot_directory.h"
 
 namespace reprise {
 namespace {
@@ -21,7 +22,8 @@ namespace {
 bool is_any(const std::string&) { return true; }
 constexpr OutputKind kAny = {"any", is_any};
 
-// Runs `work` in a process that ends as a handler ends it, in the middle of it.
+// Runs `work` in a child process. Before its work is complete, `work` calls `end`, which removes
+// the leftovers and exits the process as a signal handler does.
 void end_at_once_after(const std::function<void(const std::function<void()>& end)>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -49,7 +51,7 @@ TEST(Leftovers, AFileThatIsNotFinishedGoes) {
   end_at_once_after([&](const auto& end) {
     Output(folder.file("old"), kAny, {}).write([&](const std::string& fresh) {
       write_file(fresh, "new");
-      end();  // whole, but not in its place
+      end();  // the file is complete, but not renamed yet
     });
   });
   EXPECT_EQ(read_file(folder.file("old")), "old");

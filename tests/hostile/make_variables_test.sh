@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What is typed into the Makefile's variables is never run: a value that must be a number or a known name is refused before anything is fetched
-# or built, and any other arrives as one word. Programs that write down their arguments stand in for what the goals would start.
+# Requires that no value of a Makefile variable is executed. A value that must be a number or a
+# known name is refused before anything is fetched or built. Any other value reaches the started
+# program as one word. Stub programs that record their arguments replace the programs that the goals
+# would start.
 set -eu
 cd "$(dirname "$0")/../.."
 scratch=$(mktemp -d)
@@ -26,18 +28,19 @@ done
 for name in arm-none-eabi-g++ qemu-system-arm python3; do cp "$scratch/bin/stub" "$scratch/bin/$name"; done
 cp tools/recipes/small/resnet8.json "$scratch/net.json"
 
-# Runs a goal of which only the last step is left to do.
+# Runs a goal. Its prerequisites count as up to date, so only the commands of the goal itself run.
 run_make() {
   : >"$words"
   env PATH="$scratch/bin:$PATH" WORDS="$words" MAKEFLAGS= MAKELEVEL=0 timeout 100 make -s BUILD="$build" "${old[@]}" RECIPE="$scratch/net.json" "$@" >"$scratch/said" 2>&1
 }
 nothing_ran() { [ ! -e "$scratch/ran" ] || fail "$1 runs what it holds"; }
 
-# What a shell, make, sed or a compiler would take for more than one word.
+# Values that a shell, make, sed or a compiler would read as more than one word.
 plant="touch $scratch/ran"
 values=("x; $plant" "x | $plant #" "\$($plant)" "\`$plant\`" "\$(shell $plant)" "'; $plant; '" "\"; $plant; \"" 'x\' 'a  b' "1,-T,x|e;$plant" "1"$'\n\t'"$plant")
 
-# 1. Numbers and known names: each by a few values through make, and by all of them through the script that judges them.
+# 1. Variables that must be numbers or known names refuse the values above. make gets two of the
+# values for each variable; tools/make_variables.sh gets all of them.
 is_refused() {  # NAME=VALUE
   nothing_ran "$1"
   [ ! -s "$words" ] || fail "$1 reaches $(cat "$words")"
@@ -56,7 +59,7 @@ for each in 'fit RANKS' 'soak SOAK' 'bench-ranks ROUNDS' 'chen TURNS' 'run-board
   done
 done
 
-# 2. What may be any text arrives as it was typed.
+# 2. Any other text reaches the started program as it was typed.
 arrives() {  # GOAL NAME PREFIX VALUE...
   for value in "${@:4}"; do
     case $value in *$'\n'*) if run_make "$1" "$2=$value"; then fail "$2 with two lines is taken"; fi ;; *)
@@ -76,7 +79,7 @@ run_make fit RECIPE="$recipe" || fail "a recipe of any name: $(cat "$scratch/sai
 grep -qxF -e "<$recipe>" "$words" || fail "a recipe of any name arrives as $(cat "$words")"
 [ ! -e ran ] || { rm ran; fail "a recipe's name is run"; }
 
-# 3. What is right is taken.
+# 3. Valid values are accepted.
 run_make run-board STACK=16K BOARD=mps2-an500 || fail "run-board: $(cat "$scratch/said")"
 grep -qxF -e '<-Wl,--defsym=stack_bytes=16K>' "$words" || fail "STACK=16K arrives as $(cat "$words")"
 run_make bench-peers PARTS='resnet20 page' ROUNDS=2 BUSY=1 || fail "bench-peers: $(cat "$scratch/said")"

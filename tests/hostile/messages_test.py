@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Gives every option that takes a text, of every subcommand and of the training program, what is no file of its kind.
+"""Gives every option that takes a text, of every subcommand and of the training program, inputs
+that are no file of its kind.
 
-Each answer must be one line on stderr (beside warnings and lines of progress) that names what was given, with status 1, 2 or 3, and
-no library's words. Options and subcommands come from --help, so a new one is tried by itself; a new subcommand needs a line in BASE.
-messages_test.sh runs it with some of the inputs for each option; as messages_test.py SUBCOMMAND... (or recipes) it tries these with all
-of them and prints every answer.
+Each answer must be one line on stderr that names the input, without a library's message, and status
+1, 2 or 3. Warnings and lines of progress do not count. Options and subcommands come from --help, so
+that a new one is tried automatically; a new subcommand needs a line in BASE. messages_test.sh runs
+it with some of the inputs for each option; as messages_test.py SUBCOMMAND... (or recipes) it tries
+these with all inputs and prints every answer.
 """
 import concurrent.futures
 import json
@@ -20,7 +22,7 @@ REPRISE = os.path.join(BUILD, "reprise")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RAW = re.compile(r"std::|basic_string|json\.exception|filesystem error|_M_|terminate called|what\(\)|bad_alloc|stoi|stoul|bad_cast|bad_optional|bad_variant|"
                  r"map::at|vector::|locale::|iostream error|basic_ios|fault of this program|Assertion|assertion failed")
-PROGRESS = re.compile(r".*, \d+ s$|.*\d+/\d+ .*left$|measuring |  compile and prove ")
+PROGRESS = re.compile(r".*, \d+ s$|.*\d+/\d+ .*left$|measuring ")
 SECONDS = 60
 
 RECIPE = {"name": "rn", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 5, "image": [12, 12, 3]},
@@ -40,7 +42,8 @@ def run(words, folder=None):
 
 
 def run_alone(words):
-    """In a copy of the folder, because an output may replace what is another one's input."""
+    """Runs a command in a copy of the folder, because its output may replace the input of another
+    command."""
     folder = tempfile.mkdtemp(dir=COPIES)
     shutil.copytree(WORK, folder, dirs_exist_ok=True)
     try:
@@ -56,7 +59,7 @@ def help_of(words):
 
 
 def arguments_of(command):
-    """The names of positionals and of options that take a text."""
+    """Returns the names of positionals, and of options that take a text."""
     positionals, options = [], []
     for line in help_of([command]).splitlines():
         match = re.match(r"  ([A-Z]+) TEXT", line)
@@ -76,13 +79,14 @@ def write(name, content):
 
 
 def make_inputs():
-    """The valid files that a command line begins with."""
+    """Writes the valid files that the command lines start from."""
     write("r.json", json.dumps(RECIPE))
     write("g.json", json.dumps(GPT))
     write("p.csv", "id,lower,upper,size\na,0,1,4\n")
     write("sample.json", json.dumps({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}))
     os.mkdir(os.path.join(WORK, "model"))
-    characters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]  # GPT-2's alphabet of bytes
+    # GPT-2's alphabet of bytes.
+    characters = [chr(c) for c in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
     tokenizer = {"version": "1.0", "added_tokens": [{"id": 256, "content": "<|e|>", "single_word": False, "lstrip": False, "rstrip": False,
                                                      "normalized": False, "special": True}],
                  "normalizer": None, "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}, "post_processor": None,
@@ -101,7 +105,7 @@ def make_inputs():
         assert status == 0, (words, err)
 
 
-# What each subcommand needs beside the argument that is tried.
+# Arguments that each subcommand needs in addition to the one that is tried.
 BASE = {
     "plan": ["r.json", "-o", "out"], "profile": ["r.json", "-o", "out.json"], "fit": ["r.json"], "compare": ["r.json"], "audit": ["r.json"],
     "chain": ["r.json"], "name": ["r.json"], "schedule": ["chain.json", "--memory", "1MiB"], "export": ["r.json", "--snapshot", "snap"],
@@ -109,19 +113,20 @@ BASE = {
     "parameters": ["r.json"], "train": ["filed/plan.bin"], "chat": ["model", "sample.json"], "tokenize": ["tokenizer.json"],
     "detokenize": ["tokenizer.json"], "rows": ["r.json"], "kernels": [], "import": ["net.onnx", "-o", "net.json"],
 }
-# Options that others must stand beside.
+# Option -> the options that must be given together with it.
 BESIDE = {"--html": [], "--svg": ["--sweep"], "--models": ["--table"], "--max-growth": ["--gate", "made/manifest.json"], "--trace-steps": ["--trace", "t.json"],
           "--predict-to": ["--predict", "p.csv"], "--pressure-file": ["--pressure", "10"], "--save-every": ["--save", "kept"],
           "--system": ["--chat"], "--onnx": [], "--init-skip": ["--init", "snap/model.safetensors"]}
-# Where what is given is written, answered or shown, and is no input.
+# MISSING: a path at which there is no file. OUTPUTS: options whose value is an output file or
+# folder. TEXTS: options and arguments whose value is not the path of a file.
 MISSING = "no/such/file"
 OUTPUTS = {"-o", "--output", "--actions", "--svg", "--html", "--trace", "--log", "--tensorboard", "--manifest", "--save", "--predict-to", "--spill", "--streamed",
            "--safetensors", "--gguf", "--adapter", "--onnx"}
-TEXTS = {"--prompt", "--system", "--init-skip", "--freeze", "NAME", "SIZE", "--peers"}
+TEXTS = {"--prompt", "--system", "--init-skip", "--freeze", "--train", "NAME", "SIZE", "--peers"}
 
 
 def hostile_inputs():
-    """Pairs of a word for the kind and a path."""
+    """Returns pairs of a name of the kind and a path."""
     garbage = bytes((i * 7919 + 13) % 256 for i in range(4000))
     kinds = [("missing", MISSING), ("under a file", "r.json/x"), ("a folder", "folder"), ("empty", write("empty", b"")), ("garbage", write("garbage", garbage)),
              ("zeros", write("zeros", bytes(4000))), ("text", write("text.txt", "some words\n")), ("list", write("list.json", "[]")),
@@ -140,13 +145,14 @@ def truncated():
 
 
 def seeks_file(line):
-    """Whether the argument is one that is read: what is not there is then missed, and no word or number was wanted in its place."""
+    """True if the argument is an input file: a missing file fails with status 1, and not because a
+    word or number was expected."""
     status, _, err = run_alone(line[3])
     return line[1] not in OUTPUTS and status == 1 and not re.search(r"^(reprise \w+: )?--[a-z-]+: must be (bytes|one of|an integer)", err)
 
 
 def command_lines(commands):
-    """What is run: (kind, option, path, words), grouped by argument."""
+    """Yields groups of (kind, option, path, words), one group for each argument."""
     inputs = hostile_inputs() + truncated()
     for command in commands:
         positionals, options = arguments_of(command)
@@ -173,7 +179,7 @@ def command_lines(commands):
 
 
 def recipes(inputs):
-    """Recipes whose fields name files."""
+    """Yields groups of command lines with recipes whose fields name files."""
     fields = [("data.path", {"data": {"kind": kind, "path": None}}) for kind in
               ("idx", "image_folder", "csv", "tensors")] + \
              [("init.from", {"init": {"from": None}}), ("model.graph", {"model": {"graph": None}}),
@@ -202,7 +208,7 @@ def what_is_wrong(option, path, status, out, err):
     if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", err):
         return "control characters"
     if status == 0:
-        return ""  # an output that can be written, an option whose text may be any
+        return ""  # an output that can be written, or an option that accepts any text
     if status not in (1, 2, 3):
         return "status %d" % status
     if len(lines) != 1:
@@ -219,7 +225,8 @@ def what_is_wrong(option, path, status, out, err):
 
 
 def try_all(groups, shows):
-    """Of an argument that is no file one input alone is tried. Returns how many answers are wrong, and how many there were."""
+    """Runs the groups; only one input of a group is tried if its argument is no file. Returns the
+    number of wrong answers and of all answers."""
     failures = count = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         groups = list(groups)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Nothing of the user's is overwritten: each writer of the program refuses a file that the program has not written, a link to an input and an
-# input itself, leaves their bytes as they were, and replaces what it wrote itself. One table of writers, and what is special to some.
+# Tests that the program overwrites no file of the user. Each writer refuses a file that the program
+# has not written, a link to an input, and an input itself. It leaves their bytes unchanged, and
+# replaces its own files. A table lists the writers; tests of single writers follow.
 set -eu
 cd "$(dirname "$0")/../.."
 root=$(pwd)
@@ -12,7 +13,8 @@ cd "$scratch"
 fail() { echo "outputs: $1" >&2; exit 1; }
 reprise() { "$build/reprise" "$@" >words 2>&1; }
 works() { reprise "$@" || fail "reprise $* fails: $(cat words)"; }
-# refused STATUS WORD COMMAND...
+# refused STATUS WORD COMMAND...: requires that `reprise COMMAND...` exits with STATUS, and that its
+# output matches the pattern WORD.
 refused() {
   wanted=$1 word=$2; shift 2
   status=0; reprise "$@" || status=$?
@@ -31,7 +33,9 @@ works chain r.json -o chain.in
 train="train plan/plan.bin --threads 1 --no-tune --quiet"
 works $train --save snap
 
-# OUTPUT INPUT COMMAND, in which OUT is the output's path.
+# Prints the table of writers. A line is OUTPUT INPUT COMMAND: the file that is written, the file
+# that is read, and the command. In the command, OUT stands for the output's path, OUTDIR for its
+# folder, TRAIN for $train.
 table() {
   cat <<'END'
 o.chain r.json chain r.json -o OUT
@@ -83,7 +87,7 @@ while read -r output input command; do
   rm -rf d "$path"
 done <writers
 
-# A recipe that somebody has changed since it was imported is theirs.
+# An imported recipe that a user has changed belongs to the user.
 works import net.onnx -o i.json
 sed -i 's/"steps": 100/"steps": 7/' i.json
 refused 1 "i.json" import net.onnx -o i.json
@@ -94,7 +98,8 @@ cp i.safetensors data.safetensors
 refused 1 "data.safetensors" import net.onnx -o data.json --data tensors=data.safetensors
 cmp -s i.safetensors data.safetensors || fail "import overwrites its data"
 
-# Folders: what merely has a snapshot's names stays; a later snapshot of another run, too.
+# Folders: a folder whose files only have names of snapshot files is kept. So is a snapshot of
+# another run that is at a later step than the new run.
 mkdir theirs && echo '{"theirs": 1}' >theirs/training.json
 refused 1 "theirs" $train --save theirs
 rm theirs/training.json && echo '{"model_type": "gpt2"}' >theirs/config.json
@@ -108,12 +113,13 @@ refused 2 "overwrite" $train --overwrite
 ! grep -q "$scratch" snap/training.json || fail "a snapshot holds a path of this machine"
 ! grep -rq "$scratch" snap || fail "a snapshot holds a path of this machine"
 
-# --keep counts what a run that is continued has put aside.
+# --keep also counts the snapshots that a continued run put aside earlier.
 works $train --save kept --keep 3 --save-every 1
 works $train --save kept --keep 2 --save-every 1 --steps 5 --continue
 [ "$(ls -d kept* | tr '\n' ' ')" = "kept kept.step-4 " ] || fail "--keep 2 leaves $(ls -d kept*)"
 
-# Where the snapshot cannot be put in place after the training, another place gets it, and the message says which.
+# If the snapshot cannot be put in place after the training, it is written to another path, which
+# the message names.
 "$build/reprise" $train --save busy --steps 100000 --log busy.log >words 2>&1 &
 process=$!
 n=0; until [ -s busy.log ]; do n=$((n + 1)); [ $n -lt 300 ] || fail "a training does not begin: $(cat words)"; sleep 0.1; done
@@ -124,7 +130,8 @@ status=0; wait $process || status=$?
 grep -q "the weights after step [0-9]* are in .*rn.rescued-" words || fail "the end does not say where the weights are: $(cat words)"
 [ "$(cat busy/thesis)" = mine ] && [ -s "$(ls -d rn.rescued-*)/model.safetensors" ] || fail "the weights are lost, or the user's file is"
 
-# Paths of this machine stay out of snapshots, which find their files again when all of it is moved.
+# Snapshots contain no paths of this machine. After a snapshot and its data are moved together, the
+# snapshot still finds the data.
 mkdir -p here/data
 printf '\0\0\010\003\0\0\0\010\0\0\0\014\0\0\0\014' >here/data/train-images-idx3-ubyte
 head -c 1152 /dev/urandom >>here/data/train-images-idx3-ubyte
@@ -139,7 +146,7 @@ works plan there/r.json --binary -o there/plan
 works train there/plan/plan.bin --threads 1 --no-tune --quiet --save there/snap --continue --steps 4
 ! grep -q "another .data" words || fail "a snapshot that was moved with its data is of other data: $(cat words)"
 
-# What a killed run left goes, what a living one writes stays, and so does what is not this program's.
+# A killed run's leftover is removed; a running process's file and other programs' files are kept.
 printf '{"written_by": "reprise chain"' >left.new-999999999
 printf 'mine' >left.new-999999998
 printf '{"written_by": "reprise chain"' >left.new-$$
@@ -148,12 +155,12 @@ works chain r.json -o left
 [ -e left.new-999999998 ] && [ -e left.new-$$ ] || fail "a file goes that is no leftover"
 rm left.new-*
 
-# A descriptor is written in place.
+# A path of an open descriptor, or of a device, is written directly and not replaced by a new file.
 "$build/reprise" chain r.json -o /dev/stdout >out.json || fail "/dev/stdout is refused"
 grep -q written_by out.json || fail "nothing is written to /dev/stdout"
 [ -e /dev/stdout ] || fail "/dev/stdout is gone"
 works chain r.json -o /dev/null
 
-# HOME that is empty or relative names no cache.
+# An empty or relative HOME names no cache.
 status=0; (unset XDG_CACHE_HOME; HOME=here "$build/reprise" train r.json --threads 1 --no-tune >words 2>&1) || status=$?
 [ ! -e here ] || fail "a relative HOME makes a folder"

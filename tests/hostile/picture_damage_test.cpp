@@ -1,5 +1,5 @@
-// Damaged, cut and huge pictures: each is refused in one line or decoded to the same pixels, within little memory.
-// Here because a mask whose bytes change in silence teaches a net the wrong classes.
+// Tests damaged, truncated and huge pictures. Each must be refused in one line or decoded to the
+// same pixels, with little memory. A mask that changes unnoticed would teach a net wrong classes.
 #include <gtest/gtest.h>
 #include <zlib.h>
 
@@ -11,8 +11,8 @@
 
 #include <jpeglib.h>
 
-#include "tests/faces/expect_user_error.h"
-#include "tools/data/picture.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tools/run/pictures/picture.h"
 
 namespace reprise {
 namespace {
@@ -40,8 +40,8 @@ std::string packed(const std::string& data) {
 struct Png {
   uint32_t height = 2, width = 3;
   int depth = 8, colour = 0, interlaced = 0;
-  std::string rows;          // each with the number of its filter before it
-  std::string palette = {};  // as a chunk
+  std::string rows;          // each row begins with its filter byte
+  std::string palette = {};  // the complete PLTE chunk; "" if there is none
   std::string header() const {
     std::string data = big_endian(width) + big_endian(height);
     for (const int each : {depth, colour, 0, 0, interlaced}) data += static_cast<char>(each);
@@ -68,9 +68,9 @@ class Pictures : public testing::Test {
   }
   std::vector<uint8_t> mask(const std::string& bytes) {
     std::ofstream(path_, std::ios::binary) << bytes;
-    std::vector<uint8_t> pixels(6);
+    std::vector<uint16_t> pixels(6);
     decode_mask(path_, 2, 3, pixels.data());
-    return pixels;
+    return {pixels.begin(), pixels.end()};
   }
   void refused(const std::string& bytes, std::initializer_list<std::string> fragments) {
     SCOPED_TRACE(bytes.size());
@@ -90,7 +90,8 @@ TEST_F(Pictures, EveryChangedByteAndEveryCutOfAPngIsRefused) {
       bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
       SCOPED_TRACE(std::to_string(i) + " " + std::to_string(bit));
       expect_user_error([&] { mask(bad); }, {path_});
-      if (bit == static_cast<int>(i % 8)) expect_user_error([&] { decoded(bad, {2, 3, 3}); }, {path_, "cannot be decoded"});
+      if (bit == static_cast<int>(i % 8))
+        expect_user_error([&] { decoded(bad, {2, 3, 3}); }, {path_, "cannot be decoded"});
     }
     expect_user_error([&] { mask(good.substr(0, i)); }, {path_});
     expect_user_error([&] { decoded(good.substr(0, i), {2, 3, 3}); }, {path_, "cannot be decoded"});
@@ -101,13 +102,16 @@ TEST_F(Pictures, DataWithAnotherAdler32AreRefused) {
   std::string data = packed(kMask.rows);
   data.back() = static_cast<char>(data.back() ^ 1);
   refused(kMask.header() + chunk("IDAT", data) + chunk("IEND", ""), {"damaged", "data"});
-  refused(kMask.header() + chunk("IDAT", packed(kMask.rows).substr(0, 9)) + chunk("IEND", ""), {"end before the picture"});
-  refused(kMask.header() + chunk("IDAT", packed(kMask.rows + std::string(100, '\0'))) + chunk("IEND", ""), {"hold more than the picture"});
+  refused(kMask.header() + chunk("IDAT", packed(kMask.rows).substr(0, 9)) + chunk("IEND", ""),
+          {"end before the picture"});
+  refused(kMask.header() + chunk("IDAT", packed(kMask.rows + std::string(100, '\0'))) + chunk("IEND", ""),
+          {"hold more than the picture"});
   refused(kMask.header() + chunk("IEND", ""), {"end before the picture"});
   refused(kMask.header() + chunk("IDAT", packed(kMask.rows)), {"ends before the picture does"});
 }
 
-// stb_image gives no reason for a chunk that must come before others.
+// stb_image refuses a file without a reason if a chunk precedes the chunks that it needs. The
+// message must then state that the file is damaged.
 TEST_F(Pictures, APngWithoutAReasonIsRefused) {
   Png png = kMask;
   png.colour = 3;
@@ -128,7 +132,7 @@ TEST_F(Pictures, HugePicturesAreRefusedBeforeTheyAreDecoded) {
   std::string bmp = "BM" + std::string(52, '\0');
   bmp[10] = 54, bmp[14] = 40, bmp[20] = 1, bmp[24] = 1, bmp[26] = 1, bmp[28] = 24;
   refused(bmp, {"65536 x 65536"});
-  bmp[20] = bmp[24] = 0, bmp[18] = 5, bmp[22] = 4;  // says nothing of its length, and has no pixels
+  bmp[20] = bmp[24] = 0, bmp[18] = 5, bmp[22] = 4;  // no file length is stated, and the pixels are missing
   refused(bmp, {"ends before"});
 }
 
@@ -139,15 +143,20 @@ TEST_F(Pictures, EveryKindOfPngIsDecodedToItsColours) {
   EXPECT_EQ(decoded(with_alpha.file(), {2, 3, 1}), (std::vector<uint8_t>{1, 2, 3, 4, 5, 6}));
   const Png bits = {.depth = 1, .rows = numbers({0, 0b10100000, 0, 0b01000000})};
   EXPECT_EQ(decoded(bits.file(), {2, 3, 1}), (std::vector<uint8_t>{255, 0, 255, 0, 255, 0}));
-  // Adam7 of 3 x 2: (0,0); (2,0) of the fourth pass; (1,0) of the sixth; the second row of the seventh.
+  // The passes of Adam7 for 3 x 2 pixels: the first has (0,0), the fourth (2,0), the sixth (1,0),
+  // and the seventh the second row.
   const Png interlaced = {.interlaced = 1, .rows = numbers({0, 1, 0, 3, 0, 2, 0, 4, 5, 6})};
   EXPECT_EQ(decoded(interlaced.file(), {2, 3, 1}), (std::vector<uint8_t>{1, 2, 3, 4, 5, 6}));
-  const Png palette = {.colour = 3, .rows = numbers({0, 0, 1, 200, 0, 1, 1, 0}), .palette = chunk("PLTE", numbers({10, 20, 30, 40, 50, 60}))};
-  EXPECT_EQ(decoded(palette.file(), {2, 3, 3}), (std::vector<uint8_t>{10, 20, 30, 40, 50, 60, 0, 0, 0, 40, 50, 60, 40, 50, 60, 10, 20, 30}));
+  const Png palette = {.colour = 3,
+                       .rows = numbers({0, 0, 1, 200, 0, 1, 1, 0}),
+                       .palette = chunk("PLTE", numbers({10, 20, 30, 40, 50, 60}))};
+  EXPECT_EQ(decoded(palette.file(), {2, 3, 3}),
+            (std::vector<uint8_t>{10, 20, 30, 40, 50, 60, 0, 0, 0, 40, 50, 60, 40, 50, 60, 10, 20, 30}));
   EXPECT_EQ(mask(palette.file()), (std::vector<uint8_t>{0, 1, 200, 1, 1, 0}));
 }
 
-// A picture of one column and many rows was made as wide as the net's before it was made less high.
+// The width of a picture with one column and many rows must not be enlarged to the net's width
+// before its height is reduced.
 TEST_F(Pictures, ATallPictureIsResizedInLittleMemory) {
   const std::string column(65000, '\x40');
   const std::vector<uint8_t> pixels = decoded("P5 1 65000 255\n" + column, {4, 1000, 1});
@@ -159,7 +168,8 @@ struct JpegKind {
   bool is_progressive = false;
 };
 
-// A picture of 16 x 24 in which each channel rises from left to right.
+// Returns a JPEG of 16 x 24 in which the values of each channel rise from left to right. A fourth
+// channel is 255 everywhere.
 std::string jpeg_of(const JpegKind& kind) {
   const int channels = kind.input == JCS_CMYK ? 4 : kind.input == JCS_GRAYSCALE ? 1 : 3;
   jpeg_compress_struct info;
@@ -190,7 +200,12 @@ std::string jpeg_of(const JpegKind& kind) {
   return file;
 }
 
-const JpegKind kJpegs[] = {{}, {.is_progressive = true}, {JCS_GRAYSCALE, JCS_GRAYSCALE}, {JCS_RGB, JCS_RGB}, {JCS_CMYK, JCS_CMYK}, {JCS_CMYK, JCS_YCCK}};
+const JpegKind kJpegs[] = {{},
+                           {.is_progressive = true},
+                           {JCS_GRAYSCALE, JCS_GRAYSCALE},
+                           {JCS_RGB, JCS_RGB},
+                           {JCS_CMYK, JCS_CMYK},
+                           {JCS_CMYK, JCS_YCCK}};
 
 TEST_F(Pictures, EveryKindOfJpegIsDecodedToItsColours) {
   for (const JpegKind& kind : kJpegs) {
@@ -198,7 +213,9 @@ TEST_F(Pictures, EveryKindOfJpegIsDecodedToItsColours) {
     const std::string file = jpeg_of(kind);
     const std::vector<uint8_t> grey = decoded(file, {16, 24, 1}), colours = decoded(file, {16, 24, 3});
     for (int x = 0; x < 24; ++x) {
-      for (int c = 0; c < 3; ++c) EXPECT_NEAR(colours[static_cast<size_t>(3 * (5 * 24 + x) + c)], 20 + 8 * x + (kind.input == JCS_GRAYSCALE ? 0 : 5 * c), 6);
+      for (int c = 0; c < 3; ++c)
+        EXPECT_NEAR(colours[static_cast<size_t>(3 * (5 * 24 + x) + c)],
+                    20 + 8 * x + (kind.input == JCS_GRAYSCALE ? 0 : 5 * c), 6);
       EXPECT_NEAR(grey[static_cast<size_t>(5 * 24 + x)], 25 + 8 * x, 9);
     }
   }
@@ -212,12 +229,14 @@ TEST_F(Pictures, EveryCutOfAJpegIsRefused) {
       expect_user_error([&] { decoded(good.substr(0, bytes), {2, 3, 3}); }, {path_, "cannot be decoded"});
     }
     refused(good.substr(0, good.size() - 2), {"ends before the picture does"});
-    refused(good.substr(0, good.size() - 20) + good.substr(good.size() - 2), {"cannot be decoded"});                 // an end of its own
-    refused(good.substr(0, good.size() - 20) + std::string(20, '\0'), {"cannot be decoded"});  // filled up, as a file that is being fetched
+    // The picture has an end marker, but its data is truncated.
+    refused(good.substr(0, good.size() - 20) + good.substr(good.size() - 2), {"cannot be decoded"});
+    // The end is zeros, as in a file that is still being downloaded.
+    refused(good.substr(0, good.size() - 20) + std::string(20, '\0'), {"cannot be decoded"});
   }
 }
 
-// Nothing but a picture or a refusal, whatever byte changes; most of a JPEG has no checksum.
+// A changed byte must give a picture or a refusal. Most of a JPEG has no checksum.
 TEST_F(Pictures, AChangedByteOfAJpegIsRefusedOrDecoded) {
   for (const JpegKind& kind : kJpegs) {
     const std::string good = jpeg_of(kind);
@@ -240,7 +259,7 @@ TEST_F(Pictures, AHugeJpegIsRefused) {
   refused(file, {"28784 x 28784", "67108864"});
 }
 
-// Formats that nobody documents are not decoded.
+// Formats that the documentation does not list must be refused.
 TEST_F(Pictures, OtherFormatsAreNamed) {
   refused("GIF89a" + std::string(100, '\0'), {"no picture of a kind that is read"});
   refused("8BPS" + std::string(100, '\0'), {"no picture of a kind that is read"});

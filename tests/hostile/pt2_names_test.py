@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Gives every value, parameter and buffer of a .pt2 file a name that would end a comment or a literal of C++, and demands that the net is imported and
-planned, that plan.h compiles to a program of its own, and that its names are the file's.
+"""Gives every value, parameter and buffer of a .pt2 file a name that would end a comment or a
+literal of C++. The net must be imported and planned, plan.h must compile to a program, and its
+names must be the file's.
 
 pt2_names_test.py REPRISE FOLDER; CXX is the compiler. tests/hostile/pt2_names_test.sh runs it."""
 import json
@@ -24,13 +25,14 @@ int main() {
 
 
 def hostile_names(words, seed):
-    """A name of its own for each word, which keeps the word's end, by which importers know a weight from a bias."""
+    """Returns a distinct name for each word, which keeps the word's end: importers distinguish
+    weights and biases by it."""
     draw = random.Random(seed)
     return {word: ''.join(draw.choice(PIECES) for _ in range(draw.randrange(1, 6))) + str(n) + '.' + word for n, word in enumerate(sorted(words))}
 
 
 def names_in(value, found):
-    """Adds what names a value, a parameter or a buffer."""
+    """Adds the names of values, parameters and buffers in `value` to `found`."""
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in ('parameter_name', 'buffer_name') and isinstance(inner, str):

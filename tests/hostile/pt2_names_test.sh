@@ -1,6 +1,6 @@
 #!/bin/sh
-# Names in a .pt2 file that would be code in plan.h are texts there, and the parameters keep them.
-# BUILD names the output folder, CXX the compiler.
+# Tests that names in a .pt2 file that would be code in plan.h are only texts there, and that the
+# parameters keep them. BUILD names the output folder, CXX the compiler.
 set -eu
 cd "$(dirname "$0")/../.."
 scratch=$(mktemp -d)

@@ -1,5 +1,5 @@
-// Tests the filter of all that a program prints: tools/progress/shown_output.h.
-#include "tools/progress/shown_output.h"
+// Tests the filter for everything that a program prints: tools/files/progress/shown_output.h.
+#include "tools/files/progress/shown_output.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,18 +9,21 @@
 #include <cstdio>
 #include <functional>
 #include <iostream>
+#include <streambuf>
 #include <string>
+#include <vector>
 
-#include "tools/command_line.h"
+#include "tools/run/session/command_line.h"
 
 namespace reprise {
 namespace {
 
-// Returns what a process prints on both streams whose stdout is a pipe, or a file that is full.
+// Runs `print` in a child process, and returns its output on both streams. stdout is a pipe or
+// `stdout_file`, which may be a full device.
 std::string printed(const std::function<int()>& print, const char* stdout_file = nullptr, int expected_status = 0) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
-  std::fflush(stdout);  // what the test's own program has printed is not the child's
+  std::fflush(stdout);  // otherwise the child would print the test's own output again
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(ends[1], STDERR_FILENO);
@@ -37,7 +40,8 @@ std::string printed(const std::function<int()>& print, const char* stdout_file =
   ::close(ends[1]);
   std::string text;
   char bytes[4096];
-  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;) text.append(bytes, static_cast<size_t>(count));
+  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof bytes)) > 0;)
+    text.append(bytes, static_cast<size_t>(count));
   ::close(ends[0]);
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);
@@ -51,8 +55,20 @@ TEST(ShownOutput, EscapesWhatATerminalObeysOnBothStreams) {
 }
 
 TEST(ShownOutput, JoinsACharacterThatComesInPieces) {
-  EXPECT_EQ(printed([] { return std::cout << "\xf0\x9f" << std::flush << "\x98\x80 \xe2" << "\x80" << std::flush << "\xae!\n", 0; }), "\xf0\x9f\x98\x80 \\u202e!\n");
-  EXPECT_EQ(printed([] { return std::cout << "\xe2\x80" << "a\xc3" << "\xc3\xa4" << "\xe2", 0; }), "\\xe2\\x80a\\xc3\xc3\xa4\\xe2");
+  EXPECT_EQ(printed([] {
+              return std::cout << "\xf0\x9f" << std::flush << "\x98\x80 \xe2"
+                               << "\x80" << std::flush << "\xae!\n",
+                     0;
+            }),
+            "\xf0\x9f\x98\x80 \\u202e!\n");
+  EXPECT_EQ(printed([] {
+              return std::cout << "\xe2\x80"
+                               << "a\xc3"
+                               << "\xc3\xa4"
+                               << "\xe2",
+                     0;
+            }),
+            "\\xe2\\x80a\\xc3\xc3\xa4\\xe2");
   const std::string text = "a\xe2\x80\xae\xf3\xa0\x81\x81\xed\xa0\x80\xf4\x90\x80\x80 Größe 尺寸 😀\x1b";
   const std::string whole = printed([&] { return std::cout << text, 0; });
   EXPECT_EQ(printed([&] {
@@ -76,12 +92,50 @@ TEST(ShownOutput, LetsDataPassThatAskForIt) {
 
 TEST(ShownOutput, ShortensLongNamesInMessagesAlone) {
   const std::string name(5000, 'x'), shown = std::string(120, 'x') + "..." + std::string(77, 'x');
-  EXPECT_EQ(printed([&] { return std::cerr << "warning: " + name + " is left out\n", 0; }), "warning: " + shown + " is left out\n");
-  EXPECT_EQ(printed([&] { return std::cout << "{\"name\": \"" + name + "\"}\n", 0; }), "{\"name\": \"" + name + "\"}\n");
+  EXPECT_EQ(printed([&] { return std::cerr << "warning: " + name + " is left out\n", 0; }),
+            "warning: " + shown + " is left out\n");
+  EXPECT_EQ(printed([&] { return std::cout << "{\"name\": \"" + name + "\"}\n", 0; }),
+            "{\"name\": \"" + name + "\"}\n");
+}
+
+// Counts the calls that write to a stream.
+class CountedWrites : public std::streambuf {
+ public:
+  std::vector<std::string> writes;
+
+ protected:
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    writes.emplace_back(text, static_cast<size_t>(count));
+    return count;
+  }
+};
+
+TEST(ShownOutput, WritesEachLineOfAMessageByOneCall) {
+  CountedWrites counted;
+  std::streambuf* const before = std::cerr.rdbuf(&counted);
+  const std::string long_line(5000, ' ');
+  {
+    const ShownOutput shown;
+    std::cerr << "warning: " << 7 << " \x1b and Größe";
+    EXPECT_EQ(counted.writes.size(), 0u);
+    std::cerr << "\nnext: " << 'a' << "\nlast";
+    EXPECT_EQ(counted.writes, (std::vector<std::string>{"warning: 7 \\u001b and Größe\n", "next: a\n"}));
+    std::cerr << "> " << std::flush;
+    EXPECT_EQ(counted.writes.back(), "last> ");
+    std::cerr << "x" << long_line << "y\n";
+    std::cerr << "end";
+  }
+  std::string all;
+  for (const std::string& write : counted.writes) all += write;
+  EXPECT_EQ(all, "warning: 7 \\u001b and Größe\nnext: a\nlast> x" + long_line + "y\nend");
+  EXPECT_EQ(counted.writes.back(), "end");
+  std::cerr.rdbuf(before);
 }
 
 TEST(ShownOutput, StillReportsAFullDisk) {
-  const std::string said = printed([] { return std::cout << std::string(100000, 'x') << "\xc3", checked_output(0, "test"); }, "/dev/full", 1);
+  const std::string said =
+      printed([] { return std::cout << std::string(100000, 'x') << "\xc3", checked_output(0, "test"); }, "/dev/full",
+              1);
   EXPECT_EQ(said, "test: the output could not be written to stdout\n");
 }
 

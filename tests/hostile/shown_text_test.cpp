@@ -1,9 +1,10 @@
-// Tests how a message shows a file's text: tools/formats/shown_text.h, and the one line of UserError.
-#include "tools/formats/shown_text.h"
+// Tests how a message shows text from a file: tools/files/io/shown_text.h, and the one line of a
+// UserError.
+#include "tools/files/io/shown_text.h"
 
 #include <gtest/gtest.h>
 
-#include "tools/formats/error.h"
+#include "tools/files/io/error.h"
 
 namespace reprise {
 namespace {
@@ -19,14 +20,14 @@ TEST(ShownText, EscapesWhatATerminalObeys) {
   EXPECT_EQ(shown_text(std::string("a\0b", 3)), "a\\u0000b");
   EXPECT_EQ(shown_text("\xc2\x9b" "31m"), "\\u009b31m");                  // CSI as one character
   EXPECT_EQ(shown_text("a\xe2\x80\xae" "b"), "a\\u202eb");                // right-to-left override
-  EXPECT_EQ(shown_text("\xe2\x80\x8b\xef\xbb\xbf"), "\\u200b\\ufeff");    // characters without a width
+  EXPECT_EQ(shown_text("\xe2\x80\x8b\xef\xbb\xbf"), "\\u200b\\ufeff");    // characters of zero width
   EXPECT_EQ(shown_text("\xf3\xa0\x81\x81"), "\\udb40\\udc41");            // a tag
 }
 
 TEST(ShownText, ShowsBytesThatAreNotUtf8) {
   EXPECT_EQ(shown_text("\x9b" "31m"), "\\x9b31m");
-  EXPECT_EQ(shown_text("\xc3"), "\\xc3");                          // cut
-  EXPECT_EQ(shown_text("\xc0\xaf"), "\\xc0\\xaf");                 // overlong
+  EXPECT_EQ(shown_text("\xc3"), "\\xc3");                          // truncated
+  EXPECT_EQ(shown_text("\xc0\xaf"), "\\xc0\\xaf");                 // an overlong encoding
   EXPECT_EQ(shown_text("\xed\xa0\x80"), "\\xed\\xa0\\x80");        // a surrogate
   EXPECT_EQ(shown_text("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // beyond Unicode
 }
@@ -44,7 +45,8 @@ TEST(ShownText, KeepsTheControlCharactersThatAreAskedFor) {
 
 TEST(ShownText, ShortensWordsThatNobodyWrites) {
   EXPECT_EQ(shortened_words("f: " + std::string(200, 'x') + " y"), "f: " + std::string(200, 'x') + " y");
-  EXPECT_EQ(shortened_words("f: " + std::string(201, 'x') + "\ny"), "f: " + std::string(120, 'x') + "..." + std::string(77, 'x') + "\ny");
+  EXPECT_EQ(shortened_words("f: " + std::string(201, 'x') + "\ny"),
+            "f: " + std::string(120, 'x') + "..." + std::string(77, 'x') + "\ny");
   std::string chinese;
   for (int i = 0; i < 300; ++i) chinese += "尺寸";
   EXPECT_EQ(shortened_words(chinese), chinese);

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What SIGINT, SIGTERM and SIGHUP do, in every phase: a line at once, the last snapshot whole, nothing half-written, and which exit status.
+# Tests SIGINT, SIGTERM and SIGHUP during training and planning. The program must print a line at
+# once, keep the last snapshot complete, leave no partial file, and exit with the right status.
 set -eu
 build=$(cd "${BUILD:-build}" && pwd)
 scratch=$(mktemp -d)
@@ -10,7 +11,7 @@ cd "$scratch"
 export XDG_CACHE_HOME=$scratch/cache
 fail() { echo "failed: $*; it said: $(cat said 2>/dev/null)"; exit 1; }
 
-# Waits until file $1 holds the words $2, at most $3 seconds.
+# await FILE PATTERN [SECONDS]: waits at most SECONDS (default: 30) until FILE contains PATTERN.
 await() {
   for _ in $(seq $((${3:-30} * 50))); do
     grep -q -- "$2" "$1" 2>/dev/null && return
@@ -28,8 +29,8 @@ expect_status() {
 expect_line() { grep -q -- "$1" said || fail "no line \"$1\""; }
 expect_only() { [ "$(ls -A "$1" | tr '\n' ' ')" = "$2" ] || fail "$1 holds $(ls -A "$1" | tr '\n' ' ')"; }
 
-# A step of many small rows, which takes seconds.
-recipe() { # steps' micro-batches
+# Prints a recipe. With many micro-batches a step consists of many small rows and takes seconds.
+recipe() { # $1: number of micro-batches in a step
   cat <<EOF
 {"name": "slow", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 8, "stem": "cifar", "classes": 5,
  "image": [12, 12, 3]}, "data": {"kind": "synthetic"}, "batch": 16, "accumulate": $1, "steps": 100000, "optimizer": {"name": "sgd", "lr": 0.05}}
@@ -44,7 +45,8 @@ train() { "$build/reprise" train "$@"; }
 for signal in INT TERM; do
   number=$([ $signal = INT ] && echo 2 || echo 15)
 
-  # The first one: said at once, though the step goes on; the snapshot is written when it is over.
+  # The first signal is reported at once, while the step still runs. The snapshot is written after
+  # the step.
   rm -rf s
   begin "$build/reprise" train quick/plan.bin --save s --log log --quiet
   await log '"step": 3,'
@@ -54,9 +56,10 @@ for signal in INT TERM; do
   [ -s s/training.json ] && [ ! -e s.saving ] || fail "no whole snapshot"
   cp -r s before
 
-  # The second one ends the step at its next row; the snapshot stays as it was.
-  begin "$build/reprise" train slow/plan.bin --save s --resume s --quiet
-  sleep 0.7  # the step has begun
+  # The second signal ends the step at its next row; the snapshot is unchanged.
+  begin "$build/reprise" train slow/plan.bin --save s --resume s
+  await said '^training slow'
+  sleep 0.3  # the step has begun
   kill -$signal $running
   await said '^stopping after this step' 2
   sleep 0.2
@@ -69,16 +72,22 @@ for signal in INT TERM; do
   rm -rf before log
 done
 
-# A hang-up counts once, however often a terminal sends it.
-begin "$build/reprise" train slow/plan.bin --quiet
-sleep 0.7
-for _ in 1 2 3; do kill -HUP $running; sleep 0.15; done
-await said '^stopping after this step' 2
-kill -0 $running 2>/dev/null || fail "the second SIGHUP has ended it"
-for _ in 1 2; do sleep 0.2; kill -TERM $running 2>/dev/null || true; done
-expect_status 129
+# Several SIGHUPs count as one signal, because a closing terminal may send several. Under nohup the
+# program must ignore SIGHUP, which is not tested here: the lowest bit of SigIgn is then set.
+if grep -q '^SigIgn:.*[13579bdf]$' /proc/self/status; then
+  echo "SIGHUP is ignored here (nohup): not tested"
+else
+  begin "$build/reprise" train slow/plan.bin
+  await said '^training slow'
+  sleep 0.3
+  for _ in 1 2 3; do kill -HUP $running; sleep 0.15; done
+  await said '^stopping after this step' 2
+  kill -0 $running 2>/dev/null || fail "the second SIGHUP has ended it"
+  for _ in 1 2; do sleep 0.2; kill -TERM $running 2>/dev/null || true; done
+  expect_status 129
+fi
 
-# While a plan is made: one line, and nothing is left.
+# A signal while `reprise plan` plans: one line is printed, and no file remains.
 sed 's/\[1, 1, 1\]/[200, 200, 200]/; s/"batch"/"schedule": {"strategy": "optimal"}, "budget": "40MiB", "batch"/' quick.json >long.json
 begin "$build/reprise" plan long.json -o made
 sleep 0.7
@@ -88,17 +97,12 @@ expect_status 143
 expect_line '^stopped by a signal; nothing half-written is left$'
 [ ! -e made ] || expect_only made ''
 
-# While the compiler runs, which is ended too.
-cat >compiler <<'EOF'
-#!/usr/bin/env bash
-while [ "$1" != -o ]; do shift; done
-echo $$ >"$PIDS"; echo half >"$2"
-sleep 100 & wait
-EOF
-chmod +x compiler
-begin env PIDS="$scratch/pids" CXX="$scratch/compiler" "$build/reprise" train quick.json --steps 1
-await pids '[0-9]'
+# A signal while `reprise train` plans: the child process that plans also ends. One line is printed.
+begin "$build/reprise" train long.json --steps 1
+sleep 0.7
+planner=$(pgrep -P $running)
 kill -TERM $running
 expect_status 143
-! kill -0 "$(cat pids)" 2>/dev/null || fail "the compiler goes on"
-[ -z "$(find cache -name 'train.new*' -o -name '*.new-*')" ] || fail "left: $(find cache)"
+! kill -0 "$planner" 2>/dev/null || fail "the planner goes on"
+[ "$(grep -vc ', [0-9]* s$' said)" = 1 ] || fail "not one line"
+[ -z "$(find cache -name 'plan.bin*')" ] || fail "left: $(find cache)"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A process that may take little memory or little stack ends in one line and status 1, not by a signal. BUILD as for make.
+# Tests that a process with a small limit of memory or stack ends with one line and status 1, not by
+# a signal. BUILD is the output folder, as for make.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -7,7 +8,7 @@ if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo "skipped: t
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# expect WORDS COMMAND...: one line on stderr that holds WORDS, and status 1
+# expect WORDS COMMAND...: requires one line on stderr that contains WORDS, and status 1
 expect() {
   words=$1
   shift
@@ -28,4 +29,4 @@ with_stack 256 "$build/reprise" audit "$recipe" >"$scratch/audit"
 grep -q peak "$scratch/audit" || { echo "256 KiB of stack do not suffice for an audit" >&2; exit 1; }
 
 python3 -c "print('[' + ','.join(['[[],[]]'] * 1500000) + ']')" >"$scratch/large.json"
-expect 'memory does not suffice' with_memory 150000 "$build/reprise" recipe --check "$scratch/large.json"
+expect 'reprise: reading .*large.json: the memory does not suffice' with_memory 150000 "$build/reprise" recipe --check "$scratch/large.json"

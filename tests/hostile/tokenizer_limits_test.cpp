@@ -1,14 +1,15 @@
-// Tokenizers and texts that are made to take long: the time grows with the text, or one line names what is too long.
+// Tests tokenizers and texts that are made to take long. The time must be proportional to the text,
+// or one line must name what is too long.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "tests/faces/expect_user_error.h"
-#include "tools/formats/output_file.h"
-#include "tools/tokenizer/characters.h"
-#include "tools/tokenizer/split_pattern.h"
-#include "tools/tokenizer/tokenizer.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/tokenizer/characters.h"
+#include "tools/files/tokenizer/split_pattern.h"
+#include "tools/files/tokenizer/tokenizer.h"
 
 namespace reprise {
 namespace {
@@ -34,17 +35,19 @@ std::string utf8(const std::vector<uint32_t>& codes) {
   return text;
 }
 
-// Marks of the classes 220, 230, 202 and 129 to 132; those of Tibetan have two parts.
+// Marks with the combining classes 220, 230, 202 and 129 to 132. The Tibetan marks consist of two
+// parts.
 const std::vector<uint32_t> kMarks = {0x316, 0x301, 0x327, 0x344, 0xF73, 0xF71, 0xF72, 0x345, 0x300, 0x5B0};
 
-// A run too short to be ordered before ICU sees it, in the middle of what a long run has at its ends.
+// A long run of marks is sorted before ICU reads it. Its normal form must be that of a text in
+// which each mark was decomposed alone.
 TEST(LongMarks, HaveTheNormalFormThatICUGivesThem) {
   std::mt19937 random(60);
   for (int round = 0; round < 50; ++round) {
     std::vector<uint32_t> codes = {'x', 0xE9};
     for (int n = 0; n < 400; ++n) codes.push_back(kMarks[random() % kMarks.size()]);
     codes.push_back('y');
-    // Computes the same in pieces of one mark each, put in order by hand: first in form D, then in C.
+    // Decomposes each mark alone. Compares the results in form D, and then in form C.
     std::string buffer, of_each;
     std::string parts;
     for (const uint32_t code : codes) parts += std::string(decomposed(utf8({code}), of_each));
@@ -59,7 +62,7 @@ TEST(LongMarks, HaveTheNormalFormThatICUGivesThem) {
 
 TEST(LongMarks, AMegabyteOfThemIsOrdered) {
   std::vector<uint32_t> codes = {'e'};
-  for (int n = 0; n < 500000; ++n) codes.push_back(n % 2 == 0 ? 0x301 : 0x316);  // the second stands before the first
+  for (int n = 0; n < 500000; ++n) codes.push_back(n % 2 == 0 ? 0x301 : 0x316);  // form D has 0x316 first
   std::string buffer;
   const std::string_view form = composed(utf8(codes), buffer);
   EXPECT_EQ(form.substr(0, 4), utf8({0xE9, 0x316}));
@@ -107,7 +110,11 @@ TEST(VocabularyLimits, AddedTokensAreBounded) {
     write_file(folder.file("tokenizer.json"), tokenizer_json(added).dump());
     return Tokenizer::open(folder.file("tokenizer.json"));
   };
-  expect_user_error([&] { open({{{"id", 3}, {"content", std::string(10 << 20, 'a')}}}); }, {"tokenizer.json: the added token 3, \"aaa", "must have at most 512"});
+  expect_user_error(
+      [&] {
+        open({{{"id", 3}, {"content", std::string(10 << 20, 'a')}}});
+      },
+      {"tokenizer.json: the added token 3, \"aaa", "must have at most 512"});
   Json many = Json::array();
   for (int n = 0; n < 20000; ++n) many.push_back({{"id", 3 + n}, {"content", "<extra" + std::to_string(n) + ">"}});
   EXPECT_EQ(open(many)->encode("<extra19999>ab", false), (std::vector<int32_t>{20002, 2}));
@@ -132,14 +139,16 @@ TEST(VocabularyLimits, ALongWordIsCutInCountedTime) {
 TEST(VocabularyLimits, PiecesOfWordsAreShort) {
   const TemporaryFolder folder;
   write_file(folder.file("vocab.txt"), "[UNK]\n[CLS]\n[SEP]\n[PAD]\na\n" + std::string(300, 'b') + "\n");
-  expect_user_error([&] { Tokenizer::open(folder.file("vocab.txt")); }, {"vocab.txt: the token 5", "has 300 bytes", "at most 256"});
+  expect_user_error([&] { Tokenizer::open(folder.file("vocab.txt")); },
+                    {"vocab.txt: the token 5", "has 300 bytes", "at most 256"});
 }
 
 TEST(VocabularyLimits, FilesAreBounded) {
   const TemporaryFolder folder;
   write_file(folder.file("tokenizer.json"), "{");
   std::filesystem::resize_file(folder.file("tokenizer.json"), uint64_t{1} << 33);
-  expect_user_error([&] { Tokenizer::open(folder.file("tokenizer.json")); }, {"tokenizer.json: is no tokenizer", "larger than"});
+  expect_user_error([&] { Tokenizer::open(folder.file("tokenizer.json")); },
+                    {"tokenizer.json: is no tokenizer", "larger than"});
   Json deep = tokenizer_json(Json::array());
   Json steps = Json::array();
   for (int n = 0; n < 1000; ++n) steps.push_back({{"type", "Digits"}});

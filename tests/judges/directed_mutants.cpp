@@ -1,4 +1,5 @@
-// The kinds of directed_mutants.h.
+// Makes the mutants of directed_mutants.h. Skips a kind if the plan has no row or attribute that it
+// could change.
 #include "tests/judges/directed_mutants.h"
 
 #include <functional>
@@ -39,8 +40,9 @@ class DirectedMutantMaker {
     mutants_.push_back({name, good_, {fault}, false});
     change(mutants_.back().plan);
   }
-  // Where there is such a row.
-  void add_at(const std::string& name, Fault fault, RowSite at, const std::function<void(OwnedPlan&, OwnedProgram&)>& change) {
+  // Adds a mutant if the plan has the row `at`.
+  void add_at(const std::string& name, Fault fault, RowSite at,
+              const std::function<void(OwnedPlan&, OwnedProgram&)>& change) {
     if (at.found()) add(name, fault, [&](OwnedPlan& plan) { change(plan, plan.programs[at.program]); });
   }
 
@@ -65,7 +67,7 @@ class DirectedMutantMaker {
     return update.found() && update.program == static_cast<uint32_t>(ProgramId::kMicroFirst);
   }
 
-  // ---- sizes: as large as what lies in them, no larger ----
+  // ---- sizes: each region must be exactly as large as its contents ----
 
   void break_sizes() {
     add("arena of 2^60 bytes", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.arena_bytes = uint64_t{1} << 60; });
@@ -85,7 +87,8 @@ class DirectedMutantMaker {
     add("disk one alignment too large", Fault::kArenaBytes, [](OwnedPlan& plan) { plan.spill_bytes += kAlignment; });
     add("a row that ends inside a block", Fault::kBlocks, [](OwnedPlan& plan) {
       for (StateTensor& state : plan.state) {
-        if (state.tensor.dtype != DType::kF32 || are_whole_blocks(DType::kQ8_0, state.tensor.last_dimension())) continue;
+        if (state.tensor.dtype != DType::kF32 || are_whole_blocks(DType::kQ8_0, state.tensor.last_dimension()))
+          continue;
         state.tensor.dtype = DType::kQ8_0;
         return;
       }
@@ -94,7 +97,7 @@ class DirectedMutantMaker {
     add("a worker's stack one byte too large", Fault::kStack, [](OwnedPlan& plan) { ++plan.worker_stack_bytes; });
   }
 
-  // ---- values without meaning ----
+  // ---- meaningless values ----
 
   void break_learning_rate() {
     const auto rate = [this](const std::string& name, const std::function<void(LearningRate&)>& change) {
@@ -112,7 +115,8 @@ class DirectedMutantMaker {
   template <typename T>
   void attribute(const std::string& name, void (*change)(T&)) {
     if (good_.attributes.of<T>().empty()) return;
-    add(std::string(T::kName) + ": " + name, Fault::kAttribute, [&](OwnedPlan& plan) { change(plan.attributes.of<T>().back()); });
+    add(std::string(T::kName) + ": " + name, Fault::kAttribute,
+        [&](OwnedPlan& plan) { change(plan.attributes.of<T>().back()); });
   }
   void break_attributes() {
     attribute<WindowAttribute>("stride 65535", [](WindowAttribute& a) { a.stride_h = 65535; });
@@ -162,11 +166,13 @@ class DirectedMutantMaker {
     attribute<AttentionAttribute>("scale negative", [](AttentionAttribute& a) { a.scale = -0.1f; });
     attribute<AttentionAttribute>("scale NaN", [](AttentionAttribute& a) { a.scale = kNan; });
     attribute<AttentionAttribute>("causal 2", [](AttentionAttribute& a) { a.causal = 2; });
-    attribute<AttentionAttribute>("a window without causality", [](AttentionAttribute& a) { a.window = 3, a.causal = 0; });
+    attribute<AttentionAttribute>("a window without causality",
+                                  [](AttentionAttribute& a) { a.window = 3, a.causal = 0; });
     attribute<DropoutAttribute>("probability 1", [](DropoutAttribute& a) { a.probability = 1; });
     attribute<DropoutAttribute>("probability negative", [](DropoutAttribute& a) { a.probability = -0.1f; });
     attribute<DropoutAttribute>("shared by none", [](DropoutAttribute& a) { a.shared = 0; });
-    attribute<DropoutAttribute>("shared by more than there are", [](DropoutAttribute& a) { a.shared = uint64_t{1} << 40; });
+    attribute<DropoutAttribute>("shared by more than there are",
+                                [](DropoutAttribute& a) { a.shared = uint64_t{1} << 40; });
     attribute<DropoutAttribute>("probability NaN", [](DropoutAttribute& a) { a.probability = kNan; });
     attribute<ClipAttribute>("limit negative", [](ClipAttribute& a) { a.max_norm = -1; });
     attribute<ClipAttribute>("limit NaN", [](ClipAttribute& a) { a.max_norm = kNan; });
@@ -178,22 +184,31 @@ class DirectedMutantMaker {
     attribute<UpdateAttribute>("epsilon NaN", [](UpdateAttribute& a) { a.epsilon = kNan; });
   }
 
-  // Tokens, labels and starts of documents have one type and shape; images of f32 may be labels by their type.
+  // Adds mutants in which two host slots are exchanged, or a host slot is not filled. Tokens,
+  // labels and document starts have equal types and shapes, so check() must notice that a row reads
+  // the wrong slot. If the exchange gives a slot a type that its new use forbids, for example bf16
+  // labels, check() reports kDType.
   void exchange_host_slots() {
     for (uint32_t p = 0; p < kProgramCount; ++p) {
       const OwnedProgram& program = good_.programs[p];
       if (program.input == kNoSlot || program.labels == kNoSlot) continue;
-      const DType input = program.slots[program.input].tensor.dtype, labels = program.slots[program.labels].tensor.dtype;
+      const DType input = program.slots[program.input].tensor.dtype,
+                  labels = program.slots[program.labels].tensor.dtype;
       const bool may_be = input != DType::kBf16 && labels != DType::kU8;
-      add(input == DType::kI32 ? "tokens and labels exchanged" : "images and labels exchanged", may_be ? Fault::kHostSlot : Fault::kDType,
+      add(input == DType::kI32 ? "tokens and labels exchanged" : "images and labels exchanged",
+          may_be ? Fault::kHostSlot : Fault::kDType,
           [p](OwnedPlan& plan) { std::swap(plan.programs[p].input, plan.programs[p].labels); });
       if (program.pairs != kNoSlot) {
-        add("labels and pairs exchanged", Fault::kDType, [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].pairs); });
-        add("nobody fills the pairs", Fault::kReadBeforeWrite, [p](OwnedPlan& plan) { plan.programs[p].pairs = kNoSlot; });
+        add("labels and pairs exchanged", Fault::kDType,
+            [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].pairs); });
+        add("nobody fills the pairs", Fault::kReadBeforeWrite,
+            [p](OwnedPlan& plan) { plan.programs[p].pairs = kNoSlot; });
       }
       if (program.token_types != kNoSlot) {
-        add("nobody fills the tokens' types", Fault::kReadBeforeWrite, [p](OwnedPlan& plan) { plan.programs[p].token_types = kNoSlot; });
-        add("the tokens' types fill the tokens", Fault::kAliasing, [p](OwnedPlan& plan) { plan.programs[p].token_types = plan.programs[p].input; });
+        add("nobody fills the tokens' types", Fault::kReadBeforeWrite,
+            [p](OwnedPlan& plan) { plan.programs[p].token_types = kNoSlot; });
+        add("the tokens' types fill the tokens", Fault::kAliasing,
+            [p](OwnedPlan& plan) { plan.programs[p].token_types = plan.programs[p].input; });
         add("labels and the tokens' types exchanged", Fault::kHostSlot,
             [p](OwnedPlan& plan) { std::swap(plan.programs[p].labels, plan.programs[p].token_types); });
       }
@@ -205,19 +220,26 @@ class DirectedMutantMaker {
     }
   }
 
-  // ---- the step as a whole ----
+  // ---- updates and norms ----
 
   void break_norms() {
     const RowSite reduce = last_row(is_reduce), finish = this->finish();
-    const auto erase = [](RowSite at) { return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(at.row); }; };
-    const auto twice = [](RowSite at) { return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(at.row); }; };
+    const auto erase = [](RowSite at) {
+      return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(at.row); };
+    };
+    const auto twice = [](RowSite at) {
+      return [at](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(at.row); };
+    };
     add_at("norm not taken", Fault::kUpdate, reduce, erase(reduce));
     add_at("norm taken twice", Fault::kUpdate, reduce, twice(reduce));
     add_at("clip factor not computed", Fault::kUpdate, finish, erase(finish));
     add_at("clip factor computed twice", Fault::kUpdate, finish, twice(finish));
-    const RowSite later = last_row([this](const Row& row) { return is_reduce(row) && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0; });
-    add_at("a norm in another's place", Fault::kUpdate, later,
-           [later](OwnedPlan& plan, OwnedProgram& p) { --own_attribute<GroupAttribute>(plan, p, later.row).first_norm; });
+    const RowSite later = last_row([this](const Row& row) {
+      return is_reduce(row) && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0;
+    });
+    add_at("a norm in another's place", Fault::kUpdate, later, [later](OwnedPlan& plan, OwnedProgram& p) {
+      --own_attribute<GroupAttribute>(plan, p, later.row).first_norm;
+    });
     if (finish.found() && reduce.program == finish.program) {
       add_at("clip factor before a norm", Fault::kUpdate, finish,
              [&](OwnedPlan&, OwnedProgram& p) { std::swap(p.rows[finish.row], p.rows[reduce.row]); });
@@ -226,7 +248,9 @@ class DirectedMutantMaker {
       append(p, finish.row, plan.program(ProgramId::kMicroFirst));
       ProgramEditor(p).erase_row(finish.row);
     });
-    const RowSite own_place = good_.state.back().keeper == kEveryRank ? finish : RowSite{};  // the buffer follows what all ranks have
+    // The other buffer is added after the last tensor of State. This is possible only if all ranks
+    // have the last tensor, because tensors of one rank must follow those of all ranks.
+    const RowSite own_place = good_.state.back().owner == kEveryRank ? finish : RowSite{};
     add_at("clip factor of another buffer", Fault::kUpdate, own_place, [&](OwnedPlan& plan, OwnedProgram& p) {
       StateTensor twin = plan.state[kNormsIndex];
       twin.kind = StateKind::kBuffer;
@@ -234,46 +258,56 @@ class DirectedMutantMaker {
       plan.state.push_back(twin);
       plan.state_bytes += twin.tensor.bytes;
       plan.arena_bytes += twin.tensor.bytes;
-      own_arguments(p, finish.row)[GradNormFinish::kNorms] = make_ref(Region::kState, static_cast<uint32_t>(plan.state.size()) - 1);
+      own_arguments(p, finish.row)[GradNormFinish::kNorms] =
+          make_ref(Region::kState, static_cast<uint32_t>(plan.state.size()) - 1);
     });
-    add_at("one norm too many", Fault::kUpdate, finish, [](OwnedPlan& plan, OwnedProgram&) { ++plan.state[kNormsIndex].tensor.shape[0]; });
+    add_at("one norm too many", Fault::kUpdate, finish,
+           [](OwnedPlan& plan, OwnedProgram&) { ++plan.state[kNormsIndex].tensor.shape[0]; });
   }
 
   void break_updates() {
-    // One without scratch, which would be another fault elsewhere.
+    // The last update that has no scratch. Erasing, copying or moving a row that has scratch also
+    // affects the scratch slot, so check() could report another fault than kUpdate.
     const RowSite finish = this->finish(), update = last_row([](const Row& row) {
       const KernelInfo& info = kernel(row);
       return updates_weights(row) && info.arguments[info.arity() - 1].role != Role::kScratch;
     });
-    add_at("a parameter never updated", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(update.row); });
-    add_at("a parameter updated twice", Fault::kUpdate, update, [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(update.row); });
+    add_at("a parameter never updated", Fault::kUpdate, update,
+           [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).erase_row(update.row); });
+    add_at("a parameter updated twice", Fault::kUpdate, update,
+           [&](OwnedPlan&, OwnedProgram& p) { ProgramEditor(p).duplicate_row(update.row); });
     if (update.found() && update.program == finish.program) {
       add_at("a parameter updated before the norm", Fault::kUpdate, update,
              [&](OwnedPlan&, OwnedProgram& p) { std::swap(p.rows[finish.row], p.rows[update.row]); });
       for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
         if (good_.program(id).rows.empty()) continue;
-        const std::string name = id == ProgramId::kMicroAdd ? "a parameter updated in micro_add" : "a parameter updated in micro_first";
-        add_at(name, Fault::kUpdate, update, [&](OwnedPlan& plan, OwnedProgram& p) { append(p, update.row, plan.program(id)); });
+        const std::string name =
+            id == ProgramId::kMicroAdd ? "a parameter updated in micro_add" : "a parameter updated in micro_first";
+        add_at(name, Fault::kUpdate, update,
+               [&](OwnedPlan& plan, OwnedProgram& p) { append(p, update.row, plan.program(id)); });
       }
     }
     forget_last_of_group();
     exchange_parameters();
   }
 
-  // The group ends before its last tensor, and says so.
+  // Adds a mutant in which a group of updated tensors ends one tensor too early. Reduces the
+  // group's number of elements accordingly, so that only the update of that tensor is missing.
   void forget_last_of_group() {
     const RowSite update = last_row([this](const Row& row) {
       return updates_weights(row) && updated_tensors(good_, row) > 1;
     });
     add_at("the last of a group never updated", Fault::kUpdate, update, [&](OwnedPlan& plan, OwnedProgram& p) {
       GroupAttribute& group = own_group(plan, p, update.row);
-      const uint32_t first = ref_index(p.arguments[p.rows[update.row].first_argument]), last = first + --group.tensors - 1;
+      const uint32_t first = ref_index(p.arguments[p.rows[update.row].first_argument]),
+                     last = first + --group.tensors - 1;
       const Tensor &from = plan.state[first].tensor, &to = plan.state[last].tensor;
       group.elements = (to.offset - from.offset) / sizeof(float) + to.elements();
     });
   }
 
-  // Two parameters of one shape, each updated by the other's gradient.
+  // Exchanges two parameters of equal shape between their updates. Each then gets the gradient of
+  // the other.
   void exchange_parameters() {
     const auto parameter = [this](RowSite at) -> uint32_t {
       const OwnedProgram& p = good_.programs[at.program];
@@ -303,7 +337,7 @@ class DirectedMutantMaker {
     });
   }
 
-  // A copy of a row that names nothing of its own program.
+  // Appends a copy of row `row` of `from` to the program `to`. The row must not name a slot.
   static void append(const OwnedProgram& from, uint32_t row, OwnedProgram& to) {
     Row copy = from.rows[row];
     const auto first = from.arguments.begin() + copy.first_argument;

@@ -1,12 +1,13 @@
-// Mutants that each aim at one rule of the proof: sizes larger than what lies in them, values without meaning, host slots exchanged, and
-// rows of the update lost, doubled or out of order. They are the same for every seed, and check() must name exactly their fault.
+// Mutants that each violate one rule of the proof: regions larger than their contents, meaningless
+// values, exchanged host slots, and rows of the update that are missing, doubled or in another
+// order. No random number selects them. check() must report exactly the planted fault.
 #pragma once
 
 #include "tests/judges/mutants.h"
 
 namespace reprise::testing {
 
-// Every one that this plan has a place for.
+// Returns one mutant of every kind that can be made from the plan.
 std::vector<PlanMutant> make_directed_mutants(const OwnedPlan& good);
 
 }  // namespace reprise::testing

@@ -1,5 +1,5 @@
-// What check() says of a plan that was made with the sample rules, and how a test says what it expects.
-// Here because several tests break the sample plans.
+// Calls check() with the sample rules on a plan, and compares the reported fault with the expected
+// one.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// Reverse-mode differentiation over terms: values never die here, so no order but the sums' matters.
-// The order of a sum is the graph's (DESIGN 1.3): contributions arrive last node first, an addition's first input
-// first.
+// Reverse-mode differentiation over terms. All values are kept, so the only order that matters is
+// that of sums. It is the order of the graph (DESIGN 1.3): the contributions to a gradient are
+// added from the last node to the first. A node that adds contributes to its first input first.
 #include "tests/judges/expected_terms.h"
 
 #include <algorithm>
@@ -22,7 +22,9 @@ Term labels_leaf(TermTable& terms, const std::string& batch, const Form& form) {
 Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form) {
   return terms.leaf("starts of documents of " + batch, form);
 }
-Term pairs_leaf(TermTable& terms, const std::string& batch, const Form& form) { return terms.leaf("pairs of " + batch, form); }
+Term pairs_leaf(TermTable& terms, const std::string& batch, const Form& form) {
+  return terms.leaf("pairs of " + batch, form);
+}
 Term token_types_leaf(TermTable& terms, const std::string& batch, const Form& form) {
   return terms.leaf("types of tokens of " + batch, form);
 }
@@ -30,7 +32,8 @@ std::string training_batch(uint32_t micro_batch) { return "micro-batch " + std::
 
 namespace {
 
-// Of what the model brings into State; none of other values.
+// Returns the kind of the tensors of State that store such values; none if State does not store
+// them.
 std::optional<StateKind> state_kind(ValueKind kind) {
   switch (kind) {
     case ValueKind::kParameter: return StateKind::kParameter;
@@ -42,7 +45,8 @@ std::optional<StateKind> state_kind(ValueKind kind) {
 
 class Derivation {
  public:
-  Derivation(const Graph& network, const Recipe& recipe, TermTable& terms) : recipe_(recipe), graph_(network), terms_(terms) {
+  Derivation(const Graph& network, const Recipe& recipe, TermTable& terms)
+      : recipe_(recipe), graph_(network), terms_(terms) {
     find_needs();
     for (ValueId v = 0; v < graph_.values.size(); ++v) {
       const Value& value = graph_.values[v];
@@ -57,7 +61,8 @@ class Derivation {
   ExpectedStep run() {
     const uint32_t ranks = static_cast<uint32_t>(recipe_.ranks());
     scalars_ = host_scalars(terms_, recipe_.seed, kTrainingStep);
-    for (uint32_t u = 0; u < static_cast<uint32_t>(recipe_.micro_batches()); u += ranks) ranks == 1 ? micro_batch(u) : micro_batches_of_ranks(u, ranks);
+    for (uint32_t u = 0; u < static_cast<uint32_t>(recipe_.micro_batches()); u += ranks)
+      ranks == 1 ? micro_batch(u) : micro_batches_of_ranks(u, ranks);
     if (recipe_.parallel) weight_gradient_ = sum_of_ranks();
     update();
     step_.scalars = scalars_;
@@ -76,7 +81,7 @@ class Derivation {
     if (recipe_.parallel) add_gradients(u);
   }
 
-  // One of each rank, from number `first` on.
+  // Runs one micro-batch in each of `ranks` ranks, with the numbers from `first` on.
   void micro_batches_of_ranks(uint32_t first, uint32_t ranks) {
     Scalars step = scalars_;
     const Scalars before = step;
@@ -89,7 +94,7 @@ class Derivation {
     scalars_ = step;
   }
 
-  using Gradients = std::map<ValueId, Term>;  // by parameter
+  using Gradients = std::map<ValueId, Term>;  // key: parameter
 
   void add(const Gradients& gradients, Gradients& sums) {
     for (const auto& [p, gradient] : gradients) {
@@ -97,7 +102,8 @@ class Derivation {
       if (!is_first) sum->second = terms_.sum(sum->second, gradient);
     }
   }
-  // Whoever knows of ranks adds each micro-batch's gradient whole: in two levels to those of its rank, else to those of all.
+  // Adds the complete gradients of micro-batch `u` to a sum. Called only if the recipe has ranks.
+  // In the two-level order each rank has a sum of its own; otherwise there is one sum, number 0.
   void add_gradients(uint32_t u) {
     const uint32_t rank = recipe_.parallel->two_levels ? u % static_cast<uint32_t>(recipe_.ranks()) : 0;
     add(weight_gradient_, rank_gradient_[rank]);
@@ -114,23 +120,24 @@ class Derivation {
     const auto lasting = lasting_.find(v);
     return lasting != lasting_.end() ? lasting->second : value_.at(v);
   }
-  // Of an attention or a pool, whose other input is the first, or a rope, whose others are q, k and v.
+  // Returns the document starts of an attention, a pool or a rope; kNoTerm if there are none. They
+  // are the last input, after x, or after q, k and v in a rope.
   Term document_start(const Node& n) const {
     const size_t others = n.op == Op::kRope ? 3 : 1;
     return n.inputs.size() > others ? value(n.inputs[others]) : kNoTerm;
   }
-  // None of a leaf.
+  // Returns the first input; kNoValue if the node has none.
   static ValueId first_input(const Node& n) { return n.inputs.empty() ? kNoValue : n.inputs[0]; }
   bool is_marked(ValueId v) const { return v != kNoValue && graph_.values[v].trainable; }
   bool trains(ValueId v) const { return is_marked(v) && graph_.values[v].kind == ValueKind::kParameter; }
 
-  // A value needs a gradient if a trained parameter lies at or below it.
+  // Marks the values that depend on a trained parameter, because they need a gradient.
   void find_needs() {
     needs_.assign(graph_.values.size(), false);
     for (const Node& n : graph_.nodes) {
       bool needs = false;
       for (const ValueId p : n.parameters) needs |= trains(p);
-      for (const ValueId v : n.inputs) needs |= needs_[v];
+      for (const ValueId v : n.inputs) needs |= needs_[v] && n.op != Op::kCopy;  // a copy passes no gradient on
       for (const ValueId v : n.outputs) needs_[v] = needs;
     }
   }
@@ -140,9 +147,11 @@ class Derivation {
     gradient_.clear();
     value_[graph_.input] = input_leaf(terms_, batch, form(graph_.input));
     value_[graph_.labels] = labels_leaf(terms_, batch, form(graph_.labels));
-    if (graph_.document_start != kNoValue) value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
+    if (graph_.document_start != kNoValue)
+      value_[graph_.document_start] = document_start_leaf(terms_, batch, form(graph_.document_start));
     if (graph_.pairs != kNoValue) value_[graph_.pairs] = pairs_leaf(terms_, batch, form(graph_.pairs));
-    if (graph_.token_types != kNoValue) value_[graph_.token_types] = token_types_leaf(terms_, batch, form(graph_.token_types));
+    if (graph_.token_types != kNoValue)
+      value_[graph_.token_types] = token_types_leaf(terms_, batch, form(graph_.token_types));
   }
 
   Application application(const Node& n, Pass pass, std::vector<Term> inputs) const {
@@ -151,7 +160,7 @@ class Derivation {
     return {n.op, pass, attribute_words(graph_.attributes, n.op, pass, n.attribute), inputs};
   }
 
-  // Outputs of the node are arguments 0, 1, ... of the call.
+  // Defines output i of the node as output i of the call.
   void define(const Node& n, const Application& call) {
     for (uint32_t i = 0; i < n.outputs.size(); ++i) value_[n.outputs[i]] = terms_.output(call, i, form(n.outputs[i]));
   }
@@ -160,7 +169,7 @@ class Derivation {
     if (n.outputs.empty()) return;  // a loss
     if (n.op == Op::kBatchNorm) return batch_norm(n);
     if (n.op == Op::kDora) return dora(n);
-    if (n.op == Op::kReshape) {
+    if (n.op == Op::kReshape || n.op == Op::kCopy) {
       value_[n.outputs[0]] = terms_.copy(value(n.inputs[0]), form(n.outputs[0]));
       return;
     }
@@ -171,19 +180,31 @@ class Derivation {
     if (n.op == Op::kLinear) inputs = {inputs[0]};
     if (n.op == Op::kConcat) inputs.resize(ConcatForward::kArity - 1, kNoTerm);
     for (const ValueId p : n.parameters) inputs.push_back(value(p));
-    if (n.op == Op::kLinear && n.inputs.size() == 2) inputs.insert(inputs.end() - 1, value(n.inputs[1]));  // before the adapter's weight
+    // The inputs of a linear kernel are x, W, b, h, U. h, the adapter's product, is the node's
+    // second input, so it is inserted before U. Without an adapter both are absent.
+    if (n.op == Op::kLinear && n.inputs.size() == 2) inputs.insert(inputs.end() - 1, value(n.inputs[1]));
     if (n.op == Op::kLinear && n.inputs.size() == 1) inputs.insert(inputs.end(), {kNoTerm, kNoTerm});
     define(n, application(n, Pass::kForward, inputs));
   }
 
-  // By running statistics, as evaluation has it, and as training where gamma stays what it is.
+  // True if a batch-norm uses the statistics of the batch. The node states whether it does, or
+  // leaves it to the weight: a trained weight means yes.
+  bool takes_batch_statistics(const Node& n) const {
+    return n.statistics == NormStatistics::kByWeight ? is_marked(n.parameters[0])
+                                                     : n.statistics == NormStatistics::kOfBatch;
+  }
+
+  // Normalises by running statistics. Used in evaluation, and in training if
+  // takes_batch_statistics() is false.
   Application normal_by_running(const Node& n) {
-    return application(n, Pass::kInference, {value(n.inputs[0]), value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]), value(n.parameters[1])});
+    return application(n, Pass::kInference,
+                       {value(n.inputs[0]), value(n.buffers[0]), value(n.buffers[1]), value(n.parameters[0]),
+                        value(n.parameters[1])});
   }
 
   void batch_norm(const Node& n) {
     const Term x = value(n.inputs[0]);
-    if (!is_marked(n.parameters[0])) {  // a parameter, or the ones in its place
+    if (!takes_batch_statistics(n)) {
       value_[n.outputs[0]] = terms_.output(normal_by_running(n), 0, form(n.outputs[0]));
       return;
     }
@@ -200,19 +221,21 @@ class Derivation {
     value_[n.outputs[0]] = terms_.output(normal, 0, form(n.outputs[0]));
   }
 
-  // The norms of W + s B A, then y = z m / norms + bias.
+  // Computes the norms of the rows of W + s B A. The output is y = z m / norms + bias, where z is
+  // the node's input and m its vector of magnitudes.
   void dora(const Node& n) {
     const auto parameter = [&](uint32_t i) { return value(n.parameters[i]); };
     const Term norms = value_[n.outputs[1]] =
-        terms_.output(application(n, Pass::kStatistics, {parameter(2), parameter(3), parameter(4)}), 0, form(n.outputs[1]));
+        terms_.output(application(n, Pass::kStatistics, {parameter(2), parameter(3), parameter(4)}), 0,
+                      form(n.outputs[1]));
     const Application scaled = application(n, Pass::kForward, {value(n.inputs[0]), parameter(0), norms, parameter(1)});
     value_[n.outputs[0]] = terms_.output(scaled, 0, form(n.outputs[0]));
   }
 
   // ---- the chain rule ----
 
-  // One more contribution to the gradient of v: argument `argument` of `call`. A kernel that cannot add writes a term
-  // of its own, which is then added.
+  // Adds output `argument` of `call` to the gradient of v. If a gradient exists and the kernel
+  // cannot add to it, the output is a separate term, which a copy adds.
   void contribute(ValueId v, const Application& call, uint32_t argument) {
     if (!needs_[v]) return;
     const auto sum = gradient_.find(v);
@@ -228,7 +251,7 @@ class Derivation {
   void add_copy(ValueId v, Term part) {
     gradient_[v] = terms_.output({Op::kCopy, Pass::kForward, {}, {part}}, 0, form(v), gradient_.at(v));
   }
-  // An addition hands its gradient on as it is.
+  // Adds dy itself to the gradient of v, as the backward of an addition does.
   void hand_on(ValueId v, Term dy) {
     if (!needs_[v]) return;
     if (gradient_.count(v) == 0) {
@@ -238,11 +261,12 @@ class Derivation {
     }
   }
 
-  // Gradients of parameters go on adding through nodes and micro-batches.
+  // Adds an output of `call` to the gradient of a parameter, which is a sum over nodes and
+  // micro-batches.
   void contribute_weight(ValueId parameter, const Application& call, uint32_t argument) {
     if (!trains(parameter)) return;
     Term& sum = weight_gradient_[parameter];
-    Form of_sum = form(parameter);  // in f32, however the parameter is stored
+    Form of_sum = form(parameter);  // gradients are f32 even if the parameter is not
     of_sum.dtype = DType::kF32;
     sum = terms_.output(call, argument, of_sum, sum);
   }
@@ -250,7 +274,9 @@ class Derivation {
   void backward(const Node& n) {
     if (n.op == Op::kLossHead) return loss(n);
     if (is_loss(n.op)) return judged(n);
-    if (!needs_[n.outputs[0]] || gradient_.count(n.outputs[0]) == 0) return;  // nothing trains below, or nobody reads it
+    // Nothing to do if no input depends on a trained parameter, or if no gradient reaches the
+    // output.
+    if (!needs_[n.outputs[0]] || gradient_.count(n.outputs[0]) == 0) return;
     const ValueId x = first_input(n);
     const Term dy = gradient_.at(n.outputs[0]);
     switch (n.op) {
@@ -258,7 +284,9 @@ class Derivation {
         contribute_weight(n.parameters[0], application(n, Pass::kBackwardWeight, {value(x), dy}), 0);
         contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.parameters[0])}), 0);
-      case Op::kConvTranspose: {  // of a convolution's data: its forward goes back
+      // A transposed convolution is the backward data of a convolution. So its own backward is that
+      // convolution's forward.
+      case Op::kConvTranspose: {
         const auto of_conv = [&](Pass pass, std::vector<Term> inputs) -> Application {
           return {Op::kConv, pass, attribute_words(graph_.attributes, Op::kConv, pass, n.attribute), std::move(inputs)};
         };
@@ -268,21 +296,23 @@ class Derivation {
       }
       case Op::kLinear:
         return linear(n, dy);
-      case Op::kDora: {  // the norms are constants
+      case Op::kDora: {  // the norms count as constants
         contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
-        const Application call = application(n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.outputs[1]), dy});
+        const Application call =
+            application(n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.outputs[1]), dy});
         contribute_weight(n.parameters[0], call, 1);
         return contribute(x, call, 0);
       }
       case Op::kBatchNorm:
-        if (is_marked(n.parameters[0])) return normal(n, dy);
+        if (takes_batch_statistics(n)) return normal(n, dy);
         contribute_weight(n.parameters[1], {Op::kLinear, Pass::kBackwardBias, {}, {dy}}, 0);
         return contribute(x, application(n, Pass::kBackwardData, {dy, value(n.buffers[1]), value(n.parameters[0])}), 0);
       case Op::kGroupNorm:
       case Op::kLayerNorm:
         return normal(n, dy);
       case Op::kRmsNorm: {
-        const Application call = application(n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.parameters[0]), dy});
+        const Application call =
+            application(n, Pass::kBackward, {value(x), value(n.outputs[1]), value(n.parameters[0]), dy});
         contribute_weight(n.parameters[0], call, 1);
         return contribute(x, call, 0);
       }
@@ -290,8 +320,11 @@ class Derivation {
         return contribute(x, application(n, Pass::kBackward, {value(n.outputs[0]), dy}), 0);
       case Op::kGelu:
       case Op::kUnary: {
-        const bool keeps_output = n.op == Op::kUnary && graph_.attributes.of<UnaryAttribute>()[n.attribute].function == static_cast<uint32_t>(UnaryFunction::kRelu6);
-        return contribute(x, application(n, Pass::kBackward, {value(keeps_output ? n.outputs[0] : x), dy}), 0);  // relu6(relu6(x)) is relu6(x)
+        const bool keeps_output = n.op == Op::kUnary && graph_.attributes.of<UnaryAttribute>()[n.attribute].function ==
+                                                            static_cast<uint32_t>(UnaryFunction::kRelu6);
+        // relu6(relu6(x)) equals relu6(x). So the gradient may also be computed from the output
+        // instead of x.
+        return contribute(x, application(n, Pass::kBackward, {value(keeps_output ? n.outputs[0] : x), dy}), 0);
       }
       case Op::kSwiglu:
       case Op::kGeglu:
@@ -331,7 +364,8 @@ class Derivation {
       case Op::kConcat:
         return concat(n, dy);
       case Op::kRope:
-        return contribute_each({x, n.inputs[1], n.inputs[2]}, application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}));
+        return contribute_each({x, n.inputs[1], n.inputs[2]},
+                               application(n, Pass::kBackward, {dy, document_start(n), value(n.parameters[0])}));
       case Op::kAttention:
         return contribute(x, application(n, Pass::kBackward, {value(x), value(n.outputs[0]), value(n.outputs[1]), dy,
                                                              document_start(n)}),
@@ -346,41 +380,48 @@ class Derivation {
     }
   }
 
-  // Of a norm by moments of x.
+  // Computes the gradients of a norm that uses the mean and the variance of x itself.
   void normal(const Node& n, Term dy) {
     const Application call =
-        application(n, Pass::kBackward, {value(n.inputs[0]), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});
+        application(n, Pass::kBackward,
+                    {value(n.inputs[0]), value(n.outputs[1]), value(n.outputs[2]), value(n.parameters[0]), dy});
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(n.inputs[0], call, 0);
   }
 
-  // c = a b: da = dc b^t and db = a^t dc; of a factor that is turned, the same turned.
+  // Computes the gradients of c = a b: da = dc b^t and db = a^t dc. If a factor is stored
+  // transposed, its gradient is computed transposed.
   void product(const Node& n, Term dc) {
     const ProductAttribute& how = graph_.attributes.of<ProductAttribute>()[n.attribute];
     const Term a = value(n.inputs[0]), b = value(n.inputs[1]);
-    const auto times = [](Term first, bool first_turned, Term second, bool second_turned) {
-      const ProductAttribute turned{first_turned ? 1u : 0u, second_turned ? 1u : 0u};
-      return Application{Op::kProduct, Pass::kForward, attribute_words(kKernelIndex<ProductForward>, turned), {first, second}};
+    const auto times = [](Term first, bool first_transposed, Term second, bool second_transposed) {
+      const ProductAttribute transposed{first_transposed ? 1u : 0u, second_transposed ? 1u : 0u};
+      return Application{Op::kProduct,
+                         Pass::kForward,
+                         attribute_words(kKernelIndex<ProductForward>, transposed),
+                         {first, second}};
     };
-    const bool a_turned = how.turned_a != 0, b_turned = how.turned_b != 0;
-    contribute(n.inputs[1], b_turned ? times(dc, true, a, a_turned) : times(a, !a_turned, dc, false), 0);
-    contribute(n.inputs[0], a_turned ? times(b, b_turned, dc, true) : times(dc, false, b, !b_turned), 0);
+    const bool a_transposed = how.transposed_a != 0, b_transposed = how.transposed_b != 0;
+    contribute(n.inputs[1], b_transposed ? times(dc, true, a, a_transposed) : times(a, !a_transposed, dc, false), 0);
+    contribute(n.inputs[0], a_transposed ? times(b, b_transposed, dc, true) : times(dc, false, b, !b_transposed), 0);
   }
 
-  // Along the one dimension that the parts do not share with y each gets what of dy has its place.
+  // Adds the matching box of dy to the gradient of each part. `begin` is the start of the box in
+  // each dimension; it advances in the one dimension in which the parts differ from y.
   void concat(const Node& n, Term dy) {
     const Form whole = form(n.outputs[0]);
     const uint32_t rank = graph_.tensor(n.outputs[0]).rank;
     uint32_t begin[kMaxRank] = {};
     for (const ValueId part : n.inputs) {
       const ColumnsAttribute box = {begin[rank - 1], begin[rank - 2], rank > 2 ? begin[rank - 3] : 0};
-      contribute(part, {Op::kColumns, Pass::kForward, attribute_words(kKernelIndex<ColumnsForward>, box), {dy}}, ColumnsForward::kY);
+      contribute(part, {Op::kColumns, Pass::kForward, attribute_words(kKernelIndex<ColumnsForward>, box), {dy}},
+                 ColumnsForward::kY);
       for (uint32_t d = 0; d < rank; ++d) begin[d] += form(part).shape[d] == whole.shape[d] ? 0 : form(part).shape[d];
     }
   }
 
-  // Of values that are the call's outputs 0, 1, ... Each is written as a term of its own.
+  // Adds output i of the call to the gradient of values[i], for every i.
   void contribute_each(const std::vector<ValueId>& values, const Application& call) {
     for (uint32_t i = 0; i < values.size(); ++i) contribute(values[i], call, i);
   }
@@ -392,8 +433,8 @@ class Derivation {
     return call;
   }
 
-  // y = x W^T + b + h U^T with h = s x A^T: what stands for h's gradient is that of x A^T, s dy U, so that a layer whose own product is scaled
-  // uses its gradient as it is.
+  // y = x W^T + b + h U^T with h = s x A^T. The adapter's backward gives s dy U, which is stored as
+  // the gradient of h. It already contains s, so the later backward of x A^T uses scale 1.
   void linear(const Node& n, Term dy) {
     contribute_weight(n.parameters[0], scaled(n, Pass::kBackwardWeight, 1, {value(n.inputs[0]), dy}), 0);
     contribute_weight(n.parameters[1], application(n, Pass::kBackwardBias, {dy}), 0);
@@ -420,16 +461,17 @@ class Derivation {
       row_weights = terms_.output(judged, 0, row_form(DType::kF32));
       update_scalars(terms_, judged, scalars_);
     }
-    const Application call = application(
-        n, Pass::kBackward, {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels), row_weights});
+    const Application call =
+        application(n, Pass::kBackward,
+                    {value(x), value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels), row_weights});
     contribute_weight(n.parameters[0], call, 1);
     contribute_weight(n.parameters[1], call, 2);
     contribute(x, call, 0);
     update_scalars(terms_, call, scalars_);
   }
 
-  // Whatever the net ends in, its loss and the gradient of that are one call.
-  // What a loss without a linear layer reads; one of pairs has no weights.
+  // Returns the inputs of a loss that has no linear layer. Its backward computes both the loss and
+  // the gradient. Only a loss of pairs has no weights.
   std::vector<Term> judged_inputs(const Node& n, Term x) const {
     if (n.op == Op::kPairLoss) return {x, value(graph_.labels)};
     return {x, value(graph_.labels), value(n.parameters[0])};
@@ -441,26 +483,31 @@ class Derivation {
     update_scalars(terms_, call, scalars_);
   }
 
-  // One number for each label.
-  Form row_form(DType dtype) const { return {dtype, {static_cast<uint32_t>(graph_.tensor(graph_.labels).elements()), 1, 1, 1}}; }
+  // Returns the form of a tensor with one number for each label of the batch.
+  Form row_form(DType dtype) const {
+    return {dtype, {static_cast<uint32_t>(graph_.tensor(graph_.labels).elements()), 1, 1, 1}};
+  }
 
-  // Rafailov et al. 2023 and those after them: what pairs cost is a function of the losses of all their labels.
+  // Returns the call that computes a loss of pairs of answers (Rafailov et al. 2023 and later
+  // papers). Its inputs are the losses of all labels and the pairs.
   Application judge_pairs(const Node& n, Pass pass, Term x) {
-    const Application losses = application(n, Pass::kForward, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
+    const Application losses =
+        application(n, Pass::kForward, {x, value(n.parameters[0]), value(n.parameters[1]), value(graph_.labels)});
     std::vector<Term> inputs = {terms_.output(losses, 0, row_form(DType::kF64)), value(graph_.pairs)};
     const std::vector<Term> read = scalars_read(Op::kPreference, pass, scalars_);
     inputs.insert(inputs.end(), read.begin(), read.end());
-    return {Op::kPreference, pass, attribute_words(graph_.attributes, Op::kPreference, pass, graph_.preference), inputs};
+    return {Op::kPreference, pass, attribute_words(graph_.attributes, Op::kPreference, pass, graph_.preference),
+            inputs};
   }
 
   // ---- the optimizer ----
 
-  // What the recipe's optimizer does to a parameter, after the papers (lib/ops/optimizer.h, matrix_update.h): its op, and the names and forms of
-  // what it keeps.
+  // The update rule for one parameter, as in the papers (lib/ops/optimizer.h, matrix_update.h).
+  // `kept` has the prefix of the name and the form of each tensor that the optimizer keeps.
   struct Rule {
     Op op;
     std::vector<std::pair<std::string, Form>> kept;
-    bool joins = false;  // it may be updated in one row with others
+    bool joins = false;  // the rule may update several parameters in one row
   };
 
   Rule rule_of(ValueId p) const {
@@ -473,7 +520,8 @@ class Derivation {
     all.dtype = codes.dtype = squares.dtype = small ? DType::kF32 : o.states;
     if (codes.dtype == DType::kDynamic8) squares.dtype = DType::kDynamic8Square;
     const auto vector = [](uint32_t n) { return Form{DType::kF32, {n, 1, 1, 1}}; };
-    if (o.update == Op::kAdafactor && is_matrix) return {o.update, {{"row_moment.", vector(rows)}, {"column_moment.", vector(columns)}}};
+    if (o.update == Op::kAdafactor && is_matrix)
+      return {o.update, {{"row_moment.", vector(rows)}, {"column_moment.", vector(columns)}}};
     if (o.update == Op::kAdafactor) return {o.update, {{"second_moment.", all}}};
     if (o.update == Op::kApollo && is_matrix && std::min(rows, columns) > o.rank) {
       const Form moments = {DType::kF32, {std::max(rows, columns), static_cast<uint32_t>(o.rank), 1, 1}};
@@ -496,7 +544,8 @@ class Derivation {
     return false;
   }
 
-  // Trained parameters in the order of their norms: those that decay first, each in the order of the model.
+  // Returns the trained parameters in the order of their norms: first the parameters with weight
+  // decay, then the others, each in the order of the model.
   std::vector<ValueId> trained() const {
     std::vector<ValueId> list;
     for (const bool decays : {true, false}) {
@@ -514,10 +563,13 @@ class Derivation {
     if (rule_of(p).op != Op::kMuon) return own * (o.adamw_lr ? static_cast<float>(*o.adamw_lr / o.lr) : 1.0f);
     const Tensor& t = graph_.tensor(p);
     const double rows = t.shape[0], columns = static_cast<double>(t.elements()) / rows;
-    return static_cast<float>(o.matches_adamw ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns))) * own;
+    return static_cast<float>(o.matches_adamw ? 0.2 * std::sqrt(std::max(rows, columns))
+                                              : std::sqrt(std::max(1.0, rows / columns))) *
+           own;
   }
 
-  // With released gradients a weight is updated before the norm is known; the clip factor is then the host's.
+  // Updates the weights. With gradient release, the updates precede the norm, so they use the clip
+  // factor that the host has set.
   void update() {
     const ClipAttribute clip = {static_cast<float>(recipe_.clip_norm.value_or(0))};
     Application finish = {Op::kGradNorm, Pass::kFinish, attribute_words(kKernelIndex<GradNormFinish>, clip), {}};
@@ -531,24 +583,46 @@ class Derivation {
     if (recipe_.gradient_release) update_scalars(terms_, finish, scalars_);
   }
 
-  // `place`: among the norms.
+  // Returns the words of the update's attribute. `place` is the parameter's index among the norms.
+  // It is also the parameter's random stream, except that the stream is 0 if a row may update
+  // several parameters.
   std::vector<uint32_t> constants_of(ValueId p, const Rule& rule, uint32_t place) const {
     const OptimizerRecipe& o = recipe_.optimizer;
     const uint32_t kernel = kernel_index(rule.op, Pass::kUpdate), stream = rule.joins ? 0 : place;
-    const float decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f, epsilon = static_cast<float>(o.eps);
+    const float decay = graph_.values[p].decays ? static_cast<float>(o.weight_decay) : 0.0f,
+                epsilon = static_cast<float>(o.eps);
     if (rule.op == Op::kAdafactor) {
-      return attribute_words(kernel, FactoredAttribute{.group = {}, .weight_decay = decay, .decay_power = o.decay_power, .epsilon = epsilon,
-                                                       .least_scale = static_cast<float>(o.least_scale), .clip = static_cast<float>(o.clip_threshold),
-                                                       .adalomo = o.small ? 1u : 0u, .rate = rate_of(p), .stream = stream});
+      return attribute_words(kernel, FactoredAttribute{.group = {},
+                                                       .weight_decay = decay,
+                                                       .decay_power = o.decay_power,
+                                                       .epsilon = epsilon,
+                                                       .min_scale = static_cast<float>(o.min_scale),
+                                                       .clip = static_cast<float>(o.clip_threshold),
+                                                       .adalomo = o.small ? 1u : 0u,
+                                                       .rate = rate_of(p),
+                                                       .stream = stream});
     }
     if (rule.op == Op::kApollo) {
-      return attribute_words(kernel, ProjectedAttribute{.group = {}, .weight_decay = decay, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = epsilon,
-                                                        .scale = static_cast<float>(o.scale), .by_tensor = o.small ? 1u : 0u,
-                                                        .period = static_cast<uint32_t>(o.period), .rate = rate_of(p), .stream = stream});
+      return attribute_words(kernel, ProjectedAttribute{.group = {},
+                                                        .weight_decay = decay,
+                                                        .beta1 = o.beta1,
+                                                        .beta2 = o.beta2,
+                                                        .epsilon = epsilon,
+                                                        .scale = static_cast<float>(o.scale),
+                                                        .by_tensor = o.small ? 1u : 0u,
+                                                        .period = static_cast<uint32_t>(o.period),
+                                                        .rate = rate_of(p),
+                                                        .stream = stream});
     }
-    return attribute_words(kernel, UpdateAttribute{.group = {}, .weight_decay = decay, .momentum = static_cast<float>(o.momentum),
-                                                   .nesterov = o.nesterov ? 1u : 0u, .beta1 = o.beta1, .beta2 = o.beta2, .epsilon = epsilon,
-                                                   .rate = rate_of(p), .stream = stream});
+    return attribute_words(kernel, UpdateAttribute{.group = {},
+                                                   .weight_decay = decay,
+                                                   .momentum = static_cast<float>(o.momentum),
+                                                   .nesterov = o.nesterov ? 1u : 0u,
+                                                   .beta1 = o.beta1,
+                                                   .beta2 = o.beta2,
+                                                   .epsilon = epsilon,
+                                                   .rate = rate_of(p),
+                                                   .stream = stream});
   }
 
   void update_parameter(ValueId p, uint32_t place) {
@@ -556,9 +630,11 @@ class Derivation {
     Application call = {rule.op, Pass::kUpdate, constants_of(p, rule, place), {value(p)}};
     for (const auto& [prefix, kept] : rule.kept) {
       call.inputs.push_back(state_leaf(terms_, prefix + graph_.values[p].name, kept));
-      step_.state[prefix + graph_.values[p].name] = {StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
+      step_.state[prefix + graph_.values[p].name] = {
+          StateKind::kOptimizer, InitKind::kConstant, 0, {}, call.inputs.back(), kNoTerm};
     }
-    const bool lacks_one = (rule.op == Op::kSgd && rule.kept.empty()) || (rule.op == Op::kAdafactor && rule.kept.size() == 1);
+    const bool lacks_one =
+        (rule.op == Op::kSgd && rule.kept.empty()) || (rule.op == Op::kAdafactor && rule.kept.size() == 1);
     if (lacks_one) call.inputs.push_back(kNoTerm);
     call.inputs.push_back(weight_gradient_.at(p));
     const std::vector<Term> read = scalars_read(rule.op, Pass::kUpdate, scalars_);
@@ -576,7 +652,7 @@ class Derivation {
     scalars_ = host_scalars(terms_, recipe_.seed, kEvaluationStep);
     for (const Node& n : graph_.nodes) {
       const Term x = value(first_input(n));
-      if (n.op == Op::kDropout) {
+      if (n.op == Op::kDropout || n.op == Op::kCopy) {
         value_[n.outputs[0]] = x;
       } else if (n.op == Op::kBatchNorm) {
         value_[n.outputs[0]] = terms_.output(normal_by_running(n), 0, form(n.outputs[0]));
@@ -604,15 +680,19 @@ class Derivation {
   TermTable& terms_;
   std::vector<bool> needs_;
   Scalars scalars_;
-  std::map<ValueId, Term> lasting_;           // parameters and buffers, as they stand
-  std::map<ValueId, Term> value_, gradient_;  // of one micro-batch
-  std::map<ValueId, Term> weight_gradient_;   // of the step; where the recipe knows of ranks, of one micro-batch
-  std::map<uint32_t, Gradients> rank_gradient_;  // of the step then, as each rank adds it; flat: all of rank 0
+  std::map<ValueId, Term> lasting_;           // current terms of parameters, buffers and tables
+  std::map<ValueId, Term> value_, gradient_;  // values and gradients of one micro-batch
+  std::map<ValueId, Term> weight_gradient_;   // sums of the step, or of one micro-batch if the recipe has ranks
+  // Weight gradients summed over the step, by rank; empty if the recipe has no ranks. Without the
+  // two-level order, entry 0 is the sum of all ranks, and there is no other entry.
+  std::map<uint32_t, Gradients> rank_gradient_;
   ExpectedStep step_;
 };
 
 }  // namespace
 
-ExpectedStep expected_step(const Graph& network, const Recipe& recipe, TermTable& terms) { return Derivation(network, recipe, terms).run(); }
+ExpectedStep expected_step(const Graph& network, const Recipe& recipe, TermTable& terms) {
+  return Derivation(network, recipe, terms).run();
+}
 
 }  // namespace reprise::testing

@@ -1,8 +1,6 @@
-// What a step must compute, as terms, derived from the graph alone: no links, no recomputation, no slots, one pass per
-// micro-batch. Here because the replay compares a plan with the network, not with what the planner thought of it. It
-// must not share code with rules.cpp, link.cpp, training_state.cpp, arrange.cpp, lower.cpp or program_builder.cpp: only
-// the network (graph.nodes, made by tools/models) and the kernels' contract (lib/op.h) are common. Its chain rule is
-// its own.
+// Returns the results of a training step as terms, derived from the graph alone: without links,
+// recomputation and slots, and each micro-batch in one pass. So the replay compares a plan with the
+// network itself, and not with the planner's view of the network.
 #pragma once
 
 #include <map>
@@ -10,8 +8,8 @@
 #include <vector>
 
 #include "tests/judges/terms.h"
-#include "tools/graph/graph.h"
-#include "tools/recipes/recipe.h"
+#include "tools/plan/graph/graph.h"
+#include "tools/plan/recipes/recipe.h"
 
 namespace reprise::testing {
 
@@ -19,18 +17,19 @@ struct ExpectedTensor {
   StateKind kind = StateKind::kParameter;
   InitKind init = InitKind::kConstant;
   float init_scale = 0;
-  std::vector<float> numbers = {};         // of a table
-  Term before = kNoTerm, after = kNoTerm;  // of a whole step
+  std::vector<float> numbers = {};         // the numbers of a table (kTable); empty for other tensors
+  Term before = kNoTerm, after = kNoTerm;  // terms before and after a whole step
 };
 
 struct ExpectedStep {
   std::map<std::string, ExpectedTensor> state;  // by name: parameters, buffers, moments
-  std::vector<Term> norms;                      // entry by entry, after the step
+  std::vector<Term> norms;                      // gradient norms after the step, one for each trained parameter
   Scalars scalars;                              // after the step
-  Scalars evaluated;                            // after one batch of evaluation, made after the step
+  Scalars evaluated;                            // after one batch of evaluation that follows the step
 };
 
-// The leaves that the host provides.
+// Returns the leaf (a term without inputs) of a tensor of State. The next functions return the
+// leaves of values that the host writes.
 Term state_leaf(TermTable& terms, const std::string& name, const Form& form);
 Term input_leaf(TermTable& terms, const std::string& batch, const Form& form);
 Term document_start_leaf(TermTable& terms, const std::string& batch, const Form& form);
@@ -42,7 +41,8 @@ constexpr const char* kEvaluationBatch = "evaluation";
 constexpr const char* kTrainingStep = "step";
 constexpr const char* kEvaluationStep = "evaluation step";
 
-// Of the network as a model builds it, with the recipe's optimizer and micro-batches; the recipe's own model is asked for nothing.
+// Returns the expected results of `network` with the recipe's optimizer and micro-batches. The
+// network is complete, as a model builds it; the model that the recipe names is ignored.
 ExpectedStep expected_step(const Graph& network, const Recipe& recipe, TermTable& terms);
 
 }  // namespace reprise::testing

@@ -1,6 +1,7 @@
-// Makes one mutant of every kind from a good plan: unsafe ones for check, semantic ones for the replay.
-// Here apart from any test so that planner output and hand-made plans meet the same mutations.
-// It calls no judge, and makes no "mutant" that computes the same values.
+// Makes one mutant of each kind from a correct plan: unsafe mutants for check(), semantic ones for
+// the replay. The planner's plans and plans made by hand are changed in the same ways. This file
+// calls no judge. A semantic mutant may by chance compute the same values; changes_nothing()
+// detects this.
 #include "tests/judges/mutants.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 struct MutantSite {
   uint32_t program = 0, row = 0;
-  uint32_t argument = 0, other = 0;  // of the row; `other` is whatever the kind needs besides
+  uint32_t argument = 0, other = 0;  // indices of an argument, slot or block; their use depends on the kind of mutant
 };
 
 class MutantMaker {
@@ -46,7 +47,7 @@ class MutantMaker {
     change(mutants_.back().plan);
   }
 
-  // Of all sites that pass the test one is picked; none: this plan has no such mutant.
+  // Adds a mutant by changing the plan at a random one of `sites`. Adds none if there are no sites.
   void add_at(const std::string& name, const std::vector<Fault>& acceptable, bool semantic,
               const std::vector<MutantSite>& sites, const Change& change) {
     if (sites.empty()) return;
@@ -81,7 +82,8 @@ class MutantMaker {
     }
     return sites;
   }
-  // Sites of slots: `argument` holds the slot's index.
+  // Returns a site for each slot for which `test` is true. The site's `argument` is the index of
+  // the slot.
   std::vector<MutantSite> slots(const RowTest& test) const {
     std::vector<MutantSite> sites;
     for (uint32_t p = 0; p < kProgramCount; ++p) {
@@ -112,7 +114,7 @@ class MutantMaker {
            tensor(p, a).dtype == tensor(p, b).dtype;
   }
 
-  // ---- unsafe: check must name the fault ----
+  // ---- unsafe: check() must report the fault ----
 
   void break_plan() {
     add("another format", {Fault::kFormat}, [](OwnedPlan& plan) { ++plan.format; });
@@ -120,38 +122,48 @@ class MutantMaker {
     add("no rank", {Fault::kRanks}, [](OwnedPlan& plan) { plan.ranks = 0; });
     add("scalars are a buffer", {Fault::kScalars}, [](OwnedPlan& plan) { plan.state[0].kind = StateKind::kBuffer; });
     add("arena 256 bytes short", {Fault::kArenaBytes}, [](OwnedPlan& plan) {
-      uint64_t most = 0;
-      for (const OwnedProgram& program : plan.programs) most = std::max(most, program.bytes);
-      plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most - kAlignment;
+      uint64_t maximum = 0;
+      for (const OwnedProgram& program : plan.programs) maximum = std::max(maximum, program.bytes);
+      plan.arena_bytes = plan.state_bytes + plan.carried_bytes + maximum - kAlignment;
     });
     add("state 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) {
-      const auto last = std::find_if(plan.state.rbegin(), plan.state.rend(), [](const StateTensor& state) { return state.kind != StateKind::kStreamed; });
+      const auto last = std::find_if(plan.state.rbegin(), plan.state.rend(),
+                                     [](const StateTensor& state) { return state.kind != StateKind::kStreamed; });
       plan.state_bytes = last->tensor.offset + last->tensor.bytes - kAlignment;
     });
     if (good_.state.size() > 1) {
       add("state tensors overlap", {Fault::kOverlap},
           [](OwnedPlan& plan) { plan.state[1].tensor.offset = plan.state[0].tensor.offset; });
     }
-    if (std::any_of(good_.state.begin(), good_.state.end(), is_kept)) break_keepers();
+    if (std::any_of(good_.state.begin(), good_.state.end(), is_kept)) break_owners();
   }
 
-  static bool is_kept(const StateTensor& state) { return state.keeper != kEveryRank; }
-  static StateTensor& first_kept(OwnedPlan& plan) { return *std::find_if(plan.state.begin(), plan.state.end(), is_kept); }
-  static Row& first_spread(OwnedPlan& plan) {
+  static bool is_kept(const StateTensor& state) { return state.owner != kEveryRank; }
+  static StateTensor& first_kept(OwnedPlan& plan) {
+    return *std::find_if(plan.state.begin(), plan.state.end(), is_kept);
+  }
+  static Row& first_share_in_place(OwnedPlan& plan) {
     std::vector<Row>& rows = plan.program(ProgramId::kUpdate).rows;
-    return *std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.op == Op::kSpread; });
+    return *std::find_if(rows.begin(), rows.end(), [](const Row& row) { return row.op == Op::kShareInPlace; });
   }
 
-  void break_keepers() {
-    add("kept by a rank that is none", {Fault::kRanks}, [](OwnedPlan& plan) { first_kept(plan).keeper = plan.ranks; });
-    add("for all ranks behind what one has", {Fault::kRanks}, [](OwnedPlan& plan) { plan.state.back().keeper = kEveryRank; });
-    add("kept by another rank", {Fault::kRanks, Fault::kOverlap, Fault::kGroup}, [](OwnedPlan& plan) { first_kept(plan).keeper = (first_kept(plan).keeper + 1) % plan.ranks; });
-    add("spread from another rank", {Fault::kUpdate}, [](OwnedPlan& plan) { first_spread(plan).attribute = (first_spread(plan).attribute + 1) % plan.ranks; });
-    add("spread into another parameter", {Fault::kAliasing, Fault::kUpdate, Fault::kShape, Fault::kReadOnly}, [](OwnedPlan& plan) { ++plan.program(ProgramId::kUpdate).arguments[first_spread(plan).first_argument]; });
+  void break_owners() {
+    add("kept by a rank that is none", {Fault::kRanks}, [](OwnedPlan& plan) { first_kept(plan).owner = plan.ranks; });
+    add("for all ranks behind what one has", {Fault::kRanks},
+        [](OwnedPlan& plan) { plan.state.back().owner = kEveryRank; });
+    add("kept by another rank", {Fault::kRanks, Fault::kOverlap, Fault::kGroup},
+        [](OwnedPlan& plan) { first_kept(plan).owner = (first_kept(plan).owner + 1) % plan.ranks; });
+    add("spread from another rank", {Fault::kUpdate}, [](OwnedPlan& plan) {
+      first_share_in_place(plan).attribute = (first_share_in_place(plan).attribute + 1) % plan.ranks;
+    });
+    add("spread into another parameter", {Fault::kAliasing, Fault::kUpdate, Fault::kShape, Fault::kReadOnly},
+        [](OwnedPlan& plan) {
+          ++plan.program(ProgramId::kUpdate).arguments[first_share_in_place(plan).first_argument];
+        });
     add("never spread", {Fault::kUpdate}, [](OwnedPlan& plan) {
       OwnedProgram& update = plan.program(ProgramId::kUpdate);
       for (size_t r = update.rows.size(); r-- > 0;) {
-        if (update.rows[r].op == Op::kSpread) ProgramEditor(update).erase_row(static_cast<uint32_t>(r));
+        if (update.rows[r].op == Op::kShareInPlace) ProgramEditor(update).erase_row(static_cast<uint32_t>(r));
       }
     });
   }
@@ -160,9 +172,10 @@ class MutantMaker {
     const auto any = [](const OwnedProgram&, MutantSite&) { return true; };
     add_at("offset off by four", {Fault::kMisaligned}, false, slots(any),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].tensor.offset += 4; });
-    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      p.slots[s.argument].end_row = p.slots[s.argument].first_row;
-    });
+    add_at("dies at birth", {Fault::kSlotOrder}, false, slots(any),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             p.slots[s.argument].end_row = p.slots[s.argument].first_row;
+           });
     add_at("outlives the program", {Fault::kSlotOrder}, false, slots(any),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              p.slots[s.argument].end_row = static_cast<uint32_t>(p.rows.size()) + 1;
@@ -241,7 +254,8 @@ class MutantMaker {
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.slots[s.argument].end_row = s.other; });
   }
 
-  // A test that walks all rows for a slot is asked of a few slots only.
+  // Returns at most three random sites of slots for which `test` is true. There are at most three,
+  // because `test` reads all rows and so is slow.
   std::vector<MutantSite> slots_sampled(const RowTest& test) {
     std::vector<MutantSite> all = slots([](const OwnedProgram&, MutantSite&) { return true; }), some;
     std::shuffle(all.begin(), all.end(), random_);
@@ -254,10 +268,11 @@ class MutantMaker {
 
   void break_rows() {
     const auto any = [](const OwnedProgram&, MutantSite&) { return true; };
-    add_at("no such kernel", {Fault::kUnknownKernel}, false, rows(any), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      p.rows[s.row].op = Op::kRelu;
-      p.rows[s.row].pass = Pass::kWait;
-    });
+    add_at("no such kernel", {Fault::kUnknownKernel}, false, rows(any),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             p.rows[s.row].op = Op::kRelu;
+             p.rows[s.row].pass = Pass::kWait;
+           });
     add_at("arguments past the pool", {Fault::kArgumentPool}, false, rows(any),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              p.rows[s.row].first_argument = static_cast<uint32_t>(p.arguments.size());
@@ -269,9 +284,8 @@ class MutantMaker {
            rows([](const OwnedProgram& p, MutantSite& s) { return !kernel(p.rows[s.row]).asynchronous(); }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].queue = 1; });
     const auto updates = [](const OwnedProgram& p, MutantSite& s) { return updates_weights(p.rows[s.row]); };
-    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates), [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
-      own_group(plan, p, s.row).elements += 64;
-    });
+    add_at("group ends past its tensors", {Fault::kGroup}, false, rows(updates),
+           [](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) { own_group(plan, p, s.row).elements += 64; });
     const auto updates_several = [&](const OwnedProgram& p, MutantSite& s) {
       return updates(p, s) && updated_tensors(good_, p.rows[s.row]) > 1;
     };
@@ -280,7 +294,8 @@ class MutantMaker {
   }
 
   void break_arguments() {
-    // Of a row that moves: the slot that it no longer reads or writes still lies over the other one.
+    // In a move, source and result may overlap. If the move no longer names one of them, the
+    // overlap is a fault.
     add_at("names no slot", {Fault::kBadReference, Fault::kOverlap}, false,
            arguments([](const OwnedProgram& p, MutantSite& s) { return ref_at(p, s, s.argument) != kNoRef; }),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
@@ -290,7 +305,9 @@ class MutantMaker {
       return !info_at(p, s).optional && !adds(p.rows[s.row], s.argument);
     };
     add_at("required argument absent", {Fault::kMissingArgument, Fault::kOverlap}, false, arguments(required),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, kNoRef);
+           });
     const auto second_input = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
       if (info.arguments[s.argument].role != Role::kInput || static_cast<int>(s.argument) == info.in_place_input)
@@ -307,7 +324,9 @@ class MutantMaker {
       return info_at(p, s).role == Role::kScratch && ref_at(p, s, s.argument) != kNoRef;
     };
     add_at("no scratch", {Fault::kScratch, Fault::kUnused}, false, arguments(scratch),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, kNoRef); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, kNoRef);
+           });
   }
 
   void break_writes() {
@@ -315,7 +334,8 @@ class MutantMaker {
       return info_at(p, s).role == Role::kOutput && ref_at(p, s, s.argument) != kNoRef;
     };
     if (good_.state.size() > 1) {
-      // Of a row that moves: the slot that it no longer writes is still born over the one that it reads.
+      // In a move, the result's slot may overlap the source. If the move no longer writes that
+      // slot, the overlap is a fault.
       add_at("writes a parameter", {Fault::kReadOnly, Fault::kOverlap}, false, arguments(output),
              [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
                ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, 1));
@@ -332,7 +352,8 @@ class MutantMaker {
       const Ref ref = ref_at(p, s, s.argument);
       if (!output(p, s) || !info_at(p, s).may_accumulate || adds(p.rows[s.row], s.argument)) return false;
       if (is_carried(ref)) return s.program == static_cast<uint32_t>(ProgramId::kMicroFirst);
-      return is_slot(ref) && p.slots[ref].first_row == s.row && ref != p.input && ref != p.labels && ref != p.document_start && ref != p.pairs && ref != p.token_types;
+      return is_slot(ref) && p.slots[ref].first_row == s.row && ref != p.input && ref != p.labels &&
+             ref != p.document_start && ref != p.pairs && ref != p.token_types;
     };
     add_at("adds to what nothing has written", {Fault::kReadBeforeWrite}, false, arguments(first_write),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
@@ -353,7 +374,7 @@ class MutantMaker {
     p.rows[s.row].accumulate = static_cast<uint16_t>(p.rows[s.row].accumulate & ~(1u << s.argument));
   }
 
-  // ---- transfers to and from disk: both judges must see what goes wrong in flight ----
+  // ---- transfers to and from disk: both judges must detect faults in flight ----
 
   static bool names(const OwnedProgram& p, uint32_t row, Ref ref) {
     for (uint32_t i = 0; i < kernel(p.rows[row]).arity(); ++i) {
@@ -375,7 +396,9 @@ class MutantMaker {
     };
     add_at("used before its wait", {Fault::kInFlight}, true, rows(is_used_at_once),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).swap_with_next(s.row); });
-    const auto could_be_overwritten = [this](const OwnedProgram& p, MutantSite& s) {  // other: the source of a write under way
+    // True if a transfer from a slot is in progress at this row, and the row's output has the form
+    // of that slot. The row could then write to that slot instead. Sets `other` to the slot.
+    const auto could_be_overwritten = [this](const OwnedProgram& p, MutantSite& s) {
       const Ref output = ref_at(p, s, s.argument);
       if (info_at(p, s).role != Role::kOutput || !is_slot(output)) return false;
       for (uint32_t start = s.row; start-- > 0;) {
@@ -388,23 +411,31 @@ class MutantMaker {
       return false;
     };
     add_at("source overwritten in flight", {Fault::kInFlight}, true, arguments(could_be_overwritten),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
-    const auto lies_on_another = [](const OwnedProgram& p, MutantSite& s) {  // argument: a block born while block `other` lives
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, s.other);
+           });
+    // True if a disk block is born in this row that dies before an older block does. Sets
+    // `argument` to the new block and `other` to the older block.
+    const auto lies_on_another = [](const OwnedProgram& p, MutantSite& s) {
       for (s.argument = 1; s.argument < p.spilled.size(); ++s.argument) {
         for (s.other = 0; s.other < s.argument; ++s.other) {
-          if (p.spilled[s.other].end_row > p.spilled[s.argument].end_row) return s.row == p.spilled[s.argument].first_row;
+          if (p.spilled[s.other].end_row > p.spilled[s.argument].end_row)
+            return s.row == p.spilled[s.argument].first_row;
         }
       }
       return false;
     };
-    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      p.spilled[s.argument].tensor.offset = p.spilled[s.other].tensor.offset;
-    });
+    add_at("two disk blocks overlap", {Fault::kOverlap}, false, rows(lies_on_another),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             p.spilled[s.argument].tensor.offset = p.spilled[s.other].tensor.offset;
+           });
     const auto has_live_twin_on_disk = [this](const OwnedProgram& p, MutantSite& s) {
-      if (!is_transfer(p, s.row, Pass::kStart) || !is_transfer(p, s.row + 1, Pass::kWait) || !is_disk(ref_at(p, s, 1))) return false;
+      if (!is_transfer(p, s.row, Pass::kStart) || !is_transfer(p, s.row + 1, Pass::kWait) || !is_disk(ref_at(p, s, 1)))
+        return false;
       for (uint32_t d = 0; d < p.spilled.size(); ++d) {
         s.other = make_ref(Region::kSpill, d);
-        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row + 1 && alike(p, ref_at(p, s, 1), s.other)) return true;
+        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row + 1 && alike(p, ref_at(p, s, 1), s.other))
+          return true;
       }
       return false;
     };
@@ -413,15 +444,21 @@ class MutantMaker {
              for (const uint32_t row : {s.row, s.row + 1}) ProgramEditor(p).set_argument(row, 1, s.other);
            });
     const auto could_read_disk = [this](const OwnedProgram& p, MutantSite& s) {
-      if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput || !is_slot(ref_at(p, s, s.argument))) return false;
+      if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput ||
+          !is_slot(ref_at(p, s, s.argument)))
+        return false;
       for (uint32_t d = 0; d < p.spilled.size(); ++d) {
         s.other = make_ref(Region::kSpill, d);
-        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row && alike(p, ref_at(p, s, s.argument), s.other)) return true;
+        if (p.spilled[d].first_row < s.row && p.spilled[d].end_row > s.row &&
+            alike(p, ref_at(p, s, s.argument), s.other))
+          return true;
       }
       return false;
     };
     add_at("a kernel reads the disk", {Fault::kSpill}, true, arguments(could_read_disk),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, s.other);
+           });
     if (good_.spill_bytes > 0) {
       add("disk 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.spill_bytes -= kAlignment; });
     }
@@ -429,7 +466,9 @@ class MutantMaker {
 
   // ---- streamed weights ----
 
-  static bool loads(const OwnedProgram& p, uint32_t row, Pass pass) { return is_transfer(p, row, pass) && p.rows[row].op == Op::kLoad; }
+  static bool loads(const OwnedProgram& p, uint32_t row, Pass pass) {
+    return is_transfer(p, row, pass) && p.rows[row].op == Op::kLoad;
+  }
   static void read_instead(OwnedProgram& p, Ref slot, Ref other) {
     for (uint32_t r = 0; r < p.rows.size(); ++r) {
       for (uint32_t i = 0; i < kernel(p.rows[r]).arity(); ++i) {
@@ -438,7 +477,8 @@ class MutantMaker {
     }
     p.slots[other].end_row = std::max(p.slots[other].end_row, p.slots[slot].end_row);
   }
-  // The row that starts a load of what `s.row` loads (or, where `same` is false, of something like it) into an earlier slot; that slot is `other`.
+  // True if row `s.row` starts a load, and an earlier row loaded the same weight (if `same`), or
+  // another one of the same form (if not). Sets `other` to the slot of that earlier load.
   bool was_loaded_before(const OwnedProgram& p, MutantSite& s, bool same) const {
     if (!loads(p, s.row, Pass::kStart)) return false;
     for (uint32_t r = 0; r < s.row; ++r) {
@@ -451,68 +491,90 @@ class MutantMaker {
   }
 
   void break_loads() {
-    // What a streamer did for months (Soup's pool of slots): the backward reads the slot into which its weight came for the forward.
-    const auto comes_again = [this](const OwnedProgram& p, MutantSite& s) { return was_loaded_before(p, s, true) && p.slots[s.other].end_row <= s.row; };
-    add_at("the forward's slot is read after its memory was filled again", {Fault::kOverlap, Fault::kHint}, true, rows(comes_again),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+    // The backward reads the slot that was loaded for the forward, although its memory was filled
+    // again. Another library that streams weights had this fault (Soup's pool of slots).
+    const auto comes_again = [this](const OwnedProgram& p, MutantSite& s) {
+      return was_loaded_before(p, s, true) && p.slots[s.other].end_row <= s.row;
+    };
+    add_at("the forward's slot is read after its memory was filled again", {Fault::kOverlap, Fault::kHint}, true,
+           rows(comes_again), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              const Ref again = p.arguments[p.rows[s.row].first_argument + LoadStart::kW];
              std::vector<uint32_t> own;
              for (uint32_t r = 0; r < p.rows.size(); ++r) {
-               if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == again) own.push_back(r);
+               if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == again)
+                 own.push_back(r);
              }
              read_instead(p, again, s.other);
              for (size_t i = own.size(); i-- > 0;) ProgramEditor(p).erase_row(own[i]);
            });
     const auto another_came = [this](const OwnedProgram& p, MutantSite& s) { return was_loaded_before(p, s, false); };
-    add_at("a slot is loaded a second time", {Fault::kRefilled, Fault::kOverlap, Fault::kHint, Fault::kUnused}, false, rows(another_came),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { read_instead(p, p.arguments[p.rows[s.row].first_argument + LoadStart::kW], s.other); });
+    add_at("a slot is loaded a second time", {Fault::kRefilled, Fault::kOverlap, Fault::kHint, Fault::kUnused}, false,
+           rows(another_came), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             read_instead(p, p.arguments[p.rows[s.row].first_argument + LoadStart::kW], s.other);
+           });
     const auto could_load_another = [this](const OwnedProgram& p, MutantSite& s) {
       if (!loads(p, s.row, Pass::kStart)) return false;
       for (uint32_t i = 0; i < good_.state.size(); ++i) {
         s.other = make_ref(Region::kState, i);
-        if (good_.state[i].kind == StateKind::kStreamed && alike(p, ref_at(p, s, LoadStart::kFrom), s.other)) return true;
+        if (good_.state[i].kind == StateKind::kStreamed && alike(p, ref_at(p, s, LoadStart::kFrom), s.other))
+          return true;
       }
       return false;
     };
-    add_at("loads another weight", {Fault::kNone}, true, rows(could_load_another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      const Ref slot = p.arguments[p.rows[s.row].first_argument + LoadStart::kW];
-      for (uint32_t r = 0; r < p.rows.size(); ++r) {
-        if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == slot) own_arguments(p, r)[LoadStart::kFrom] = s.other;
-      }
-    });
+    add_at("loads another weight", {Fault::kNone}, true, rows(could_load_another),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             const Ref slot = p.arguments[p.rows[s.row].first_argument + LoadStart::kW];
+             for (uint32_t r = 0; r < p.rows.size(); ++r) {
+               if (p.rows[r].op == Op::kLoad && p.arguments[p.rows[r].first_argument + LoadStart::kW] == slot)
+                 own_arguments(p, r)[LoadStart::kFrom] = s.other;
+             }
+           });
     const auto reads_a_load = [this](const OwnedProgram& p, MutantSite& s) {
       if (kernel(p.rows[s.row]).asynchronous() || info_at(p, s).role != Role::kInput) return false;
       for (uint32_t r = 0; r < s.row; ++r) {
-        if (!loads(p, r, Pass::kStart) || ref_at(p, {s.program, r}, LoadStart::kW) != ref_at(p, s, s.argument)) continue;
+        if (!loads(p, r, Pass::kStart) || ref_at(p, {s.program, r}, LoadStart::kW) != ref_at(p, s, s.argument))
+          continue;
         s.other = ref_at(p, {s.program, r}, LoadStart::kFrom);
         return true;
       }
       return false;
     };
     add_at("a kernel reads the file of weights", {Fault::kSpill}, true, arguments(reads_a_load),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, s.other);
+           });
     const auto is_load = [](const OwnedProgram& p, MutantSite& s) { return loads(p, s.row, Pass::kStart); };
-    add_at("the spill file's carrier loads", {Fault::kSpill}, true, rows(is_load), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].op = Op::kTransfer; });
+    add_at("the spill file's carrier loads", {Fault::kSpill}, true, rows(is_load),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { p.rows[s.row].op = Op::kTransfer; });
     if (good_.streamed_bytes > 0) {
-      add("file of weights 256 bytes short", {Fault::kOutOfRegion}, [](OwnedPlan& plan) { plan.streamed_bytes -= kAlignment; });
-      add("file of weights 256 bytes long", {Fault::kArenaBytes}, [](OwnedPlan& plan) { plan.streamed_bytes += kAlignment; });
+      add("file of weights 256 bytes short", {Fault::kOutOfRegion},
+          [](OwnedPlan& plan) { plan.streamed_bytes -= kAlignment; });
+      add("file of weights 256 bytes long", {Fault::kArenaBytes},
+          [](OwnedPlan& plan) { plan.streamed_bytes += kAlignment; });
     }
   }
 
   // ---- moments on the host ----
 
-  bool is_offloaded(Ref ref) const { return ref != kNoRef && ref_region(ref) == Region::kState && good_.state[ref_index(ref)].kind == StateKind::kOffloaded; }
+  bool is_offloaded(Ref ref) const {
+    return ref != kNoRef && ref_region(ref) == Region::kState &&
+           good_.state[ref_index(ref)].kind == StateKind::kOffloaded;
+  }
 
   void break_offloaded() {
     const auto moves = [this](uint32_t end) {
-      return [this, end](const OwnedProgram& p, MutantSite& s) { return is_transfer(p, s.row, Pass::kStart) && is_offloaded(ref_at(p, s, end)); };
+      return [this, end](const OwnedProgram& p, MutantSite& s) {
+        return is_transfer(p, s.row, Pass::kStart) && is_offloaded(ref_at(p, s, end));
+      };
     };
-    add_at("moments are not taken back", {Fault::kNone}, true, rows(moves(TransferStart::kY)), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      const Ref home = own_arguments(p, s.row)[TransferStart::kY];
-      for (uint32_t r = static_cast<uint32_t>(p.rows.size()); r-- > 0;) {
-        if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == home) ProgramEditor(p).erase_row(r);
-      }
-    });
+    add_at("moments are not taken back", {Fault::kNone}, true, rows(moves(TransferStart::kY)),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             const Ref home = own_arguments(p, s.row)[TransferStart::kY];
+             for (uint32_t r = static_cast<uint32_t>(p.rows.size()); r-- > 0;) {
+               if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == home)
+                 ProgramEditor(p).erase_row(r);
+             }
+           });
     const auto another = [this, moves](const OwnedProgram& p, MutantSite& s) {
       if (!moves(TransferStart::kX)(p, s)) return false;
       for (uint32_t i = 0; i < good_.state.size(); ++i) {
@@ -521,35 +583,45 @@ class MutantMaker {
       }
       return false;
     };
-    add_at("another's moments come", {Fault::kNone}, true, rows(another), [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
-      const Ref slot = own_arguments(p, s.row)[TransferStart::kY];
-      for (uint32_t r = 0; r < p.rows.size(); ++r) {
-        if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == slot) own_arguments(p, r)[TransferStart::kX] = s.other;
-      }
-    });
+    add_at("another's moments come", {Fault::kNone}, true, rows(another),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             const Ref slot = own_arguments(p, s.row)[TransferStart::kY];
+             for (uint32_t r = 0; r < p.rows.size(); ++r) {
+               if (p.rows[r].op == Op::kTransfer && own_arguments(p, r)[TransferStart::kY] == slot)
+                 own_arguments(p, r)[TransferStart::kX] = s.other;
+             }
+           });
     const auto comes_home = [this](const OwnedProgram& p, MutantSite& s) {
       for (uint32_t r = 0; r < s.row && !kernel(p.rows[s.row]).asynchronous(); ++r) {
-        if (!is_transfer(p, r, Pass::kStart) || ref_at(p, {s.program, r}, TransferStart::kY) != ref_at(p, s, s.argument)) continue;
+        if (!is_transfer(p, r, Pass::kStart) ||
+            ref_at(p, {s.program, r}, TransferStart::kY) != ref_at(p, s, s.argument))
+          continue;
         s.other = ref_at(p, {s.program, r}, TransferStart::kX);
         return is_offloaded(s.other);
       }
       return false;
     };
     add_at("an update reaches for the host", {Fault::kSpill}, true, arguments(comes_home),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
-    const bool offloads = std::any_of(good_.state.begin(), good_.state.end(), [](const StateTensor& state) { return state.kind == StateKind::kOffloaded; });
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, s.other);
+           });
+    const bool offloads = std::any_of(good_.state.begin(), good_.state.end(),
+                                      [](const StateTensor& state) { return state.kind == StateKind::kOffloaded; });
     if (!offloads) return;
     add("moments on a disk", {Fault::kSpill}, [](OwnedPlan& plan) { plan.spill_level = SpillLevel::kDisk; });
     if (!good_.programs[0].spilled.empty()) {
-      add("a block among the moments", {Fault::kOverlap}, [](OwnedPlan& plan) { plan.programs[0].spilled[0].tensor.offset = 0; });
+      add("a block among the moments", {Fault::kOverlap},
+          [](OwnedPlan& plan) { plan.programs[0].spilled[0].tensor.offset = 0; });
     }
   }
 
-  // ---- semantic: safe, or nearly, but not what the graph says ----
+  // ---- semantic: the values differ from the graph's; check() may accept the plan ----
 
   void change_meaning_of_rows() {
     const std::vector<Fault> any_order = {Fault::kNone, Fault::kReadBeforeWrite, Fault::kNotLive, Fault::kOverlap,
-                                          Fault::kAccumulate, Fault::kStack};  // the row that needs the most stack may go
+                                          // kStack: the erased row may be the one with the largest
+                                          // stack.
+                                          Fault::kAccumulate, Fault::kStack};
     const auto accumulates = [](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].accumulate != 0; };
     add_at("accumulating row dropped", any_order, true, rows(accumulates),
            erase_row);
@@ -563,8 +635,9 @@ class MutantMaker {
     add_at("accumulating row twice", {Fault::kNone}, true, rows(only_accumulates),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
     const auto op_is = [](Op op, Pass pass) {
-      return
-          [op, pass](const OwnedProgram& p, MutantSite& s) { return p.rows[s.row].op == op && p.rows[s.row].pass == pass; };
+      return [op, pass](const OwnedProgram& p, MutantSite& s) {
+        return p.rows[s.row].op == op && p.rows[s.row].pass == pass;
+      };
     };
     add_at("running statistics twice", {Fault::kNone}, true, rows(op_is(Op::kBatchNorm, Pass::kRunning)),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).duplicate_row(s.row); });
@@ -580,7 +653,8 @@ class MutantMaker {
     swap_rows_around_an_overwrite();
   }
 
-  // Row r writes in place what row r+1 reads: exchanged, the reader sees the old value.
+  // Exchanges rows r and r+1, where row r overwrites in place a value that row r+1 reads. Row r+1
+  // then reads the old value.
   void swap_rows_around_an_overwrite() {
     const auto overwrites = [](const OwnedProgram& p, MutantSite& s) {
       const KernelInfo& info = kernel(p.rows[s.row]);
@@ -622,7 +696,8 @@ class MutantMaker {
            });
     const auto other_parameter = [this](const OwnedProgram& p, MutantSite& s) {
       const Ref ref = ref_at(p, s, s.argument);
-      if (walks_groups(p.rows[s.row]) || p.rows[s.row].op == Op::kSpread || ref == kNoRef || ref_region(ref) != Region::kState || ref_index(ref) == 0)
+      if (walks_groups(p.rows[s.row]) || p.rows[s.row].op == Op::kShareInPlace || ref == kNoRef ||
+          ref_region(ref) != Region::kState || ref_index(ref) == 0)
         return false;
       for (uint32_t i = 0; i < kernel(p.rows[s.row]).arity(); ++i) {
         if (i != s.argument && ref_at(p, s, i) != kNoRef && alike(p, ref, ref_at(p, s, i))) return false;
@@ -635,16 +710,21 @@ class MutantMaker {
       }
       return false;
     };
-    // Of a load: its wait no longer finds its start.
+    // kInFlight: if the row starts or awaits a load, the wait no longer names the weight of the
+    // start.
     add_at("another layer's parameter", {Fault::kNone, Fault::kInFlight}, true, arguments(other_parameter),
            [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
              ProgramEditor(p).set_argument(s.row, s.argument, make_ref(Region::kState, s.other));
            });
-    // Of a row that moves: what it writes is still born over the value that it no longer reads.
-    add_at("another value of the same shape", {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate, Fault::kOverlap,
-                                                   Fault::kInFlight}, true,
-           arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
-           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) { ProgramEditor(p).set_argument(s.row, s.argument, s.other); });
+    // kOverlap: in a move, the result's slot may overlap the source. If the move reads another
+    // slot, the overlap is a fault.
+    add_at("another value of the same shape",
+           {Fault::kNone, Fault::kUnused, Fault::kReadBeforeWrite, Fault::kHostSlot, Fault::kUpdate, Fault::kOverlap,
+            Fault::kInFlight},
+           true, arguments([this](const OwnedProgram& p, MutantSite& s) { return has_live_twin(p, s); }),
+           [](OwnedPlan&, OwnedProgram& p, const MutantSite& s) {
+             ProgramEditor(p).set_argument(s.row, s.argument, s.other);
+           });
     const auto second_contribution = [](const OwnedProgram& p, MutantSite& s) {
       return info_at(p, s).role == Role::kOutput && is_slot(ref_at(p, s, s.argument)) &&
              adds(p.rows[s.row], s.argument);
@@ -652,7 +732,8 @@ class MutantMaker {
     add_at("overwrites the first contribution", {Fault::kNone}, true, arguments(second_contribution), clear_accumulate);
   }
 
-  // A slot of the same shape, live since before this row, that the row does not name.
+  // True if there is another slot of the same form that is live before and in this row, and that
+  // the row does not name. Sets `other` to that slot.
   bool has_live_twin(const OwnedProgram& p, MutantSite& s) const {
     const Ref ref = ref_at(p, s, s.argument);
     const KernelInfo& info = kernel(p.rows[s.row]);
@@ -660,7 +741,7 @@ class MutantMaker {
         static_cast<int>(s.argument) == info.in_place_input)
       return false;
     for (uint32_t i = 0; i < p.slots.size() && p.slots[i].first_row < s.row; ++i) {
-      if (p.slots[i].end_row <= s.row || p.slots[i].use == SlotUse::kScratch || !alike(p, ref, i)) continue;
+      if (p.slots[i].end_row <= s.row || p.slots[i].use == SlotKind::kScratch || !alike(p, ref, i)) continue;
       bool named = false;
       for (uint32_t j = 0; j < info.arity(); ++j) named = named || ref_at(p, s, j) == i;
       if (named) continue;
@@ -671,25 +752,29 @@ class MutantMaker {
   }
 
   void change_meaning_of_attributes() {
-    // Each changed constant is one that the kernel's result depends on, and that check cannot know.
-    change_attribute<NormAttribute>("another epsilon", [](NormAttribute& a) { a.epsilon *= 2; },
-                                    [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
+    // Each of the next changes affects a kernel's result. check() can detect only the last one, and
+    // only if gradients are released.
+    change_attribute<NormAttribute>(
+        "another epsilon", [](NormAttribute& a) { a.epsilon *= 2; },
+        [](const Row& row) { return row.pass == Pass::kForward && row.op == Op::kLayerNorm; });
     change_attribute<GeluAttribute>("another gelu", [](GeluAttribute& a) { a.tanh_form ^= 1u; });
     change_attribute<DropoutAttribute>("another dropout mask", [](DropoutAttribute& a) { a.stream += 1000; });
-    change_attribute<AttentionAttribute>("another attention dropout", [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; });
+    change_attribute<AttentionAttribute>("another attention dropout",
+                                         [](AttentionAttribute& a) { a.dropout = a.dropout == 0 ? 0.5f : 0; });
     change_attribute<UpdateAttribute>("another weight decay", [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change_attribute<ClipAttribute>("another clip", [](ClipAttribute& a) { a.max_norm += 1; });
   }
 
   template <typename T, typename Edit>
-  void change_attribute(const std::string& name, Edit edit, bool (*of_row)(const Row&) = [](const Row&) { return true; }) {
+  void change_attribute(
+      const std::string& name, Edit edit, bool (*of_row)(const Row&) = [](const Row&) { return true; }) {
     const auto uses_it = [&](const OwnedProgram& p, MutantSite& s) {
       return kernel(p.rows[s.row]).attribute == kAttributeKind<T> && of_row(p.rows[s.row]);
     };
-    // With released gradients nothing may clip, which check does know.
-    add_at(name, {Fault::kNone, Fault::kUpdate}, true, rows(uses_it), [&](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) {
-      edit(own_attribute<T>(plan, p, s.row));
-    });
+    // kUpdate: with gradient release, check() refuses a plan that clips gradients by their norm
+    // (max_norm > 0), as the changed ClipAttribute does.
+    add_at(name, {Fault::kNone, Fault::kUpdate}, true, rows(uses_it),
+           [&](OwnedPlan& plan, OwnedProgram& p, const MutantSite& s) { edit(own_attribute<T>(plan, p, s.row)); });
   }
 
   const OwnedPlan& good_;

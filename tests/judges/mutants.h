@@ -1,21 +1,23 @@
-// Mutants: copies of a good plan, each with one thing wrong, for the two judges to reject: check_test.cpp and replay_test.cpp.
-// Here because a judge that has never refused anything proves nothing; works on any plan, hand-made or a planner's.
-// What is wrong is known from how the mutant was made: no judge is asked.
+// Mutants are copies of a correct plan with one planted fault each. A judge must reject them
+// (check_test.cpp, replay_test.cpp), which shows that the judge detects faults. Any correct plan
+// can be mutated, whether a person or the planner made it. The expected fault follows from the kind
+// of the change; no judge is asked for it.
 #pragma once
 
 #include "lib/check.h"
-#include "tools/lowering/owned_plan.h"
+#include "tools/plan/lowering/owned_plan.h"
 
 namespace reprise::testing {
 
 struct PlanMutant {
-  std::string name;  // kind and place, enough to make it again with the same seed
+  std::string name;  // kind, program, row and argument; with the seed they identify the mutant
   OwnedPlan plan;
-  std::vector<Fault> acceptable;  // what check may answer; kNone only for semantic mutants
-  bool semantic = false;          // safe to run or not, it computes something else: the replay must reject it
+  std::vector<Fault> acceptable;  // faults that check may report; kNone is only in semantic mutants
+  bool semantic = false;          // true: computes wrong values, so the replay must reject it
 };
 
-// One mutant of every kind that this plan has a place for; the seed picks the place.
+// Returns one mutant of each kind that can be made from the plan. If several rows, slots or
+// arguments are suitable, the seed selects one.
 std::vector<PlanMutant> make_mutants(const OwnedPlan& good, uint64_t seed);
 
 }  // namespace reprise::testing

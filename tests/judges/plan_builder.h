@@ -1,6 +1,7 @@
-// PlanBuilder: small valid plans from a list of rows; lifetimes, first-fit addresses and hints follow from the rows.
-// Here because tests and benchmarks of the proof need plans that no planner made.
-// It knows no graphs, schedules or budgets, and shares no code with the planner or check.h.
+// PlanBuilder makes small valid plans from a list of rows. It derives lifetimes, first-fit
+// addresses and hints from the rows. Tests and benchmarks of the proof use it for plans that do not
+// come from the planner. It has no graphs, schedules or budgets, and shares no code with the
+// planner or check.h.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 #include <numeric>
 
 #include "lib/backend_rules.h"
-#include "tools/lowering/owned_plan.h"
+#include "tools/plan/lowering/owned_plan.h"
 
 namespace reprise::testing {
 
@@ -20,12 +21,15 @@ class PlanBuilder {
 
   PlanBuilder() { state(StateKind::kScalars, "scalars", {static_cast<uint32_t>(sizeof(StepScalars))}, DType::kU8); }
 
-  Ref state(StateKind kind, const std::string& name, Shape shape, DType dtype = DType::kF32) { return lasting(kind, plan.state_bytes, name, shape, dtype); }
-  // A parameter in the file of weights.
+  Ref state(StateKind kind, const std::string& name, Shape shape, DType dtype = DType::kF32) {
+    return lasting(kind, plan.state_bytes, name, shape, dtype);
+  }
+  // Adds a parameter that is streamed from the file of weights, after the previous one in the file.
   Ref streamed(const std::string& name, Shape shape, DType dtype = DType::kF32) {
     return lasting(StateKind::kStreamed, plan.streamed_bytes, name, shape, dtype);
   }
-  // A tensor of State on the host; they are asked for before any block.
+  // Adds an offloaded tensor of State, which is stored in host memory. Must be called before the
+  // first call of disk().
   Ref offloaded(const std::string& name, Shape shape, DType dtype = DType::kF32) {
     return lasting(StateKind::kOffloaded, plan.spill_bytes, name, shape, dtype);
   }
@@ -35,23 +39,27 @@ class PlanBuilder {
   }
   static Ref scalars() { return make_ref(Region::kState, 0); }
 
-  // Between begin() and end() slots are numbered as they are asked for; end() puts them into the order of their births.
+  // Starts a program. Until end(), slots are numbered in the order in which they were added. end()
+  // sorts them by birth.
   void begin(ProgramId id) { here_ = &plan.program(id); }
-  Ref slot(Shape shape, DType dtype = DType::kF32, SlotUse use = SlotUse::kTransient) {
+  Ref slot(Shape shape, DType dtype = DType::kF32, SlotKind use = SlotKind::kTransient) {
     uint64_t nowhere = 0;
     here_->slots.push_back({place(shape, dtype, nowhere), kNoRow, 0, kNoSlot, use});
     return static_cast<Ref>(here_->slots.size() - 1);
   }
-  Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotUse::kInput); }
-  Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotUse::kLabel); }
-  Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotUse::kInput); }
-  Ref pairs(uint32_t count) { return here_->pairs = slot({count, JudgedPair::kNumbers}, DType::kF64, SlotUse::kInput); }
-  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotUse::kCache); }
+  Ref input(Shape shape, DType dtype = DType::kF32) { return here_->input = slot(shape, dtype, SlotKind::kInput); }
+  Ref labels(Shape shape) { return here_->labels = slot(shape, DType::kI32, SlotKind::kLabel); }
+  Ref document_start(Shape shape) { return here_->document_start = slot(shape, DType::kI32, SlotKind::kInput); }
+  Ref pairs(uint32_t count) {
+    return here_->pairs = slot({count, JudgedPair::kNumbers}, DType::kF64, SlotKind::kInput);
+  }
+  Ref cache(Shape shape) { return slot(shape, DType::kF32, SlotKind::kCache); }
   Ref output(Shape shape) { return here_->output = slot(shape); }
-  // A block of the spill file at that offset; blocks are asked for in the order of their births.
+  // Adds a block of the second level at `offset`. Blocks must be added in the order of their
+  // births.
   Ref disk(Shape shape, uint64_t offset, DType dtype = DType::kF32) {
     uint64_t end = offset;
-    here_->spilled.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotUse::kBoundary});
+    here_->spilled.push_back({place(shape, dtype, end), kNoRow, 0, kNoSlot, SlotKind::kBoundary});
     plan.spill_bytes = std::max(plan.spill_bytes, end);
     return make_ref(Region::kSpill, static_cast<uint32_t>(here_->spilled.size() - 1));
   }
@@ -65,22 +73,24 @@ class PlanBuilder {
     place_slots();
   }
 
-  // `stack_bytes`: of a worker, beside what every kernel may take.
+  // Sets the sizes and returns the plan. `stack_bytes`: bytes of a worker's stack beyond
+  // kFrameStackBytes.
   OwnedPlan finish(uint64_t stack_bytes = 0) {
-    uint64_t most = 0;
+    uint64_t maximum = 0;
     plan.worker_stack_bytes = 0;
     for (const OwnedProgram& program : plan.programs) {
-      most = std::max(most, program.bytes);
+      maximum = std::max(maximum, program.bytes);
       if (!program.rows.empty()) plan.worker_stack_bytes = kFrameStackBytes + stack_bytes;
     }
-    plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most;
+    plan.arena_bytes = plan.state_bytes + plan.carried_bytes + maximum;
     return plan;
   }
 
  private:
   static constexpr uint32_t kNoRow = ~0u;
 
-  // The next tensor of State, behind the last one of where its kind lies.
+  // Adds a tensor of State at offset `end` of its memory (arena, file or host), and advances `end`
+  // past it.
   Ref lasting(StateKind kind, uint64_t& end, const std::string& name, const Shape& shape, DType dtype) {
     StateTensor named;
     named.tensor = place(shape, dtype, end);
@@ -119,7 +129,7 @@ class PlanBuilder {
       if (host != kNoSlot) here_->slots[host].first_row = 0;
     }
     for (Slot& slot : here_->slots) {
-      if (slot.use == SlotUse::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
+      if (slot.use == SlotKind::kCache) slot.first_row = 0, slot.end_row = static_cast<uint32_t>(here_->rows.size());
     }
   }
 
@@ -137,13 +147,14 @@ class PlanBuilder {
     for (Ref& ref : here_->arguments) {
       if (ref != kNoRef && ref_region(ref) == Region::kProgram) ref = renamed[ref];
     }
-    for (uint32_t* host : {&here_->input, &here_->labels, &here_->document_start, &here_->pairs, &here_->token_types, &here_->output}) {
+    for (uint32_t* host :
+         {&here_->input, &here_->labels, &here_->document_start, &here_->pairs, &here_->token_types, &here_->output}) {
       if (*host != kNoSlot) *host = renamed[*host];
     }
   }
 
   void place_slots() {
-    std::vector<uint32_t> live;  // by address
+    std::vector<uint32_t> live;  // sorted by address
     for (uint32_t i = 0; i < here_->slots.size(); ++i) {
       Slot& slot = here_->slots[i];
       std::erase_if(live, [&](uint32_t l) { return here_->slots[l].end_row <= slot.first_row; });

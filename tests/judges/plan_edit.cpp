@@ -1,4 +1,4 @@
-// Rows come and go with the lifetimes of what they name.
+// Inserts, erases and moves rows, and updates the lifetimes of their slots.
 #include "tests/judges/plan_edit.h"
 
 #include <algorithm>
@@ -54,19 +54,20 @@ void move_row(OwnedProgram& p, uint32_t from, uint32_t to) {
 }
 
 void fit_regions(OwnedPlan& plan) {
-  uint64_t most = 0;
+  uint64_t maximum = 0;
   for (OwnedProgram& program : plan.programs) {
     program.bytes = 0;
-    for (const Slot& slot : program.slots) program.bytes = std::max(program.bytes, slot.tensor.offset + slot.tensor.bytes);
-    most = std::max(most, program.bytes);
+    for (const Slot& slot : program.slots)
+      program.bytes = std::max(program.bytes, slot.tensor.offset + slot.tensor.bytes);
+    maximum = std::max(maximum, program.bytes);
   }
-  plan.arena_bytes = plan.state_bytes + plan.carried_bytes + most;
+  plan.arena_bytes = plan.state_bytes + plan.carried_bytes + maximum;
 }
 
 namespace {
 
-// References to slots from `first` on move up by one.
-void make_room(OwnedProgram& p, uint32_t first) {
+// Increments the references to slot `first` and to later slots.
+void make_space(OwnedProgram& p, uint32_t first) {
   for (Ref& ref : p.arguments) {
     if (is_slot(ref) && ref >= first) ++ref;
   }
@@ -84,7 +85,8 @@ Tensor tensor_of(const OwnedPlan& plan, const OwnedProgram& p, Ref ref) {
 }
 
 void insert_transfer(OwnedProgram& p, uint32_t row, Pass pass, Ref to, Ref from) {
-  p.rows.insert(p.rows.begin() + row, {.op = Op::kTransfer, .pass = pass, .first_argument = static_cast<uint32_t>(p.arguments.size())});
+  p.rows.insert(p.rows.begin() + row,
+                {.op = Op::kTransfer, .pass = pass, .first_argument = static_cast<uint32_t>(p.arguments.size())});
   p.arguments.insert(p.arguments.end(), {to, from});
 }
 
@@ -104,18 +106,20 @@ void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way
   }
   uint32_t index = 0;
   while (index < p.slots.size() && p.slots[index].first_row <= back.first_row) ++index;
-  make_room(p, index);
+  make_space(p, index);
   p.slots.insert(p.slots.begin() + index, back);
   if (is_slot(source) && source >= index) ++source;
   for (uint32_t r = row; r < p.rows.size(); ++r) {
     for (uint32_t a = 0; a < kernel(p.rows[r]).arity(); ++a) {
-      if (p.arguments[p.rows[r].first_argument + a] != source || kernel(p.rows[r]).arguments[a].role != Role::kInput) continue;
+      if (p.arguments[p.rows[r].first_argument + a] != source || kernel(p.rows[r]).arguments[a].role != Role::kInput)
+        continue;
       own_arguments(p, r)[a] = index;
       p.slots[index].end_row = r + rows + 1;
     }
   }
   const Ref on_disk = make_ref(Region::kSpill, 0);
-  for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, index, way == Way::kDisk ? on_disk : source);
+  for (const Pass pass : {Pass::kWait, Pass::kStart})
+    insert_transfer(p, row, pass, index, way == Way::kDisk ? on_disk : source);
   if (way == Way::kDisk) {
     for (const Pass pass : {Pass::kWait, Pass::kStart}) insert_transfer(p, row, pass, on_disk, source);
     p.spilled.push_back(block);
@@ -163,7 +167,8 @@ void ProgramEditor::duplicate_row(uint32_t row) {
   }
 }
 
-// Births move up with their row, deaths down.
+// Exchanges rows `row` and `row + 1`. Slots born in the second row are then born one row earlier.
+// Slots whose last row is the first row die one row later.
 void ProgramEditor::swap_with_next(uint32_t row) {
   std::swap(p_.rows[row], p_.rows[row + 1]);
   for (auto* list : {&p_.slots, &p_.spilled}) {

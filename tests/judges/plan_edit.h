@@ -1,11 +1,11 @@
-// What makers of mutants do to a good plan's rows and slots, and what they ask of a row.
-// Here because several kinds of mutants change plans by the same steps.
+// Functions that edit rows and slots of a correct plan, or answer questions about rows. They are
+// used to make mutants.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "tools/lowering/owned_plan.h"
+#include "tools/plan/lowering/owned_plan.h"
 
 namespace reprise::testing {
 
@@ -13,15 +13,16 @@ const KernelInfo& kernel(const Row& row);
 inline bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
 inline bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kSpill; }
 inline bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
-inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // lasts no longer than the program
+inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // its lifetime is within one program
 inline bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }
 inline bool is_reduce(const Row& row) { return kernel(row).attribute == kAttributeKind<GroupAttribute>; }
 inline bool is_finish(const Row& row) { return kernel(row).attribute == kAttributeKind<ClipAttribute>; }
 inline bool updates_weights(const Row& row) { return row.pass == Pass::kUpdate; }
 inline bool walks_groups(const Row& row) { return is_reduce(row) || is_finish(row) || updates_weights(row); }
-uint32_t gradients_argument(const Row& row);  // the group that a row only reads
+uint32_t gradients_argument(const Row& row);  // index of the first input that is a group: the gradients
 
-// A copy of row `row`'s attribute that no other row shares.
+// Gives row `row` an own copy of its attribute, so that a change does not affect other rows.
+// Returns the copy.
 template <typename T>
 T& own_attribute(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
   std::vector<T>& attributes = plan.attributes.of<T>();
@@ -30,7 +31,7 @@ T& own_attribute(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
   return attributes.back();
 }
 
-// The same of the group in the attribute of a row that updates.
+// Gives an updating row an own copy of its attribute. Returns the group in the copy.
 inline GroupAttribute& own_group(OwnedPlan& plan, OwnedProgram& p, uint32_t row) {
   const AttributeKind kind = kernel(p.rows[row]).attribute;
   if (kind == kAttributeKind<FactoredAttribute>) return own_attribute<FactoredAttribute>(plan, p, row).group;
@@ -41,35 +42,41 @@ inline uint32_t updated_tensors(const OwnedPlan& plan, const Row& row) {
   return group_of(plan.attributes.pools(), kernel(row).attribute, row.attribute)->tensors;
 }
 
-// A copy of row `row`'s arguments that no other row shares.
+// Gives row `row` an own copy of its arguments, so that a change does not affect other rows.
+// Returns the copy.
 Ref* own_arguments(OwnedProgram& p, uint32_t row);
 
-// Lifetimes from the first use to the last; those that the host fills start before the first row.
+// Sets each slot's lifetime to the rows from its first use to its last. A slot that the host fills
+// is live from the first row on.
 void renew_lifetimes(OwnedProgram& p);
 void move_row(OwnedProgram& p, uint32_t from, uint32_t to);
 
-// Regions and arena as large as what lies in them.
+// Sets the bytes of each region and of the arena to the smallest that contain all tensors.
 void fit_regions(OwnedPlan& plan);
 
-// What argument `i` of a row reads is transferred to a slot of its own, where that row and all later ones read it: by way of a disk block, in a
-// program that has none yet, or straight.
+// Inserts rows that transfer a value to a new slot: the value that argument `i` of row `row` reads.
+// This row and all later rows then read the new slot. Way::kDisk transfers through a disk block,
+// and requires a program without disk blocks. Way::kMemory transfers directly to the new slot.
 enum class Way : uint8_t { kDisk, kMemory };
 void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way way);
 
-// Rows and slots of one program, and the repairs that keep a mutant wrong in one thing only.
+// Edits the rows and slots of one program. Functions that erase, copy or exchange rows also adapt
+// lifetimes and, if necessary, hints and references, so that a mutant has only the planted fault.
 class ProgramEditor {
  public:
   explicit ProgramEditor(OwnedProgram& program) : p_(program) {}
 
   std::vector<Ref> arguments(uint32_t row) const;
   void set_argument(uint32_t row, uint32_t i, Ref ref) { own_arguments(p_, row)[i] = ref; }
-  // [first, last] row that names the slot; first > last where none does.
+  // Returns the first and the last row that name the slot. If no row names it, the first number is
+  // larger than the last.
   std::pair<uint32_t, uint32_t> uses(uint32_t slot) const;
 
-  void erase_row(uint32_t row);      // and the slots that nobody names any more
-  void duplicate_row(uint32_t row);  // right behind itself
+  void erase_row(uint32_t row);      // also removes slots that then no row names
+  void duplicate_row(uint32_t row);  // inserts the copy directly after the row
   void swap_with_next(uint32_t row);
-  // The live slot whose end is nearest below the slot's start, for slots born no later than it.
+  // Returns the slot whose end is nearest below the start of slot `index`; kNoSlot if there is
+  // none. Only slots count that precede slot `index` in the table and are live at its birth.
   uint32_t below(uint32_t index) const;
 
  private:

@@ -1,22 +1,25 @@
-// A plan comes out of a plan file as it went in, the proof of the one is that of the other, and a file that is not as it was written is refused.
-// Here beside the proof's tests, because a program without a compiler rests on this file and on check() alone.
-#include "tools/writing/plan_file.h"
+// Tests that a plan read from a plan file equals the written plan and has the same verdict of
+// check(). A changed file must be refused. A program that reads its plan at run time relies only on
+// the plan file and on check().
+#include "tools/plan/writing/plan_file.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "lib/check.h"
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/judges/directed_mutants.h"
 #include "tests/judges/mutants.h"
 #include "tests/judges/sample_plans.h"
-#include "tools/formats/checksum.h"
+#include "tools/files/formats/checksum.h"
 
 namespace reprise::testing {
 namespace {
 
-std::vector<OwnedPlan> good_plans() { return {SampleConvNet().make(), SampleTransformer().make(), SampleReleased().make()}; }
+std::vector<OwnedPlan> good_plans() {
+  return {SampleConvNet().make(), SampleTransformer().make(), SampleReleased().make()};
+}
 
 std::string file_of(const OwnedPlan& plan) {
   const char recipe[] = "{\"name\": \"of nothing\"}\n";
@@ -32,14 +35,14 @@ Verdict verdict_of(const OwnedPlan& owned) {
   return check(plan, marks.data(), kSampleRules);
 }
 
-// Where the plans begin, behind four lines.
+// Returns the offset of the tables of plans, which follow four lines of text.
 size_t begin_of_plans(const std::string& file) {
   size_t at = 0;
   for (int line = 0; line < 4; ++line) at = file.find('\n', at) + 1;
   return at;
 }
 
-// The file with other plans, and the lines that are right for them.
+// Returns the file with other tables of plans, and with the size and checksum of these.
 std::string with_plans(const std::string& file, const std::string& plans) {
   const size_t contract_end = file.find('\n', file.find('\n') + 1) + 1;
   return file.substr(0, contract_end) + std::to_string(plans.size()) + "\n" + checksum_of(plans) + "\n" + plans;
@@ -53,13 +56,15 @@ TEST(PlanFile, GivesBackWhatWentIn) {
     EXPECT_EQ(plan_file(read), file);
     EXPECT_EQ(read[0].summary, "a summary\nof two lines");
     EXPECT_EQ(read[0].hash, "0123456789abcdef");
-    EXPECT_EQ(read[0].plan.view().program(ProgramId::kMicroFirst).rows.count, plan.view().program(ProgramId::kMicroFirst).rows.count);
+    EXPECT_EQ(read[0].plan.view().program(ProgramId::kMicroFirst).rows.count,
+              plan.view().program(ProgramId::kMicroFirst).rows.count);
     EXPECT_STREQ(read[0].plan.view().state[kFirstTrained].name, plan.view().state[kFirstTrained].name);
     EXPECT_TRUE(verdict_of(read[0].plan).ok());
   }
 }
 
-// What the compiler would say of plan.h, check() says of the file: the same fault at the same place.
+// check() must report the same fault, program, row and slot for a faulty plan and for the plan that
+// is read back from its file.
 TEST(PlanFile, AFaultyPlanIsProvedFaulty) {
   size_t faulty = 0;
   for (const OwnedPlan& plan : good_plans()) {
@@ -69,7 +74,9 @@ TEST(PlanFile, AFaultyPlanIsProvedFaulty) {
     }
     for (const PlanMutant& mutant : mutants) {
       const Verdict before = verdict_of(mutant.plan), after = verdict_of(again(mutant.plan));
-      EXPECT_TRUE(before.fault == after.fault && before.program == after.program && before.row == after.row && before.slot == after.slot) << mutant.name;
+      EXPECT_TRUE(before.fault == after.fault && before.program == after.program && before.row == after.row &&
+                  before.slot == after.slot)
+          << mutant.name;
       faulty += !after.ok();
     }
   }
@@ -84,11 +91,13 @@ TEST(PlanFile, EveryFlippedBitIsRefused) {
     flipped[at] = static_cast<char>(flipped[at] ^ 1 << random() % 8);
     EXPECT_THROW(parse_plan_file(flipped, "plan.bin"), UserError) << "byte " << at;
   }
-  for (size_t size = 0; size < file.size(); size += 1 + size / 7) EXPECT_THROW(parse_plan_file(file.substr(0, size), "plan.bin"), UserError) << size << " bytes";
+  for (size_t size = 0; size < file.size(); size += 1 + size / 7)
+    EXPECT_THROW(parse_plan_file(file.substr(0, size), "plan.bin"), UserError) << size << " bytes";
   EXPECT_THROW(parse_plan_file(file + "\n", "plan.bin"), UserError);
 }
 
-// Of somebody who makes the checksum right: the reader answers or refuses, and so does the proof.
+// Reads forged plans with a correct checksum. The reader may accept or refuse each. check() may
+// accept or refuse each plan that was read. Neither may crash.
 TEST(PlanFile, ForgedPlansAreReadOrRefusedAndJudged) {
   const std::string file = file_of(SampleTransformer().make()), plans = file.substr(begin_of_plans(file));
   std::mt19937_64 random(2);
@@ -111,7 +120,8 @@ TEST(PlanFile, ForgedPlansAreReadOrRefusedAndJudged) {
   EXPECT_GT(read - safe, 500u);
 }
 
-// A file can hold what no compiler would take.
+// A file can contain numbers that are no value of an enum, which the compiler would refuse in
+// plan.h.
 TEST(PlanFile, KindsThatNobodyKnowsAreFaults) {
   OwnedPlan plan = SampleConvNet().make();
   plan.state.back().kind = static_cast<StateKind>(255);

@@ -1,6 +1,8 @@
-// Runs the compiler on plans: a good one must compile, a faulty one must stop it with fault, program, row and slot in its message.
-// Here because that message is all a person sees when a plan is wrong at build time (DESIGN 3).
-// No compiler's wording is relied on, only the library's: PlanIsSafe<fault, program, row, slot>, a function that found the fault, an assertion's text.
+// Runs the compiler on plans. A good plan must compile. A faulty plan must stop the compiler with a
+// message that contains fault, program, row and slot, because that message is all that a user sees
+// (DESIGN 3). The tests do not depend on a compiler's wording. They look only for words of the
+// library: PlanIsSafe<fault, program, row, slot>, the name of the function that found the fault, or
+// the text of an assertion.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,9 +16,9 @@
 
 #include "lib/cpu/cpu_rules.h"
 #include "tests/judges/plan_builder.h"
-#include "tools/planning/planner.h"
-#include "tools/recipes/recipe.h"
-#include "tools/writing/plan_header.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/plan/recipes/recipe.h"
+#include "tools/plan/writing/plan_header.h"
 
 namespace reprise::testing {
 namespace {
@@ -37,7 +39,8 @@ Outcome run(const std::string& command) {
   return outcome;
 }
 
-// y = relu(x); z = y; z = z + y: slots x, y, z. Beside them a learning rate with two milestones, which lies in an array of its own.
+// Returns a plan with the rows y = relu(x), z = y and z = z + y, and slots x, y, z. The learning
+// rate has two milestones, in an array outside the plan.
 OwnedPlan good_plan() {
   PlanBuilder b;
   b.begin(ProgramId::kMicroFirst);
@@ -54,7 +57,7 @@ OwnedPlan good_plan() {
 
 constexpr const char* kRecipe = "{\"batch\": 4}";
 
-// The very header that `reprise plan` writes.
+// Returns the plan.h that `reprise plan` would write.
 std::string header_of(OwnedPlan plan) {
   plan.recipe_hash = text_hash(kRecipe);
   return plan_header({plan, kCpuRules, kRecipe, "a plan of three rows"});
@@ -66,7 +69,8 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-// The compilers to ask: $CXX where it is set, and those that this library promises to work with.
+// Runs each test with g++ and clang++, if they are installed, and with $CXX (c++ if $CXX is not
+// set).
 class ProofFailure : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -89,10 +93,12 @@ class ProofFailure : public ::testing::TestWithParam<std::string> {
     std::ofstream(directory_ / "plan.h") << header;
     std::ofstream(directory_ / "main.cpp") << "#include \"plan.h\"\nint main() {}\n";
     const std::string root = std::filesystem::current_path().string();
-    return run(compiler_ + " -std=c++20 -fsyntax-only " + options + " -I'" + root + "' '" + (directory_ / "main.cpp").string() + "'");
+    return run(compiler_ + " -std=c++20 -fsyntax-only " + options + " -I'" + root + "' '" +
+               (directory_ / "main.cpp").string() + "'");
   }
 
-  // The fault's name may be qualified, or be a number, but the place must be there as numbers.
+  // Requires that the compiler reports `fault`, with or without the prefix reprise::, and `place`:
+  // program, row and slot as numbers.
   void expect_fault(const OwnedPlan& plan, const std::string& fault, const std::string& place) {
     const Outcome outcome = compile(header_of(plan));
     EXPECT_NE(outcome.status, 0);
@@ -128,13 +134,15 @@ TEST_P(ProofFailure, AMisalignedSlotHasNoRow) {
   expect_fault(plan, "kMisaligned", "0, " + std::to_string(~0u) + ", 2");
 }
 
-// Two streamed weights take turns in one place of memory: the first for row 2 and again, in a slot of its own, for row 8.
+// Two streamed weights use the same memory at different times. The first is used in row 2, and,
+// loaded again into another slot, in row 8.
 OwnedPlan streaming_plan() {
   PlanBuilder b;
   const Ref w1 = b.streamed("w1", {64}), w2 = b.streamed("w2", {64});
   b.begin(ProgramId::kMicroFirst);
   const Ref in = b.input({64}), x = b.slot({64}), y = b.slot({64}), z = b.slot({64});
-  const Ref loaded[] = {b.slot({64}), b.slot({64}), b.slot({64})}, from[] = {w1, w2, w1}, to[] = {x, y, z}, with[] = {in, x, in};
+  const Ref loaded[] = {b.slot({64}), b.slot({64}), b.slot({64})}, from[] = {w1, w2, w1}, to[] = {x, y, z},
+            with[] = {in, x, in};
   for (int n = 0; n < 3; ++n) {
     b.row(Op::kLoad, Pass::kStart, {loaded[n], from[n]});
     b.row(Op::kLoad, Pass::kWait, {loaded[n], from[n]});
@@ -147,7 +155,8 @@ OwnedPlan streaming_plan() {
   return plan;
 }
 
-// What another streamer did for months: its backward read the slot of the forward's load, which held the next weight by then.
+// Another library that streams weights had this fault: the backward reads the slot of the forward's
+// load, whose memory by then contains the next weight.
 TEST_P(ProofFailure, AReadAfterTheSlotsNextLoadNamesItsPlace) {
   OwnedPlan plan = streaming_plan();
   EXPECT_EQ(compile(header_of(plan)).status, 0);
@@ -160,15 +169,18 @@ TEST_P(ProofFailure, AReadAfterTheSlotsNextLoadNamesItsPlace) {
   expect_fault(plan, "kOverlap", "0, 3, " + std::to_string(second));
 }
 
-// Whoever looks for mistakes of their own compiles the proof with the sanitizers. The plan has rows of every kind that a training has.
+// Users may compile the proof with sanitizers, which must not change its result. The plan trains a
+// small ResNet with AdamW and a norm clip.
 TEST_P(ProofFailure, APlanCompilesUnderTheSanitizers) {
   const SolvedModel model = solve_model(parse_recipe(
-      R"({"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "image": [8, 8, 1]}, "batch": 2, "clip_norm": 1, "optimizer": {"name": "adamw"}})", "net.json", "/"));
+      R"({"model": {"family": "resnet", "units": [1, 1, 1], "width": 4, "image": [8, 8, 1]}, "batch": 2, "clip_norm": 1, "optimizer": {"name": "adamw"}})",
+      "net.json", "/"));
   const Outcome outcome = compile(header_of(plan_model(model, request_of(model)).plan), "-fsanitize=address,undefined");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
 }
 
-// What lies past an array is nobody's value: the compiler itself refuses to read it.
+// The proof reads past the end of the milestones' array. The compiler refuses this in a constant
+// expression.
 TEST_P(ProofFailure, MilestonesPastTheirArrayDoNotCompile) {
   const Outcome outcome = compile(replaced(header_of(good_plan()), "{kMilestones, 2}", "{kMilestones, 4000000}"));
   EXPECT_NE(outcome.status, 0);
@@ -178,11 +190,14 @@ TEST_P(ProofFailure, MilestonesPastTheirArrayDoNotCompile) {
 TEST_P(ProofFailure, AChangedRecipeBesideThePlanDoesNotCompile) {
   const Outcome outcome = compile(replaced(header_of(good_plan()), "\\\"batch\\\": 4", "\\\"batch\\\": 44"));
   EXPECT_NE(outcome.status, 0);
-  EXPECT_NE(outcome.output.find("the recipe above is not the one that this plan was made from"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("the recipe above is not the one that this plan was made from"), std::string::npos)
+      << outcome.output;
 }
 
 INSTANTIATE_TEST_SUITE_P(Compilers, ProofFailure, ::testing::Values("$CXX", "g++", "clang++"), [](const auto& info) {
-  return info.param == "$CXX" ? std::string("chosen") : info.param == "g++" ? std::string("gxx") : std::string("clangxx");
+  return info.param == "$CXX"  ? std::string("chosen")
+         : info.param == "g++" ? std::string("gxx")
+                               : std::string("clangxx");
 });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Runs a plan from end to end on the machine of term_machine.h and compares what lasts with what the network says.
+// Runs a complete plan on the machine of term_machine.h. Then compares the terms of all lasting
+// values (State and the scalars) with the terms that the network defines.
 #include "tests/judges/replay.h"
 
 #include <memory>
@@ -23,7 +24,7 @@ class Judgement {
   ReplayVerdict run() {
     try {
       where_ = "the arena";
-      if (plan_.ranks == 0 || plan_.ranks > kMostRanks) throw Wrong{"no such number of ranks"};
+      if (plan_.ranks == 0 || plan_.ranks > kMaxRanks) throw Wrong{"no such number of ranks"};
       for (uint32_t r = 0; r < plan_.ranks; ++r) machines_.push_back(std::make_unique<TermMachine>(plan_, terms_, r));
       std::vector<TermMachine*> ranks;
       for (const auto& each : machines_) ranks.push_back(each.get());
@@ -52,8 +53,11 @@ class Judgement {
   void run_step() {
     Scalars step = host_scalars(terms_, plan_.seed, kTrainingStep);
     for (uint32_t turn = 0; turn < plan_.accumulate; ++turn) {
-      const ProgramId id = turn == 0 ? ProgramId::kMicroFirst : is_last_level(turn) ? ProgramId::kMicroLast : ProgramId::kMicroAdd;
-      where_ = turn == 0 ? "micro_first" : (id == ProgramId::kMicroLast ? "micro_last " : "micro_add ") + std::to_string(turn);
+      const ProgramId id = turn == 0             ? ProgramId::kMicroFirst
+                           : is_last_level(turn) ? ProgramId::kMicroLast
+                                                 : ProgramId::kMicroAdd;
+      where_ = turn == 0 ? "micro_first"
+                         : (id == ProgramId::kMicroLast ? "micro_last " : "micro_add ") + std::to_string(turn);
       run_turn(id, turn, step);
     }
     where_ = "update";
@@ -75,9 +79,12 @@ class Judgement {
     }
   }
 
-  bool is_last_level(uint32_t turn) const { return turn + 1 == plan_.accumulate && plan_.program(ProgramId::kMicroLast).rows.count > 0; }
+  bool is_last_level(uint32_t turn) const {
+    return turn + 1 == plan_.accumulate && plan_.program(ProgramId::kMicroLast).rows.count > 0;
+  }
 
-  // A micro-batch of each rank, row by row together.
+  // Runs one micro-batch of every rank: number turn * ranks + r in rank r. All ranks run the same
+  // row before any runs the next one.
   void run_turn(ProgramId id, uint32_t turn, Scalars& step) {
     const bool is_alone = plan_.ranks == 1;
     for (uint32_t r = 0; r < plan_.ranks; ++r) {
@@ -92,7 +99,8 @@ class Judgement {
       each->end();
       is_alone ? void(step = each->scalars) : add_rank(terms_, each->scalars, step);
     }
-    if (!is_alone) step[Scalar::kMicroBatch] = micro_batch_leaf(terms_, static_cast<uint32_t>(micro_batches_of_step(plan_)) - 1);
+    if (!is_alone)
+      step[Scalar::kMicroBatch] = micro_batch_leaf(terms_, static_cast<uint32_t>(micro_batches_of_step(plan_)) - 1);
   }
 
   void run(TermMachine& machine, ProgramId id, const std::string& batch, bool is_traced) {
@@ -124,13 +132,18 @@ class Judgement {
       if (found == expected_.state.end()) throw Wrong{std::string("nobody knows the state ") + tensor.name};
       const ExpectedTensor& e = found->second;
       if (!seen.insert(tensor.name).second) throw Wrong{std::string("State has twice ") + tensor.name};
-      const bool same_kind = e.kind == tensor.kind || (tensor.kind == StateKind::kStreamed && e.kind == StateKind::kParameter) ||
+      const bool same_kind = e.kind == tensor.kind ||
+                             (tensor.kind == StateKind::kStreamed && e.kind == StateKind::kParameter) ||
                              (tensor.kind == StateKind::kOffloaded && e.kind == StateKind::kOptimizer);
       if (!same_kind || e.init != tensor.init || e.init_scale != tensor.init_scale) {
         throw Wrong{std::string("another kind or start of ") + tensor.name};
       }
-      if (tensor.kind == StateKind::kTable && numbers_of(tensor) != e.numbers) throw Wrong{std::string("other numbers in ") + tensor.name};
-      if (tensor.keeper != kEveryRank && (tensor.keeper >= machines_.size() || machine_ != machines_[tensor.keeper].get())) continue;  // another rank has it
+      if (tensor.kind == StateKind::kTable && numbers_of(tensor) != e.numbers)
+        throw Wrong{std::string("other numbers in ") + tensor.name};
+      // This rank has no content of a tensor that another rank owns.
+      if (tensor.owner != kEveryRank &&
+          (tensor.owner >= machines_.size() || machine_ != machines_[tensor.owner].get()))
+        continue;
       const Term term = machine_->state(i);
       if (term != e.after) throw Wrong{std::string(tensor.name) + ": " + terms_.difference(e.after, term)};
     }
@@ -172,8 +185,8 @@ class Judgement {
   TermTable& terms_;
   const ExpectedStep& expected_;
   ReplayTrace* trace_;
-  std::vector<std::unique_ptr<TermMachine>> machines_;  // of the ranks
-  TermMachine* machine_ = nullptr;                      // the one that runs, or is compared
+  std::vector<std::unique_ptr<TermMachine>> machines_;  // one for each rank
+  TermMachine* machine_ = nullptr;                      // the machine that is running or being compared
   std::string where_;
 };
 

@@ -1,7 +1,8 @@
-// The two judges, check and replay, on real plans: both accept every plan that the planner makes of small and of random
-// recipes, and of a Llama, under every strategy, and both reject mutants of them.
-// Here because only plans from recipes have the recomputation, the moves and the sums that a judge can be wrong about.
-// A failure names case, strategy, share of memory, seed, program and row.
+// Tests the two judges, check and replay, on plans from the planner. Both must accept the plans of
+// small recipes, of random recipes and of a Llama, under every strategy. They must reject mutants
+// of these plans. Only plans from recipes contain all the recomputation, moves and sums that a
+// judge could misjudge. A failure prints the case, strategy, share of memory, seed, program and
+// row.
 #include "tests/judges/replay.h"
 
 #include <gtest/gtest.h>
@@ -27,20 +28,22 @@
 #include "tests/runtime/small_recipe.h"
 #include "tests/runtime/squeeze_network.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/graph/cuts.h"
-#include "tools/planning/weight_storage.h"
+#include "tools/plan/graph/cuts.h"
+#include "tools/plan/planning/weight_storage.h"
 
 namespace reprise::testing {
 namespace {
 
-// A network and all of a recipe but its model.
+// A network with its recipe. The network replaces the recipe's model.
 struct NetworkCase {
   std::string name;
   Recipe recipe;
   Graph network;
 
-  NetworkCase(const std::string& name, const std::string& recipe) : name(name), recipe(recipe_from(recipe)), network(build_stored_model(this->recipe, kCpuRules)) {}
-  NetworkCase(const std::string& name, const Recipe& recipe, Graph network) : name(name), recipe(recipe), network(std::move(network)) {}
+  NetworkCase(const std::string& name, const std::string& recipe)
+      : name(name), recipe(recipe_from(recipe)), network(build_stored_model(this->recipe, kCpuRules)) {}
+  NetworkCase(const std::string& name, const Recipe& recipe, Graph network)
+      : name(name), recipe(recipe), network(std::move(network)) {}
 };
 
 std::string imagenet_recipe(const std::string& extra) {
@@ -51,29 +54,35 @@ std::string imagenet_recipe(const std::string& extra) {
 std::string untied_recipe(const std::string& extra, const std::string& optimizer = R"({"name": "sgd", "lr": 0.1})") {
   return R"({"name": "untied-gpt", "model": {"family": "gpt2", "vocab_size": 29, "n_positions": 16, "n_embd": 16, "n_layer": 2, "n_head": 2,
          "tie_word_embeddings": false, "resid_pdrop": 0.2, "embd_pdrop": 0, "attn_pdrop": 0.1},
-         "batch": 2, "sequence": 9, "optimizer": )" + optimizer +
-         extra + "}";
+         "batch": 2, "sequence": 9, "optimizer": )" +
+         optimizer + extra + "}";
 }
 
-// Wide enough that some of its moments are worth offloading.
+// The model is so wide that the planner offloads some moments, because that reduces the memory.
 std::string offloaded_recipe(const std::string& extra, const std::string& optimizer) {
   return R"({"name": "offloaded-gpt", "model": {"family": "gpt2", "vocab_size": 1200, "n_positions": 8, "n_embd": 72, "n_layer": 2, "n_head": 2,
          "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0.1}, "data": {"kind": "synthetic"}, "batch": 2, "sequence": 5, "steps": 10, "seed": 4,
-         "optimizer": {)" + optimizer + R"(, "offload": true})" + extra + "}";
+         "optimizer": {)" +
+         optimizer + R"(, "offload": true})" + extra + "}";
 }
 
-// Wide enough that its matrices are worth streaming.
+// The model is so wide that the planner streams its matrices, because that reduces the memory.
 std::string streamed_recipe(const std::string& extra, const std::string& stream = "true") {
   return R"({"name": "streamed-gpt", "model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 32, "n_layer": 3, "n_head": 2,
-         "tie_word_embeddings": false, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0.1}, "weights": {"stream": )" + stream + R"(},
-         "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" + extra + "}";
+         "tie_word_embeddings": false, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0.1}, "weights": {"stream": )" +
+         stream + R"(},
+         "batch": 2, "sequence": 9, "optimizer": {"name": "sgd", "lr": 0.1})" +
+         extra + "}";
 }
 
-// A decoder of two blocks whose second sees a window, where the family tells blocks apart.
+// Returns the recipe of a decoder of two blocks. In families that alternate two kinds of blocks,
+// the second block's attention has a window.
 std::string decoder_recipe(const std::string& family, const std::string& fields, const std::string& extra = "") {
-  return R"({"name": "decoder", "model": {"family": ")" + family + R"(", "vocab_size": 31, "hidden_size": 16, "intermediate_size": 20,
-         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32)" + fields +
-         R"(}, "batch": 2, "sequence": 11, "optimizer": {"name": "adamw", "no_decay": ["*norm.weight"]})" + extra + "}";
+  return R"({"name": "decoder", "model": {"family": ")" + family +
+         R"(", "vocab_size": 31, "hidden_size": 16, "intermediate_size": 20,
+         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 32)" +
+         fields + R"(}, "batch": 2, "sequence": 11, "optimizer": {"name": "adamw", "no_decay": ["*norm.weight"]})" +
+         extra + "}";
 }
 
 NetworkCase llama_case() { return {"llama", llama_recipe("llama"), LlamaNetwork().build()}; }
@@ -82,17 +91,21 @@ NetworkCase frozen_llama_case() {
   for (Value& value : network.values) value.trainable = value.trainable && !value.decays;
   return {"llama, only norms train", llama_recipe("llama-norms"), network};
 }
-constexpr LlamaNetwork kAdapted = {.rope_scale = 0.5f, .head_norms = true, .rank = 3, .adapter_scale = 2, .documents = true};
+constexpr LlamaNetwork kAdapted = {
+    .rope_scale = 0.5f, .head_norms = true, .rank = 3, .adapter_scale = 2, .documents = true};
 NetworkCase adapted_llama_case() { return {"llama, adapters", llama_recipe("llama-adapters"), kAdapted.build()}; }
-// Of the first block only the queries need a gradient: rope's backward writes those of the keys and values all the same.
+// Only the adapters of queries are trained. So in the first block only queries need a gradient, but
+// the backward of rope also writes the gradients of keys and values.
 NetworkCase few_adapters_case() {
   Graph network = kAdapted.build();
-  for (Value& value : network.values) value.trainable = value.trainable && value.name.find("q_proj") != std::string::npos;
+  for (Value& value : network.values)
+    value.trainable = value.trainable && value.name.find("q_proj") != std::string::npos;
   return {"llama, adapters of q alone", llama_recipe("llama-few-adapters"), network};
 }
 constexpr PreferenceAttribute kKto = {static_cast<uint32_t>(PreferenceKind::kKto), 0.1, 0, 1.5, 0.5};
 NetworkCase pairs_case() {
-  return {"llama untied, pairs", llama_recipe("llama-pairs"), LlamaNetwork{.tied = false, .documents = true, .preference = PreferenceAttribute{0, 0.1, 0.25}}.build()};
+  return {"llama untied, pairs", llama_recipe("llama-pairs"),
+          LlamaNetwork{.tied = false, .documents = true, .preference = PreferenceAttribute{0, 0.1, 0.25}}.build()};
 }
 NetworkCase adapted_pairs_case() {
   LlamaNetwork adapted = kAdapted;
@@ -101,13 +114,13 @@ NetworkCase adapted_pairs_case() {
   recipe.dtype = Recipe::Dtype::kBf16;
   return {"llama, adapters, single answers, bf16", recipe, adapted.build(DType::kBf16)};
 }
-// Encoders see ahead, within their documents.
+// In an encoder, attention is not causal: each position attends to the complete document.
 NetworkCase encoder_case() {
   Graph network = LlamaNetwork{.documents = true}.build();
   for (AttentionAttribute& attention : network.attributes.of<AttentionAttribute>()) attention.causal = 0;
   return {"llama with attention that is not causal", llama_recipe("llama-encoder"), network};
 }
-// Two texts in one row, whose tokens' types have a table of their own.
+// Returns a network with two texts in each row of tokens, and with an embedding of token types.
 NetworkCase typed_case() {
   constexpr uint32_t kN = 2, kT = 5, kC = 4, kWords = 7, kTypes = 2, kClasses = 3;
   Graph g;
@@ -115,17 +128,25 @@ NetworkCase typed_case() {
   g.token_types = g.add_value("types", ValueKind::kInput, {kN, kT}, DType::kI32);
   g.document_start = g.add_value("document_start", ValueKind::kInput, {kN, kT}, DType::kI32);
   g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
-  const auto table = [&g](const char* name, uint32_t rows) { return g.parameter(std::string(name) + ".weight", {rows, kC}, InitKind::kNormal, 0.5f); };
+  const auto table = [&g](const char* name, uint32_t rows) {
+    return g.parameter(std::string(name) + ".weight", {rows, kC}, InitKind::kNormal, 0.5f);
+  };
   const ValueId words = g.embedding(g.input, "words", table("words", kWords), table("positions", kT));
-  const ValueId x = g.layer_norm(g.add(words, g.embedding(g.token_types, "kinds", table("kinds", kTypes), kNoValue), "sum"), "norm", 1e-5f);
+  const ValueId x =
+      g.layer_norm(g.add(words, g.embedding(g.token_types, "kinds", table("kinds", kTypes), kNoValue), "sum"), "norm",
+                   1e-5f);
   g.cut(x);
-  const ValueId mixed = g.attention(g.linear(x, "qkv", 3 * kC, false, true, 0.3f), "core", {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = 0}, g.document_start);
+  const ValueId mixed =
+      g.attention(g.linear(x, "qkv", 3 * kC, false, true, 0.3f), "core",
+                  {.heads = 2, .kv_heads = 2, .dropout = 0, .stream = 0, .causal = 0}, g.document_start);
   const ValueId y = g.add(x, mixed, "half");
   g.cut(y);
-  g.loss_head(g.global_pool(y, "pool", g.document_start), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.2f), kNoValue);
+  g.loss_head(g.global_pool(y, "pool", g.document_start), "head",
+              g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.2f), kNoValue);
   return {"two texts in a row", llama_recipe("typed"), g};
 }
-// Attention in parts, of places and of channels, with a learned number for each distance.
+// Returns a network whose attention is composed of products, a learned bias and softmax instead of
+// one op. It attends first over positions, then over channels.
 NetworkCase parts_case() {
   constexpr uint32_t kN = 3, kT = 6, kC = 4, kClasses = 4;
   Graph g;
@@ -133,7 +154,8 @@ NetworkCase parts_case() {
   g.labels = g.add_value("labels", ValueKind::kLabels, {kN}, DType::kI32);
   const ValueId x = g.reshape(g.conv(g.input, "stem", kC, {1, 1, 1, 0}), "tokens", {kN, kT, kC});
   g.cut(x);
-  const ValueId q = g.linear(x, "q", kC, false, true, 0.3f), scores = g.product(q, g.linear(x, "k", kC, false, true, 0.3f), "scores", {0, 1});
+  const ValueId q = g.linear(x, "q", kC, false, true, 0.3f),
+                scores = g.product(q, g.linear(x, "k", kC, false, true, 0.3f), "scores", {0, 1});
   const ValueId apart = g.learned_rows("apart", {7, kT}, {3, 0, 6, 3, 1, 2}, InitKind::kNormal, 1);
   const ValueId y = g.product(g.softmax(g.add(scores, apart, "biased"), "weights"), x, "mixed");
   g.cut(y);
@@ -143,7 +165,9 @@ NetworkCase parts_case() {
   g.loss_head(flat, "head", g.parameter("head.weight", {kClasses, kC * kT}, InitKind::kNormal, 0.2f), kNoValue);
   return {"attention in parts", llama_recipe("parts"), g};
 }
-NetworkCase rearranged_case() { return {"what only moves", llama_recipe("rearranged"), rearranged::network(DType::kF32)}; }
+NetworkCase rearranged_case() {
+  return {"what only moves", llama_recipe("rearranged"), rearranged::network(DType::kF32)};
+}
 NetworkCase released_llama_case() {
   Recipe recipe = llama_released_recipe("llama-released");
   recipe.dtype = Recipe::Dtype::kBf16;
@@ -151,7 +175,8 @@ NetworkCase released_llama_case() {
   return {"llama untied by Lion, released, bf16", recipe, llama.build(DType::kBf16)};
 }
 
-NetworkCase network_case(const std::string& name, Graph network, bool (*trains)(const std::string& parameter), bool released = false) {
+NetworkCase network_case(const std::string& name, Graph network, bool (*trains)(const std::string& parameter),
+                         bool released = false) {
   for (Value& value : network.values) value.trainable = value.trainable && trains(value.name);
   NetworkCase result = {name, small_clipped_recipe(name, network.stored()), network};
   if (released) result.recipe.gradient_release = true, result.recipe.accumulate = 1, result.recipe.clip_norm.reset();
@@ -167,89 +192,121 @@ NetworkCase judged_case(const std::string& name, JudgedNetwork::Ends ends, DType
 std::vector<NetworkCase> cases() {
   const std::string thrice = R"(, "accumulate": 3)", release = R"(, "gradient_release": true)";
   const std::string bf16 = R"(, "dtype": "bf16")";
-  return {{"basic", resnet_recipe()},
-          {"basic released", resnet_recipe(release)},
-          {"basic of three ranks, twice each, clipped", resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0, "parallel": {"ranks": 3})")},
-          {"gpt of two ranks", gpt_recipe(R"(, "parallel": {"ranks": 2})")},
-          {"basic of two ranks in two levels, twice each", resnet_recipe(R"(, "accumulate": 2, "parallel": {"ranks": 2, "order": "two-level"})")},
-          {"basic of three ranks that keep momenta among them", resnet_recipe(R"(, "clip_norm": 1.0, "parallel": {"ranks": 3, "shard_optimizer": true})")},
-          {"gpt of two ranks that keep moments among them", gpt_recipe(R"(, "parallel": {"ranks": 2, "shard_optimizer": true})")},
-          {"gpt of three ranks that keep moments of matrices among them", untied_recipe(R"(, "parallel": {"ranks": 3, "shard_optimizer": true})", R"({"name": "muon", "states": "bf16"})")},
-          {"gpt of two ranks in two levels, thrice each", gpt_recipe(thrice + R"(, "parallel": {"ranks": 2, "order": "two-level"})")},
-          {"gpt that knows of ranks, thrice", gpt_recipe(thrice + R"(, "parallel": {"ranks": 1})")},
-          {"gpt of two ranks, adapters beside whole modules",
-           untied_recipe(R"(, "parallel": {"ranks": 2}, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "modules_to_save": ["lm_head", "ln_?"]})")},
-          {"bottleneck thrice clipped", resnet_recipe(thrice + R"(, "clip_norm": 1.0)", "bottleneck")},
-          {"basic, stem and first stage frozen", resnet_recipe(R"(, "freeze": ["conv1*", "bn1*", "layer1*"])")},
-          {"bottleneck, every batch-norm frozen",
-           resnet_recipe(thrice + R"(, "freeze": ["*bn*", "*downsample.1*"])", "bottleneck")},
-          {"basic, only biases train", resnet_recipe(R"(, "freeze": ["*.weight"])")},
-          {"basic, only the head trains", resnet_recipe(R"(, "freeze": ["conv*", "bn*", "layer*"])")},
-          {"imagenet stem", imagenet_recipe("")},
-          {"imagenet stem thrice", imagenet_recipe(thrice + R"(, "clip_norm": 0.5, "freeze": ["*conv2*"])")},
-          {"imagenet stem released, stem frozen", imagenet_recipe(release + R"(, "freeze": ["conv1.weight"])")},
-          {"gpt with dropout", gpt_recipe()},
-          {"gpt without dropout thrice clipped", gpt_recipe(thrice + R"(, "clip_norm": 1.0)", 0.0)},
-          {"gpt released", gpt_recipe(release)},
-          {"gpt, embedding and first block frozen", gpt_recipe(thrice + R"(, "freeze": ["*wte*", "*wpe*", "*h.0*"])")},
-          {"gpt, only biases train", gpt_recipe(R"(, "freeze": ["*.weight"])")},
-          {"gpt untied", untied_recipe("")},
-          {"gpt untied released, table frozen", untied_recipe(release + R"(, "freeze": ["*wte*"])")},
-          {"gpt untied thrice", untied_recipe(thrice)},
-          {"gpt untied thrice, adapters beside whole modules",
-           untied_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "rank_pattern": {"h.0.attn.*": 3},
+  return {
+      {"basic", resnet_recipe()},
+      {"basic released", resnet_recipe(release)},
+      {"basic of three ranks, twice each, clipped",
+       resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0, "parallel": {"ranks": 3})")},
+      {"gpt of two ranks", gpt_recipe(R"(, "parallel": {"ranks": 2})")},
+      {"basic of two ranks in two levels, twice each",
+       resnet_recipe(R"(, "accumulate": 2, "parallel": {"ranks": 2, "order": "two-level"})")},
+      {"basic of three ranks that keep momenta among them",
+       resnet_recipe(R"(, "clip_norm": 1.0, "parallel": {"ranks": 3, "shard_optimizer": true})")},
+      {"gpt of two ranks that keep moments among them",
+       gpt_recipe(R"(, "parallel": {"ranks": 2, "shard_optimizer": true})")},
+      {"gpt of three ranks that keep moments of matrices among them",
+       untied_recipe(R"(, "parallel": {"ranks": 3, "shard_optimizer": true})",
+                     R"({"name": "muon", "states": "bf16"})")},
+      {"gpt of two ranks in two levels, thrice each",
+       gpt_recipe(thrice + R"(, "parallel": {"ranks": 2, "order": "two-level"})")},
+      {"gpt that knows of ranks, thrice", gpt_recipe(thrice + R"(, "parallel": {"ranks": 1})")},
+      {"gpt of two ranks, adapters beside whole modules",
+       untied_recipe(
+           R"(, "parallel": {"ranks": 2}, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "modules_to_save": ["lm_head", "ln_?"]})")},
+      {"bottleneck thrice clipped", resnet_recipe(thrice + R"(, "clip_norm": 1.0)", "bottleneck")},
+      {"basic, stem and first stage frozen", resnet_recipe(R"(, "freeze": ["conv1*", "bn1*", "layer1*"])")},
+      {"bottleneck, every batch-norm frozen",
+       resnet_recipe(thrice + R"(, "freeze": ["*bn*", "*downsample.1*"])", "bottleneck")},
+      {"basic, only biases train", resnet_recipe(R"(, "freeze": ["*.weight"])")},
+      {"basic, only the head trains", resnet_recipe(R"(, "freeze": ["conv*", "bn*", "layer*"])")},
+      {"imagenet stem", imagenet_recipe("")},
+      {"imagenet stem thrice", imagenet_recipe(thrice + R"(, "clip_norm": 0.5, "freeze": ["*conv2*"])")},
+      {"imagenet stem released, stem frozen", imagenet_recipe(release + R"(, "freeze": ["conv1.weight"])")},
+      {"gpt with dropout", gpt_recipe()},
+      {"gpt without dropout thrice clipped", gpt_recipe(thrice + R"(, "clip_norm": 1.0)", 0.0)},
+      {"gpt released", gpt_recipe(release)},
+      {"gpt, embedding and first block frozen", gpt_recipe(thrice + R"(, "freeze": ["*wte*", "*wpe*", "*h.0*"])")},
+      {"gpt, only biases train", gpt_recipe(R"(, "freeze": ["*.weight"])")},
+      {"gpt untied", untied_recipe("")},
+      {"gpt untied released, table frozen", untied_recipe(release + R"(, "freeze": ["*wte*"])")},
+      {"gpt untied thrice", untied_recipe(thrice)},
+      {"gpt untied thrice, adapters beside whole modules",
+       untied_recipe(
+           thrice +
+           R"(, "lora": {"r": 2, "dropout": 0.1, "targets": ["c_attn", "c_proj"], "rank_pattern": {"h.0.attn.*": 3},
                          "modules_to_save": ["lm_head", "ln_?", "h.1.mlp"]})")},
-          {"gpt untied thrice, DoRA",
-           untied_recipe(thrice + R"(, "lora": {"r": 2, "dora": true, "targets": ["c_attn", "c_fc", "h.1.mlp.c_proj"], "modules_to_save": ["ln_?"]})")},
-          {"gpt, adapters beside streamed weights", streamed_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1})")},
-          {"gpt, DoRA beside streamed weights, released", streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2, "dora": true})")},
-          {"gpt, embeddings from the file", streamed_recipe(thrice + R"(, "lora": {"r": 2})", R"(false, "embedding": "from_file")")},
-          {"gpt, embeddings from the file beside streamed weights, released", streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2})", R"(true, "embedding": "from_file")")},
-          {"gpt, adapters beside weights that stream by plan, bf16", streamed_recipe(bf16 + R"(, "lora": {"r": 2, "targets": ["c_attn", "c_fc"]})", R"("auto")")},
-          {"gpt untied, DoRA, bf16", untied_recipe(bf16 + R"(, "lora": {"r": 3, "dora": true})")},
-          {"gpt untied by Adafactor", untied_recipe(thrice, R"({"name": "adafactor"})")},
-          {"gpt untied by APOLLO-Mini, trained in bf16, released", untied_recipe(R"(, "gradient_release": true, "trained": {"storage": "bf16"})", R"({"name": "apollo_mini"})")},
-          {"gpt untied by Muon in codes", untied_recipe("", R"({"name": "muon", "states": "8bit", "adamw_lr": 0.01})")},
-          {"basic, bf16", resnet_recipe(bf16 + thrice)},
-          {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
-          {"gpt, bf16", gpt_recipe(bf16)},
-          {"mistral thrice", decoder_recipe("mistral", R"(, "sliding_window": 5)", thrice)},
-          {"smollm3 released", decoder_recipe("smollm3", R"(, "no_rope_layers": [0, 1])", release)},
-          {"phi3, half of a head turns", decoder_recipe("phi3", R"(, "sliding_window": 4, "rope_parameters": {"partial_rotary_factor": 0.5})", thrice)},
-          {"phi3, adapters, bf16", decoder_recipe("phi3", "", bf16 + R"(, "lora": {"r": 2})")},
-          {"gemma2", decoder_recipe("gemma2", R"(, "sliding_window": 4, "query_pre_attn_scalar": 5)", R"(, "clip_norm": 1.0)")},
-          {"gemma3, adapters thrice", decoder_recipe("gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2)", thrice + R"(, "lora": {"r": 2})")},
-          network_case("squeeze", SqueezeNetwork::build(), is_any),
-          network_case("squeeze, bf16", SqueezeNetwork::build(DType::kBf16), is_any),
-          network_case("squeeze, only leaves train", SqueezeNetwork::build(), is_leaf),
-          network_case("squeeze, only the scale trains", SqueezeNetwork::build(), [](const std::string& p) { return p == "scale"; }),
-          network_case("squeeze, leaves and the stem frozen", SqueezeNetwork::build(), [](const std::string& p) { return !is_leaf(p) && p != "stem.weight"; }),
-          network_case("skips", SkipNetwork::build(), is_any),
-          network_case("skips released", SkipNetwork::build(), is_any, true),
-          network_case("skips, bf16", SkipNetwork::build(DType::kBf16), is_any),
-          network_case("skips, first layers frozen", SkipNetwork::build(), [](const std::string& p) { return p.rfind("first", 0) != 0 && p.rfind("top", 0) != 0 && p.rfind("down", 0) != 0; }),
-          network_case("skips, only the top trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("top", 0) == 0; }),
-          network_case("skips, only the last layer trains", SkipNetwork::build(), [](const std::string& p) { return p.rfind("last", 0) == 0; }),
-          judged_case("numbers", JudgedNetwork::Ends::kNumbers),
-          judged_case("labels, bf16", JudgedNetwork::Ends::kLabels, DType::kBf16),
-          judged_case("pairs", JudgedNetwork::Ends::kPairs),
-          judged_case("a map", JudgedNetwork::Ends::kMap),
-          judged_case("a map, bf16", JudgedNetwork::Ends::kMap, DType::kBf16),
-          llama_case(),
-          frozen_llama_case(),
-          adapted_llama_case(),
-          few_adapters_case(),
-          rearranged_case(), parts_case(), typed_case(),
-          pairs_case(),
-          adapted_pairs_case(),
-          encoder_case(),
-          released_llama_case(),
-          {"gpt, moments on the host", offloaded_recipe(thrice + R"(, "clip_norm": 1.0)", R"("name": "adamw")")},
-          {"gpt, moments in codes on the host, trained in bf16", offloaded_recipe(R"(, "trained": {"storage": "bf16"})", R"("name": "adamw", "states": "8bit")")},
-          {"gpt by Muon, momenta on the host", offloaded_recipe("", R"("name": "muon")")}};
+      {"gpt untied thrice, DoRA",
+       untied_recipe(
+           thrice +
+           R"(, "lora": {"r": 2, "dora": true, "targets": ["c_attn", "c_fc", "h.1.mlp.c_proj"], "modules_to_save": ["ln_?"]})")},
+      {"gpt, adapters beside streamed weights", streamed_recipe(thrice + R"(, "lora": {"r": 2, "dropout": 0.1})")},
+      {"gpt, DoRA beside streamed weights, released",
+       streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2, "dora": true})")},
+      {"gpt, embeddings from the file",
+       streamed_recipe(thrice + R"(, "lora": {"r": 2})", R"(false, "embedding": "from_file")")},
+      {"gpt, embeddings from the file beside streamed weights, released",
+       streamed_recipe(R"(, "gradient_release": true, "lora": {"r": 2})", R"(true, "embedding": "from_file")")},
+      {"gpt, adapters beside weights that stream by plan, bf16",
+       streamed_recipe(bf16 + R"(, "lora": {"r": 2, "targets": ["c_attn", "c_fc"]})", R"("auto")")},
+      {"gpt untied, DoRA, bf16", untied_recipe(bf16 + R"(, "lora": {"r": 3, "dora": true})")},
+      {"gpt untied by Adafactor", untied_recipe(thrice, R"({"name": "adafactor"})")},
+      {"gpt untied by APOLLO-Mini, trained in bf16, released",
+       untied_recipe(R"(, "gradient_release": true, "trained": {"storage": "bf16"})", R"({"name": "apollo_mini"})")},
+      {"gpt untied by Muon in codes", untied_recipe("", R"({"name": "muon", "states": "8bit", "adamw_lr": 0.01})")},
+      {"basic, bf16", resnet_recipe(bf16 + thrice)},
+      {"imagenet stem released, bf16", imagenet_recipe(bf16 + release)},
+      {"gpt, bf16", gpt_recipe(bf16)},
+      {"mistral thrice", decoder_recipe("mistral", R"(, "sliding_window": 5)", thrice)},
+      {"smollm3 released", decoder_recipe("smollm3", R"(, "no_rope_layers": [0, 1])", release)},
+      {"phi3, half of a head turns",
+       decoder_recipe("phi3", R"(, "sliding_window": 4, "rope_parameters": {"partial_rotary_factor": 0.5})", thrice)},
+      {"phi3, adapters, bf16", decoder_recipe("phi3", "", bf16 + R"(, "lora": {"r": 2})")},
+      {"gemma2",
+       decoder_recipe("gemma2", R"(, "sliding_window": 4, "query_pre_attn_scalar": 5)", R"(, "clip_norm": 1.0)")},
+      {"gemma3, adapters thrice", decoder_recipe("gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2)",
+                                                 thrice + R"(, "lora": {"r": 2})")},
+      network_case("squeeze", SqueezeNetwork::build(), is_any),
+      network_case("squeeze, bf16", SqueezeNetwork::build(DType::kBf16), is_any),
+      network_case("squeeze, only leaves train", SqueezeNetwork::build(), is_leaf),
+      network_case("squeeze, only the scale trains", SqueezeNetwork::build(),
+                   [](const std::string& p) { return p == "scale"; }),
+      network_case("squeeze, leaves and the stem frozen", SqueezeNetwork::build(),
+                   [](const std::string& p) { return !is_leaf(p) && p != "stem.weight"; }),
+      network_case("skips", SkipNetwork::build(), is_any),
+      network_case("skips released", SkipNetwork::build(), is_any, true),
+      network_case("skips, bf16", SkipNetwork::build(DType::kBf16), is_any),
+      network_case("skips, first layers frozen", SkipNetwork::build(),
+                   [](const std::string& p) {
+                     return p.rfind("first", 0) != 0 && p.rfind("top", 0) != 0 && p.rfind("down", 0) != 0;
+                   }),
+      network_case("skips, only the top trains", SkipNetwork::build(),
+                   [](const std::string& p) { return p.rfind("top", 0) == 0; }),
+      network_case("skips, only the last layer trains", SkipNetwork::build(),
+                   [](const std::string& p) { return p.rfind("last", 0) == 0; }),
+      judged_case("numbers", JudgedNetwork::Ends::kNumbers),
+      judged_case("labels, bf16", JudgedNetwork::Ends::kLabels, DType::kBf16),
+      judged_case("pairs", JudgedNetwork::Ends::kPairs),
+      judged_case("a map", JudgedNetwork::Ends::kMap),
+      judged_case("a map, bf16", JudgedNetwork::Ends::kMap, DType::kBf16),
+      llama_case(),
+      frozen_llama_case(),
+      adapted_llama_case(),
+      few_adapters_case(),
+      rearranged_case(),
+      parts_case(),
+      typed_case(),
+      pairs_case(),
+      adapted_pairs_case(),
+      encoder_case(),
+      released_llama_case(),
+      {"gpt, moments on the host", offloaded_recipe(thrice + R"(, "clip_norm": 1.0)", R"("name": "adamw")")},
+      {"gpt, moments in codes on the host, trained in bf16",
+       offloaded_recipe(R"(, "trained": {"storage": "bf16"})", R"("name": "adamw", "states": "8bit")")},
+      {"gpt by Muon, momenta on the host", offloaded_recipe("", R"("name": "muon")")}};
 }
 
-// A recipe drawn at random: every key that changes the rows of a plan.
+// Draws random recipes. They vary the model, batch, optimizer, types, accumulation, norm clip,
+// gradient release, ranks and frozen parameters.
 class RecipeDraw {
  public:
   explicit RecipeDraw(uint64_t seed) : random_(seed) {}
@@ -259,7 +316,9 @@ class RecipeDraw {
  private:
   uint64_t below(uint64_t n) { return random_() % n; }
   bool one_in(uint64_t n) { return below(n) == 0; }
-  std::string number(uint64_t least, uint64_t most) { return std::to_string(least + below(most - least + 1)); }
+  std::string number(uint64_t minimum, uint64_t maximum) {
+    return std::to_string(minimum + below(maximum - minimum + 1));
+  }
   std::string pick(const std::vector<std::string>& choices) { return choices[below(choices.size())]; }
 
   std::string resnet() {
@@ -292,9 +351,10 @@ class RecipeDraw {
     const bool release = one_in(3);
     std::string text =
         R"(, "batch": )" + number(2, 4) + R"(, "seed": )" + number(0, 99) + R"(, "optimizer": {"name": )" +
-        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")", R"("lion")",
-              R"("sgd", "momentum": 0.9, "states": "bf16")", R"("adamw", "states": "8bit")", R"("lion", "states": "8bit")", R"("adafactor")",
-              R"("apollo", "rank": 2)", R"("apollo_mini")", R"("muon")", R"("muon", "states": "bf16", "adamw_lr": 0.01)"}) +
+        pick({R"("sgd")", R"("sgd", "momentum": 0.9)", R"("sgd", "momentum": 0.9, "nesterov": true)", R"("adamw")",
+              R"("lion")", R"("sgd", "momentum": 0.9, "states": "bf16")", R"("adamw", "states": "8bit")",
+              R"("lion", "states": "8bit")", R"("adafactor")", R"("apollo", "rank": 2)", R"("apollo_mini")",
+              R"("muon")", R"("muon", "states": "bf16", "adamw_lr": 0.01)"}) +
         R"(, "weight_decay": )" + pick({"0", "0.01"}) + (one_in(2) ? R"(, "no_decay": [)" + no_decay + "]" : "") + "}";
     const bool keeps = text.find(R"("sgd", "weight_decay")") == std::string::npos;
     if (release) text += R"(, "gradient_release": true)";
@@ -302,7 +362,9 @@ class RecipeDraw {
     if (one_in(4)) text += R"(, "dtype": "bf16")";
     if (one_in(4)) text += R"(, "trained": {"storage": "bf16"})";
     const std::string freeze = pick(freezes);
-    if (!release && one_in(4)) text += R"(, "parallel": {"ranks": )" + pick({"1", "2", "3"}) + R"(, "order": ")" + pick({"flat", "two-level"}) + R"(", "shard_optimizer": )" + (keeps && one_in(2) ? "true}" : "false}");
+    if (!release && one_in(4))
+      text += R"(, "parallel": {"ranks": )" + pick({"1", "2", "3"}) + R"(, "order": ")" + pick({"flat", "two-level"}) +
+              R"(", "shard_optimizer": )" + (keeps && one_in(2) ? "true}" : "false}");
     return text + (freeze.empty() ? "" : R"(, "freeze": [)" + freeze + "]") + "}";
   }
 
@@ -311,7 +373,9 @@ class RecipeDraw {
 
 struct Choice {
   const char* strategy;
-  double share;  // from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget
+  // Position of the budget between the smallest that fits (0) and the bytes for storing everything
+  // (1). Negative: no budget.
+  double share;
 };
 constexpr Choice kChoices[] = {{"none", -1},     {"every-k", 0},   {"every-k", 0.5},     {"sqrt", 0},
                                {"revolve", 0},   {"revolve", 0.4}, {"optimal", 0},       {"optimal", 0.3},
@@ -320,22 +384,24 @@ constexpr Choice kChoices[] = {{"none", -1},     {"every-k", 0},   {"every-k", 0
 
 constexpr DiskLevel kFastDisk = {uint64_t{1} << 30, 0.5, 0.25};  // so fast that schedules use it
 
-// Plans of one network, which is solved once.
+// Makes plans of one network, which is solved once.
 class Plans {
  public:
   explicit Plans(const NetworkCase& c) : model_(solve_network(c.recipe, c.network)) {}
 
-  // Nothing where the strategy needs more than storing everything: plan_model gives none of them more.
+  // Returns the plan for a choice of strategy and budget. Returns none if the smallest budget of
+  // the strategy exceeds the bytes for storing everything, because plan_model accepts no such
+  // budget.
   std::optional<PlannedModel> plan(const Choice& choice) {
     ScheduleRequest request = request_of(model_);
     request.strategy = choice.strategy;
     request.disk = chooses_for_disk(choice.strategy) ? kFastDisk : DiskLevel{};
     model_.recipe.budget_bytes.reset();
     if (choice.share >= 0) {
-      const uint64_t least = smallest_budget(model_, request);
-      if (least > model_.store_all_bytes) return std::nullopt;
+      const uint64_t minimum = smallest_budget(model_, request);
+      if (minimum > model_.store_all_bytes) return std::nullopt;
       model_.recipe.budget_bytes =
-          least + static_cast<uint64_t>(choice.share * static_cast<double>(model_.store_all_bytes - least));
+          minimum + static_cast<uint64_t>(choice.share * static_cast<double>(model_.store_all_bytes - minimum));
     }
     return plan_model(model_, request);
   }
@@ -370,9 +436,11 @@ void expect_accepted_by_both(const NetworkCase& c) {
     ASSERT_TRUE(planned->fits) << text_of(c.name, choice) << "\n" << canonical_recipe(c.recipe);
     const Plan plan = planned->plan.view();
     const Verdict checked = check_plan(plan);
-    EXPECT_TRUE(checked.ok()) << text_of(c.name, choice) << "\ncheck: " << text_of(checked) << "\n" << canonical_recipe(c.recipe);
+    EXPECT_TRUE(checked.ok()) << text_of(c.name, choice) << "\ncheck: " << text_of(checked) << "\n"
+                              << canonical_recipe(c.recipe);
     const ReplayVerdict replayed = replay.judge(plan);
-    EXPECT_TRUE(replayed.ok) << text_of(c.name, choice) << "\nreplay: " << replayed.text() << "\n" << canonical_recipe(c.recipe);
+    EXPECT_TRUE(replayed.ok) << text_of(c.name, choice) << "\nreplay: " << replayed.text() << "\n"
+                             << canonical_recipe(c.recipe);
   }
 }
 
@@ -395,9 +463,10 @@ TEST(Replay, AcceptsRandomRecipes) {
     expect_accepted_by_both({"random, seed " + std::to_string(seed), RecipeDraw(seed).draw()});
 }
 
-// Of graphs whose blocks are so large that they are cut inside, with whatever crosses there held.
-TEST(Replay, AcceptsRandomGraphsWithHeldValues) {
-  size_t held = 0;
+// These graphs have large blocks with cuts inside them. Values other than the boundary that cross
+// such a cut are skips, which are kept.
+TEST(Replay, AcceptsRandomGraphsWithSkipValues) {
+  size_t skips = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
     Graph graph = random_graph(random, 40 + random() % 40, 20);
@@ -406,12 +475,13 @@ TEST(Replay, AcceptsRandomGraphsWithHeldValues) {
     const NetworkCase c = network_case("random graph, seed " + std::to_string(seed), graph, is_any, random() % 2 == 0);
     expect_accepted_by_both(c);
     const SolvedModel model = solve_network(c.recipe, c.network);
-    for (const Value& value : model.graph.values) held += value.kind == ValueKind::kHeld;
+    for (const Value& value : model.graph.values) skips += value.kind == ValueKind::kSkip;
   }
-  EXPECT_GT(held, 50u);
+  EXPECT_GT(skips, 50u);
 }
 
-// A name that no kernel's attribute has would ignore nothing.
+// A field that is listed as ignored must exist in the kernel's attribute; otherwise the entry has
+// no effect.
 TEST(Replay, IgnoredFieldsExist) {
   for (const IgnoredField& ignored : kIgnoredFields) {
     ASSERT_LT(ignored.kernel, kKernelCount) << ignored.field;
@@ -444,15 +514,20 @@ TEST(Replay, NoRowIsIdle) {
   }
 }
 
-// What the judges said to the mutants of many plans.
+// Counts of mutants, summed over many plans. `own` counts the mutants of semantic_mutants.h,
+// `semantic` and `unsafe` those of mutants.h (`unsafe` also directed ones). `unsafe_replayed`
+// counts unsafe mutants that the replay also rejected. `neutral` counts mutants that change
+// nothing.
 struct Tally {
   int unsafe = 0, unsafe_replayed = 0, semantic = 0, own = 0, neutral = 0;
-  std::map<std::string, std::pair<int, int>> kinds;  // of unsafe mutants: made, rejected by the replay
+  // Key: kind of unsafe mutant. Value: mutants made, and mutants that the replay rejected.
+  std::map<std::string, std::pair<int, int>> kinds;
   std::set<std::string> own_kinds, semantic_kinds;
 };
 std::string kind_of(const std::string& mutant) { return mutant.substr(0, mutant.find(" at program")); }
 
-// Mutants of mutants.h: check must name the fault of the unsafe ones, the replay must reject the semantic ones.
+// Judges the mutants of mutants.h. check() must report an acceptable fault for each, and the replay
+// must reject each semantic mutant. Skips semantic mutants that change nothing.
 void judge_mutants(const std::string& name, const NetworkCase& c, const OwnedPlan& good, const ReplayTrace& trace,
                    uint64_t seed, Tally& tally) {
   Replay replay(c.network, c.recipe);
@@ -492,17 +567,19 @@ void judge_semantic_mutants(const std::string& name, const NetworkCase& c, const
   }
 }
 
-// Of directed_mutants.h: check must name the one fault of each.
+// Judges the mutants of directed_mutants.h. check() must report exactly the planted fault of each.
 void judge_directed_mutants(const std::string& name, const OwnedPlan& good, Tally& tally) {
   for (const PlanMutant& mutant : make_directed_mutants(good)) {
     const Verdict checked = check_plan(mutant.plan.view());
-    EXPECT_EQ(checked.fault, mutant.acceptable.at(0)) << name << "\nmutant: " << mutant.name << "\ncheck: " << text_of(checked);
+    EXPECT_EQ(checked.fault, mutant.acceptable.at(0))
+        << name << "\nmutant: " << mutant.name << "\ncheck: " << text_of(checked);
     ++tally.unsafe;
   }
 }
 
 TEST(Replay, BothJudgesRejectMutants) {
-  constexpr Choice kMutated[] = {{"none", -1}, {"sqrt", 0}, {"revolve", 0}, {"optimal", 0}, {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
+  constexpr Choice kMutated[] = {{"none", -1},     {"sqrt", 0},      {"revolve", 0},   {"optimal", 0},
+                                 {"optimal", 0.4}, {"h-revolve", 0}, {"multistage", 0}};
   Tally tally;
   uint64_t seed = 0;
   for (const NetworkCase& c : cases()) {
@@ -522,16 +599,19 @@ TEST(Replay, BothJudgesRejectMutants) {
     }
   }
   EXPECT_EQ(tally.own_kinds.size(), 69u) << "a kind of semantic mutant found no place in any plan";
-  for (const char* kind : {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block", "a kernel reads the disk",
-                           "the forward's slot is read after its memory was filled again", "loads another weight", "a kernel reads the file of weights",
-                           "the spill file's carrier loads"}) {
+  for (const char* kind :
+       {"nobody waits", "used before its wait", "source overwritten in flight", "reads another block",
+        "a kernel reads the disk", "the forward's slot is read after its memory was filled again",
+        "loads another weight", "a kernel reads the file of weights", "the spill file's carrier loads"}) {
     EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind << ": found no place in any plan";
   }
   const auto [overlaps, rejected_overlaps] = tally.kinds["two disk blocks overlap"];
   EXPECT_GT(overlaps, 0);
   EXPECT_EQ(rejected_overlaps, overlaps) << "the replay accepts a block that another one has overwritten";
-  std::printf("mutants: %d unsafe ones named by the checker (%d of them rejected by the replay too), %d semantic ones rejected by the replay\n",
-              tally.unsafe, tally.unsafe_replayed, tally.semantic + tally.own);
+  std::printf(
+      "mutants: %d unsafe ones named by the checker (%d of them rejected by the replay too), %d semantic ones rejected "
+      "by the replay\n",
+      tally.unsafe, tally.unsafe_replayed, tally.semantic + tally.own);
   RecordProperty("unsafe_mutants", tally.unsafe);
   RecordProperty("unsafe_mutants_that_the_replay_rejects_too", tally.unsafe_replayed);
   RecordProperty("semantic_mutants_of_mutants_h", tally.semantic);
@@ -544,10 +624,13 @@ TEST(Replay, BothJudgesRejectMutants) {
 
 uint32_t first_reader(const OwnedPlan& plan, Op op, Pass pass) {
   const std::vector<Row>& rows = plan.program(ProgramId::kMicroFirst).rows;
-  return static_cast<uint32_t>(std::find_if(rows.begin(), rows.end(), [=](const Row& r) { return r.op == op && r.pass == pass; }) - rows.begin());
+  return static_cast<uint32_t>(
+      std::find_if(rows.begin(), rows.end(), [=](const Row& r) { return r.op == op && r.pass == pass; }) -
+      rows.begin());
 }
 
-// A weight of State, and the f32 sum that its update reads, go to disk and come back.
+// Both judges must accept that a weight of State, or the f32 sum that its update reads, is written
+// to disk and read back. They must reject mutants of such plans.
 TEST(Replay, BothJudgesFollowATransferOfAnything) {
   const NetworkCase c("gpt released", gpt_recipe(R"(, "gradient_release": true)"));
   const OwnedPlan plain = Plans(c).plan({"none", -1})->plan;
@@ -555,7 +638,8 @@ TEST(Replay, BothJudgesFollowATransferOfAnything) {
     Op op;
     Pass pass;
     uint32_t argument;
-  } const spilled[] = {{Op::kLinear, Pass::kForward, LinearForward::kW}, {Op::kGradNorm, Pass::kReduce, GradNormReduce::kGradients}};
+  } const spilled[] = {{Op::kLinear, Pass::kForward, LinearForward::kW},
+                       {Op::kGradNorm, Pass::kReduce, GradNormReduce::kGradients}};
   Tally tally;
   for (const auto& [op, pass, argument] : spilled) {
     OwnedPlan plan = plain;
@@ -565,7 +649,7 @@ TEST(Replay, BothJudgesFollowATransferOfAnything) {
     const ReplayVerdict replayed = Replay(c.network, c.recipe).judge(plan.view(), &trace);
     ASSERT_TRUE(replayed.ok) << replayed.text();
     for (uint64_t seed = 0; seed < 8; ++seed) judge_mutants("a spilled argument", c, plan, trace, seed, tally);
-    OwnedPlan wrong = plan;  // another tensor of the same form goes to disk
+    OwnedPlan wrong = plan;  // another weight of the same form goes to disk, which only the replay can detect
     const uint32_t start = first_reader(wrong, Op::kTransfer, Pass::kStart);
     OwnedProgram& p = wrong.program(ProgramId::kMicroFirst);
     const Ref source = ProgramEditor(p).arguments(start)[1];
@@ -577,7 +661,8 @@ TEST(Replay, BothJudgesFollowATransferOfAnything) {
     EXPECT_TRUE(check_plan(wrong.view()).ok());
     EXPECT_FALSE(Replay(c.network, c.recipe).judge(wrong.view()).ok) << "another weight is taken for the right one";
   }
-  for (const char* kind : {"nobody waits", "used before its wait"}) EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind;
+  for (const char* kind : {"nobody waits", "used before its wait"})
+    EXPECT_EQ(tally.semantic_kinds.count(kind), 1u) << kind;
 }
 
 }  // namespace

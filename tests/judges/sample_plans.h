@@ -1,13 +1,14 @@
-// Small complete training plans: one convolutional, one transformer, and one that updates each weight right after its gradient.
-// Here so that the proof's tests have whole steps to accept and to break without the planner. The rows follow op.h's table and the
-// training step that they describe.
+// Small complete training plans: a convolutional net, a transformer, and a net with gradient
+// release. Tests of the proof use them as correct plans that do not come from the planner, and
+// break them. Arguments of rows are in the order of the table in op.h.
 #pragma once
 
 #include "tests/judges/plan_builder.h"
 
 namespace reprise::testing {
 
-// The rules that these plans were made with: convolutions want 1,024 bytes of scratch and kSampleStackBytes of a worker's stack.
+// The backend's rules for these plans. Convolutions need 1,024 bytes of scratch and
+// kSampleStackBytes of a worker's stack.
 constexpr uint64_t kSampleStackBytes = 512;
 constexpr BackendRules make_sample_rules() {
   BackendRules rules = {.name = "sample", .header = "tests/judges/sample_plans.h", .constant = "testing::kSampleRules"};
@@ -23,8 +24,8 @@ inline constexpr BackendRules kSampleRules = make_sample_rules();
 
 constexpr uint16_t bits(bool on, uint32_t mask) { return static_cast<uint16_t>(on ? mask : 0); }
 
-// conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head, two micro-batches, SGD with momentum and
-// clipping. The convolution is recomputed before its backward.
+// conv 3x3 - batch-norm - ReLU - max pool - add - global pool - loss head. Two micro-batches, SGD
+// with momentum and clipping. The convolution is recomputed before its backward.
 class SampleConvNet {
  public:
   OwnedPlan make() {
@@ -62,7 +63,8 @@ class SampleConvNet {
     dfc_ = b_.carried({5, 4});
     dfc_bias_ = b_.carried({5});
     b_.plan.attributes.of<GroupAttribute>() = {{5, 0, b_.plan.carried_bytes / sizeof(float)}};
-    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 1e-4f, 0.9f, 1, 0, 0, 1e-8f}};
+    b_.plan.attributes.of<UpdateAttribute>() = {
+        {b_.plan.attributes.of<GroupAttribute>()[0], 1e-4f, 0.9f, 1, 0, 0, 1e-8f}};
   }
 
   void micro(ProgramId id, bool add) {
@@ -86,7 +88,7 @@ class SampleConvNet {
     b_.row(Op::kCopy, Pass::kForward, {dp, twin}, 0, 1);
     b_.row(Op::kMaxPool, Pass::kBackward, {dy, index, dp}, 1);
     b_.row(Op::kRelu, Pass::kBackward, {dy, y, dy});
-    const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotUse::kScratch);
+    const Ref again = convolve(x), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
     b_.row(Op::kBatchNorm, Pass::kBackward, {dy, dgamma_, dbeta_, again, mean, rstd, gamma_, dy, kNoRef}, 0,
            bits(add, 6));
     b_.row(Op::kConv, Pass::kBackwardWeight, {dw_, x, dy, scratch}, 0, bits(add, 1));
@@ -94,7 +96,7 @@ class SampleConvNet {
   }
 
   Ref convolve(Ref x) {
-    const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotUse::kScratch);
+    const Ref y = b_.slot({2, 6, 6, 4}), scratch = b_.slot({1024}, DType::kU8, SlotKind::kScratch);
     b_.row(Op::kConv, Pass::kForward, {y, kNoRef, kNoRef, x, w_, kNoRef, scratch});
     return y;
   }
@@ -123,7 +125,8 @@ class SampleConvNet {
   Ref dw_ = 0, dgamma_ = 0, dbeta_ = 0, dfc_ = 0, dfc_bias_ = 0;
 };
 
-// embedding - dropout - layer-norm - attention - residual - GELU - tied loss head; one micro-batch, AdamW.
+// embedding - dropout - layer-norm - attention - residual - GELU - tied loss head. There is one
+// micro-batch; the optimizer is AdamW.
 class SampleTransformer {
  public:
   OwnedPlan make() {
@@ -164,7 +167,8 @@ class SampleTransformer {
     b_.plan.attributes.of<GroupAttribute>() = {{6, 0, b_.plan.carried_bytes / sizeof(float)}};
     b_.plan.attributes.of<ClipAttribute>() = {{0}};
     b_.plan.attributes.of<CapAttribute>() = {{}};
-    b_.plan.attributes.of<UpdateAttribute>() = {{b_.plan.attributes.of<GroupAttribute>()[0], 0.01f, 0, 0, 0.9, 0.999, 1e-8f}};
+    b_.plan.attributes.of<UpdateAttribute>() = {
+        {b_.plan.attributes.of<GroupAttribute>()[0], 0.01f, 0, 0, 0.9, 0.999, 1e-8f}};
   }
 
   Ref add_moments(const std::string& name) {
@@ -209,11 +213,11 @@ class SampleTransformer {
   Ref dtable_ = 0, dpositions_ = 0, dgamma_ = 0, dbeta_ = 0, dw_ = 0, dbias_ = 0;
 };
 
-// layer-norm - layer-norm - loss head that is frozen; SGD without momentum, each weight updated right after its gradient, whose slot
-// then dies. All trained parameters have one shape.
+// layer-norm - layer-norm - frozen loss head. SGD without momentum. Each weight is updated directly
+// after its gradient, whose slot then dies. All trained parameters have one shape.
 class SampleReleased {
  public:
-  // Whether the gradients are written a second time, and when: such a plan is wrong.
+  // Whether and when the rows write a gradient a second time. Only kNever is correct.
   enum class Again { kNever, kBeforeUpdate, kAfterUpdate };
   explicit SampleReleased(Again again = Again::kNever) : again_(again) {}
 
@@ -245,7 +249,8 @@ class SampleReleased {
     b_.row(Op::kLayerNorm, Pass::kForward, {y, mean, rstd, x, trained_[0], trained_[1]});
     b_.row(Op::kLayerNorm, Pass::kForward, {z, mean_of_y, rstd_of_y, y, trained_[2], trained_[3]});
     const Ref dz = b_.slot({8, 6}), dy = b_.slot({8, 6}), dx = b_.slot({8, 6});
-    b_.row(Op::kLossHead, Pass::kBackward, {dz, kNoRef, kNoRef, PlanBuilder::scalars(), z, head_, kNoRef, labels, kNoRef, kNoRef});
+    b_.row(Op::kLossHead, Pass::kBackward,
+           {dz, kNoRef, kNoRef, PlanBuilder::scalars(), z, head_, kNoRef, labels, kNoRef, kNoRef});
     backward_and_update(2, dy, y, mean_of_y, rstd_of_y, dz);
     backward_and_update(0, dx, x, mean, rstd, dy);
     b_.end();
@@ -254,7 +259,8 @@ class SampleReleased {
   void backward_and_update(uint32_t first, Ref dx, Ref x, Ref mean, Ref rstd, Ref dy) {
     const Ref gradients[] = {b_.slot({6}), b_.slot({6})};
     const auto backward = [&] {
-      b_.row(Op::kLayerNorm, Pass::kBackward, {dx, gradients[0], gradients[1], x, mean, rstd, trained_[first], dy, kNoRef});
+      b_.row(Op::kLayerNorm, Pass::kBackward,
+             {dx, gradients[0], gradients[1], x, mean, rstd, trained_[first], dy, kNoRef});
     };
     backward();
     for (uint32_t i = 0; i < 2; ++i) {

@@ -1,5 +1,5 @@
-// The kinds of semantic_mutants.h.
-// Every change is followed by fresh lifetimes, so that it is wrong in its value and in nothing else.
+// Makes the mutants of semantic_mutants.h. If a change moves, copies or erases rows, lifetimes are
+// recomputed, so that only values of the mutant are wrong.
 #include "tests/judges/semantic_mutants.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ struct SemanticSite {
   uint32_t row = 0, argument = 0, other = 0;
 };
 
-// One program of the good plan and what its rows are needed for.
+// Facts about one program of a plan: which rows and outputs affect a value that lasts after the
+// program, and which terms slots contain.
 class Facts {
  public:
   Facts(const OwnedProgram& p, const std::vector<RowTerms>& terms) : p_(p), terms_(terms), needed_(p.rows.size()) {
@@ -34,7 +35,8 @@ class Facts {
         if (is_local(ref(r, i)) && role(r, i) == Role::kOutput && !adds(p.rows[r], i)) wanted.erase(ref(r, i));
       }
       for (uint32_t i = 0; i < arity; ++i) {
-        if (is_local(ref(r, i)) && (role(r, i) == Role::kInput || role(r, i) == Role::kUpdated)) wanted.insert(ref(r, i));
+        if (is_local(ref(r, i)) && (role(r, i) == Role::kInput || role(r, i) == Role::kUpdated))
+          wanted.insert(ref(r, i));
       }
     }
   }
@@ -55,7 +57,7 @@ class Facts {
     return list;
   }
 
-  // What slot `s` held when row r came.
+  // Returns the term that slot `s` contains before row `r`; kNoTerm if no row has written the slot.
   Term held(uint32_t r, uint32_t s) const {
     while (r-- > 0) {
       for (uint32_t i = 0; i < kernel(p_.rows[r]).arity(); ++i) {
@@ -68,7 +70,7 @@ class Facts {
  private:
   const OwnedProgram& p_;
   const std::vector<RowTerms>& terms_;
-  std::vector<uint32_t> needed_;  // by row: bit i: output i reaches something that lasts
+  std::vector<uint32_t> needed_;  // by row; bit i is set if output i affects a lasting value
 };
 
 class SemanticMutantMaker {
@@ -151,7 +153,10 @@ class SemanticMutantMaker {
       p.rows.insert(p.rows.begin() + s.row, p.rows[s.row]);
       renew_lifetimes(p);
     });
-    // A recomputed norm writes its rstd to where it stands already: who reads that alone may stand before it.
+    // True if output `i` of this row overwrites a slot that an earlier row has already written. A
+    // recomputed norm, for example, writes the same rstd to the same slot again. A row that reads
+    // the rstd may be before or after the recomputation, so exchanging the two rows would change
+    // nothing.
     const auto stands_already = [this](const SemanticSite& s, uint32_t i) {
       const bool adds = (facts_->row(s.row).accumulate >> i & 1) != 0;
       for (uint32_t row = 0; !adds && row < s.row; ++row) {
@@ -202,7 +207,7 @@ class SemanticMutantMaker {
   void change_arguments() {
     const auto has_partner = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
-      if (row.op == Op::kAdd || walks_groups(row)) return false;  // a + b is b + a
+      if (row.op == Op::kAdd || walks_groups(row)) return false;  // addition is commutative
       for (uint32_t j = s.argument + 1; j < kernel(row).arity(); ++j) {
         const Ref a = facts_->ref(s.row, s.argument), b = facts_->ref(s.row, j);
         if (facts_->role(s.row, j) != Role::kInput || b == kNoRef || form(a) != form(b)) continue;
@@ -212,15 +217,17 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    add("arguments exchanged", arguments(Role::kInput, has_partner), [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
-      Ref* refs = own_arguments(p, s.row);
-      std::swap(refs[s.argument], refs[s.other]);
-    });
+    add("arguments exchanged", arguments(Role::kInput, has_partner),
+        [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
+          Ref* refs = own_arguments(p, s.row);
+          std::swap(refs[s.argument], refs[s.other]);
+        });
     const auto redirect = [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) {
       own_arguments(p, s.row)[s.argument] = s.other;
     };
     add("reads a dead slot", arguments(Role::kInput, [this](SemanticSite& s) { return has_older(s, true); }), redirect);
-    add("reads an older slot kept alive", arguments(Role::kInput, [this](SemanticSite& s) { return has_older(s, false); }),
+    add("reads an older slot kept alive",
+        arguments(Role::kInput, [this](SemanticSite& s) { return has_older(s, false); }),
         [&redirect](OwnedPlan& plan, OwnedProgram& p, const SemanticSite& s) {
           redirect(plan, p, s);
           renew_lifetimes(p);
@@ -239,15 +246,16 @@ class SemanticMutantMaker {
     add("another layer's parameter", arguments(Role::kInput, has_twin_in_state), redirect);
   }
 
-  // A slot of the same form that is dead by this row; `whatever`: its lifetime alone makes it wrong; else it also held
-  // another term.
+  // True if another slot of the same form is dead at this row. Sets `other` to that slot. If not
+  // `whatever`, the dead slot must also have another address and contain another term, so that
+  // reading it gives a wrong value.
   bool has_older(SemanticSite& s, bool whatever) const {
     const Ref ref = facts_->ref(s.row, s.argument);
     if (!is_slot(ref)) return false;
     const std::vector<Slot>& slots = good_.programs[program_].slots;
     for (uint32_t i = static_cast<uint32_t>(slots.size()); i-- > 0;) {
-      if (i == ref || slots[i].end_row > s.row || slots[i].use == SlotUse::kScratch || form(i) != form(ref)) continue;
-      const bool is_there = slots[i].tensor.offset == slots[ref].tensor.offset;  // what is read lies where the older one lay
+      if (i == ref || slots[i].end_row > s.row || slots[i].use == SlotKind::kScratch || form(i) != form(ref)) continue;
+      const bool is_there = slots[i].tensor.offset == slots[ref].tensor.offset;  // then both slots are the same bytes
       if (!whatever && (is_there || facts_->held(s.row, i) == facts_->term(s.row, s.argument))) continue;
       s.other = i;
       return true;
@@ -270,56 +278,82 @@ class SemanticMutantMaker {
     change("another padding behind", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.pad_right; });
     change("another dilation", of({Op::kConv, Op::kMaxPool}), [](WindowAttribute& a) { ++a.dilation_w; });
     change("another number of groups", of({Op::kConv}), [](WindowAttribute& a) { ++a.groups; });
-    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference, Pass::kBackwardData}), [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon", of({Op::kBatchNorm}, {Pass::kStatistics, Pass::kInference, Pass::kBackwardData}),
+           [](NormAttribute& a) { a.epsilon *= 2; });
     const auto takes_statistics = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
       return row.pass == Pass::kForward && (row.op == Op::kConv || row.op == Op::kNormConv) && facts_->needed(s.row, 2);
     };
-    change("another epsilon of a convolution's statistics", rows(takes_statistics), [](WindowAttribute& a) { a.statistics_epsilon *= 2; });
-    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}), [](NormAttribute& a) { a.momentum /= 2; });
-    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
-    change("another epsilon of an rms-norm", of({Op::kRmsNorm}, {Pass::kForward}), [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon of a convolution's statistics", rows(takes_statistics),
+           [](WindowAttribute& a) { a.statistics_epsilon *= 2; });
+    change("another momentum of the statistics", of({Op::kBatchNorm}, {Pass::kRunning}),
+           [](NormAttribute& a) { a.momentum /= 2; });
+    change("another epsilon of a layer-norm", of({Op::kLayerNorm}, {Pass::kForward}),
+           [](NormAttribute& a) { a.epsilon *= 2; });
+    change("another epsilon of an rms-norm", of({Op::kRmsNorm}, {Pass::kForward}),
+           [](NormAttribute& a) { a.epsilon *= 2; });
     change("another offset of an rms-norm", of({Op::kRmsNorm}), [](NormAttribute& a) { a.offset = 1 - a.offset; });
     change("another scale of an embedding", of({Op::kEmbedding}), [](EmbeddingAttribute& a) { a.scale *= 2; });
-    change("other columns", of({Op::kColumns, Op::kPad}), [](ColumnsAttribute& a) { a.first = a.first == 0 ? 1 : a.first - 1; });
-    change("another order of dimensions", of({Op::kTranspose}), [](TransposeAttribute& a) { std::swap(a.axis_1, a.axis_2); });
-    change("another factor of a product turned", of({Op::kProduct}), [](ProductAttribute& a) { a.turned_b ^= 1u; });
-    change("the first factor of a product turned", of({Op::kProduct}), [](ProductAttribute& a) { a.turned_a ^= 1u; });
+    change("other columns", of({Op::kColumns, Op::kPad}),
+           [](ColumnsAttribute& a) { a.first = a.first == 0 ? 1 : a.first - 1; });
+    change("another order of dimensions", of({Op::kTranspose}),
+           [](TransposeAttribute& a) { std::swap(a.axis_1, a.axis_2); });
+    change("another factor of a product turned", of({Op::kProduct}), [](ProductAttribute& a) { a.transposed_b ^= 1u; });
+    change("the first factor of a product turned", of({Op::kProduct}),
+           [](ProductAttribute& a) { a.transposed_a ^= 1u; });
     change("another way to resize", of({Op::kResize}), [](ResizeAttribute& a) { a.kind = a.kind == 0 ? 1 : 0; });
     change("another cap of the logits", of({Op::kLossHead}), [](CapAttribute& a) { a.softcap = a.softcap * 2 + 1; });
-    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}), [](LinearAttribute& a) { a.input_major ^= 1u; });
+    change("another weight layout", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}),
+           [](LinearAttribute& a) { a.input_major ^= 1u; });
     change("another gelu", of({Op::kGelu}), [](GeluAttribute& a) { a.tanh_form ^= 1u; });
-    change("another loss of numbers", of({Op::kTargetLoss}), [](TargetLossAttribute& a) { a = {a.kind == 0 ? 1u : 0u, 0}; });
-    change("another share of dice", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.dice = a.dice * 0.5f + 0.25f; });
-    change("another smoothing of labels", of({Op::kClassLoss}), [](ClassLossAttribute& a) { a.label_smoothing = a.label_smoothing * 0.5f + 0.25f; });
-    change("another temperature", of({Op::kPairLoss}), [](PairLossAttribute& a) { a = {0, a.temperature * 0.5f + 0.25f, a.symmetric}; });
-    change("the other symmetry", of({Op::kPairLoss}), [](PairLossAttribute& a) { a = {0, a.kind == 0 ? a.temperature : 0.5f, 1 - a.symmetric}; });
+    change("another loss of numbers", of({Op::kTargetLoss}), [](TargetLossAttribute& a) {
+      a = {a.kind == 0 ? 1u : 0u, 0};
+    });
+    change("another share of dice", of({Op::kClassLoss}),
+           [](ClassLossAttribute& a) { a.dice = a.dice * 0.5f + 0.25f; });
+    change("another smoothing of labels", of({Op::kClassLoss}),
+           [](ClassLossAttribute& a) { a.label_smoothing = a.label_smoothing * 0.5f + 0.25f; });
+    change("another temperature", of({Op::kPairLoss}), [](PairLossAttribute& a) {
+      a = {0, a.temperature * 0.5f + 0.25f, a.symmetric};
+    });
+    change("the other symmetry", of({Op::kPairLoss}), [](PairLossAttribute& a) {
+      a = {0, a.kind == 0 ? a.temperature : 0.5f, 1 - a.symmetric};
+    });
     change("another function", of({Op::kUnary}), [](UnaryAttribute& a) { a = {a.function == 0 ? 1u : 0u, 0}; });
     change("another number of heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.heads; });
     change("another number of shared heads", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.kv_heads; });
-    change("another attention dropout", of({Op::kAttention}), [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
+    change("another attention dropout", of({Op::kAttention}),
+           [](AttentionAttribute& a) { a.dropout = a.dropout / 2 + 0.25f; });
     change("another window of the attention", of({Op::kAttention}), [](AttentionAttribute& a) { ++a.window; });
-    change("another cap of the scores", of({Op::kAttention}), [](AttentionAttribute& a) { a.softcap = a.softcap * 2 + 1; });
+    change("another cap of the scores", of({Op::kAttention}),
+           [](AttentionAttribute& a) { a.softcap = a.softcap * 2 + 1; });
     change("the other causality", of({Op::kAttention}), [](AttentionAttribute& a) { a.causal ^= 1u; });
-    change("another scale of the scores", of({Op::kAttention}), [](AttentionAttribute& a) { a.scale = a.scale * 2 + 1; });
+    change("another scale of the scores", of({Op::kAttention}),
+           [](AttentionAttribute& a) { a.scale = a.scale * 2 + 1; });
     const auto computes_frequencies = [this](SemanticSite& s) {
       return facts_->row(s.row).op == Op::kRope && facts_->ref(s.row, RopeForward::kFrequencies) == kNoRef;
     };
     change("another theta", rows(computes_frequencies), [](RopeAttribute& a) { a.theta *= 2; });
-    change("another number of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.rotary += a.rotary > 2 ? -2 : 2; });
+    change("another number of rotary channels", of({Op::kRope}),
+           [](RopeAttribute& a) { a.rotary += a.rotary > 2 ? -2 : 2; });
     change("another pairing of rotary channels", of({Op::kRope}), [](RopeAttribute& a) { a.neighbours ^= 1u; });
     change("another scale of sines and cosines", of({Op::kRope}), [](RopeAttribute& a) { a.scale *= 2; });
-    change("another scale of a product", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData}), [](LinearAttribute& a) { a.scale *= 2; });
+    change("another scale of a product", of({Op::kLinear}, {Pass::kForward, Pass::kBackwardData}),
+           [](LinearAttribute& a) { a.scale *= 2; });
     const auto draws = [this](SemanticSite& s) {
-      return facts_->row(s.row).op == Op::kAttention && good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
+      return facts_->row(s.row).op == Op::kAttention &&
+             good_.attributes.of<AttentionAttribute>()[facts_->row(s.row).attribute].dropout > 0;
     };
     change("another attention mask", rows(draws), [](AttentionAttribute& a) { ++a.stream; });
     change("another dropout mask", of({Op::kDropout}), [](DropoutAttribute& a) { ++a.stream; });
-    change("another share of a dropout's draws", of({Op::kDropout}), [](DropoutAttribute& a) { a.shared = a.shared == 1 ? 2 : 1; });
+    change("another share of a dropout's draws", of({Op::kDropout}),
+           [](DropoutAttribute& a) { a.shared = a.shared == 1 ? 2 : 1; });
     change("another dropout probability", of({Op::kDropout}), [](DropoutAttribute& a) { a.probability /= 2; });
-    change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
+    change("another weight decay", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}),
+           [](UpdateAttribute& a) { a.weight_decay += 0.125f; });
     change("another rate", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { a.rate *= 2; });
-    change("another stream of random bits", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}), [](UpdateAttribute& a) { ++a.stream; });
+    change("another stream of random bits", of({Op::kSgd, Op::kAdamW, Op::kLion, Op::kMuon}),
+           [](UpdateAttribute& a) { ++a.stream; });
     change("another decay of means", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.decay_power /= 2; });
     change("AdaLomo's step for Adafactor's", of({Op::kAdafactor}), [](FactoredAttribute& a) { a.adalomo ^= 1u; });
     change("another period of projections", of({Op::kApollo}), [](ProjectedAttribute& a) { ++a.period; });
@@ -328,14 +362,17 @@ class SemanticMutantMaker {
     change("another beta", of({Op::kAdamW}), [](UpdateAttribute& a) { a.beta2 /= 2; });
     change("Lion's betas exchanged", of({Op::kLion}), [](UpdateAttribute& a) { std::swap(a.beta1, a.beta2); });
     const auto lion_decays = [this](SemanticSite& s) {
-      return facts_->row(s.row).op == Op::kLion && good_.attributes.of<UpdateAttribute>()[facts_->row(s.row).attribute].weight_decay > 0;
+      return facts_->row(s.row).op == Op::kLion &&
+             good_.attributes.of<UpdateAttribute>()[facts_->row(s.row).attribute].weight_decay > 0;
     };
     change("Lion's weight decay lost", rows(lion_decays), [](UpdateAttribute& a) { a.weight_decay = 0; });
-    change("another rank's", of({Op::kShare}, {Pass::kStart}), [this](ShareAttribute& a) { a.root = (a.root + 1) % good_.ranks; });
+    change("another rank's", of({Op::kShare}, {Pass::kStart}),
+           [this](ShareAttribute& a) { a.root = (a.root + 1) % good_.ranks; });
     change("another clip", of({Op::kGradNorm}, {Pass::kFinish}), [](ClipAttribute& a) { ++a.max_norm; });
     const auto has_many_norms = [this](SemanticSite& s) {
       const Row& row = facts_->row(s.row);
-      return row.op == Op::kGradNorm && row.pass == Pass::kReduce && good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0;
+      return row.op == Op::kGradNorm && row.pass == Pass::kReduce &&
+             good_.attributes.of<GroupAttribute>()[row.attribute].first_norm > 0;
     };
     change("a norm in another's place", rows(has_many_norms), [](GroupAttribute& a) { --a.first_norm; });
   }
@@ -344,7 +381,7 @@ class SemanticMutantMaker {
   void change(const std::string& kind, const std::vector<SemanticSite>& sites, Edit edit) {
     change_of(kind, sites, edit, &Edit::operator());
   }
-  // T is what `edit` takes.
+  // T is the type of the attribute that `edit` changes.
   template <typename T, typename Edit>
   void change_of(const std::string& kind, const std::vector<SemanticSite>& sites, Edit edit, void (Edit::*)(T&) const) {
     add(kind, sites, [&](OwnedPlan& plan, OwnedProgram& p, const SemanticSite& s) {
@@ -356,8 +393,9 @@ class SemanticMutantMaker {
 
   void update_too_early() {
     const auto move_before = [](OwnedPlan&, OwnedProgram& p, const SemanticSite& s) { move_row(p, s.row, s.other); };
-    // Released gradients: the last row before the update that names the gradient as an output, or the weight as an
-    // input.
+    // True if this row is an update, and an earlier row writes its gradient (`role` is kOutput) or
+    // reads its weight (kInput). `argument` is the index of the gradient or weight in the update.
+    // Sets `other` to the last such row.
     const auto last_row = [this](SemanticSite& s, uint32_t argument, Role role) {
       if (!updates_weights(facts_->row(s.row))) return false;
       for (uint32_t r = s.row; r-- > 0;) {
@@ -369,7 +407,8 @@ class SemanticMutantMaker {
       }
       return false;
     };
-    add("update before its last gradient", rows([&](SemanticSite& s) { return last_row(s, gradients_argument(facts_->row(s.row)), Role::kOutput); }),
+    add("update before its last gradient",
+        rows([&](SemanticSite& s) { return last_row(s, gradients_argument(facts_->row(s.row)), Role::kOutput); }),
         move_before);
     add("update before its weight's last reader", rows([&](SemanticSite& s) { return last_row(s, 0, Role::kInput); }),
         move_before);
@@ -396,7 +435,8 @@ std::vector<Ref> arguments_of(const OwnedProgram& p, uint32_t row) {
   return {first, first + kernel(p.rows[row]).arity()};
 }
 
-// Row m of the mutant computes what row r of the good program does.
+// True if row `m` of the mutant has the same effect as row `r` of the correct program. Their input
+// slots may differ if both slots contain the same term.
 bool same_effect(const OwnedProgram& good, uint32_t r, const OwnedProgram& mutant, uint32_t m, const Facts& facts) {
   const Row &a = good.rows[r], &b = mutant.rows[m];
   if (a.op != b.op || a.pass != b.pass || a.accumulate != b.accumulate || a.attribute != b.attribute) return false;

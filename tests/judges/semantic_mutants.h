@@ -1,32 +1,35 @@
-// Semantic mutants of real plans: each is wrong in one value, and looks right in everything that check() could know.
-// Here beside mutants.h because picking a place where the change matters needs to know what each row reads and writes:
-// a trace. No judge is asked: that a mutant computes something else follows from how it was made.
+// Semantic mutants of real plans. Each computes at least one wrong value, so the replay must reject
+// it. The mutants are not passed to check(), which could refuse some of them. A trace of the terms
+// that each row reads and writes shows where a change affects the results. The way in which a
+// mutant is made guarantees that a value is wrong.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "tools/lowering/owned_plan.h"
+#include "tools/plan/lowering/owned_plan.h"
 #include "tests/judges/replay.h"
 
 namespace reprise::testing {
 
 struct SemanticMutant {
-  std::string name;  // kind and place, enough to make it again with the same seed
+  std::string name;  // kind, program, row and argument; with the seed they identify the mutant
   OwnedPlan plan;
 };
 
-// Of every kind one mutant for each program that has a place for it; the seed picks the place. `trace` is the good
-// plan's. A place is one whose value reaches what lasts: rows that nobody reads are passed over, exchanged arguments
-// hold different terms, a stale slot held another term, rows are exchanged only where the second reads what the first
-// writes.
+// Returns, for each program, one mutant of each kind that can be made from it. If several rows or
+// arguments are suitable, the seed selects one. `trace` is the trace of the correct plan. A row or
+// argument is suitable if the changed value affects a lasting result. So rows whose results are not
+// read are skipped, exchanged arguments contain different terms, and a stale slot contained another
+// term. Two rows are exchanged only if the second row reads a result of the first.
 std::vector<SemanticMutant> make_semantic_mutants(const OwnedPlan& good, const ReplayTrace& trace, uint64_t seed);
 
-// Whether `mutant`, made without knowing terms (mutants.h), changes nothing that lasts: apart from rows whose results
-// nobody reads, it has the same rows in the same order, on the same arguments or on slots that hold the very same term.
+// True if `mutant`, which was made without a trace (mutants.h), gives the same lasting results as
+// `good`. This is so if it has the same rows in the same order, with equal arguments or with slots
+// that contain equal terms. Rows whose results are never read do not count.
 bool changes_nothing(const OwnedPlan& good, const OwnedPlan& mutant, const ReplayTrace& trace);
 
-// Rows of a program whose results reach nothing that lasts.
+// Returns the rows of a program whose results affect no lasting value.
 std::vector<uint32_t> idle_rows(const OwnedPlan& plan, ProgramId program, const ReplayTrace& trace);
 
 }  // namespace reprise::testing

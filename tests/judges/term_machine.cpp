@@ -1,4 +1,4 @@
-// The methods of the machine, in the order of its header.
+// Implements TermMachine: runs the rows of a plan on memory that contains terms.
 #include "tests/judges/term_machine.h"
 
 namespace reprise::testing {
@@ -11,7 +11,7 @@ bool is_scalars(const ArgumentInfo& argument) { return argument.storage == Stora
 TermMachine::TermMachine(const Plan& plan, TermTable& terms, uint32_t rank) : plan_(plan), terms_(terms), rank_(rank) {
   for (uint32_t s = 0; s < plan.state.count; ++s) {
     const StateTensor& state = plan.state[s];
-    if (state.keeper != kEveryRank && state.keeper != rank) continue;
+    if (state.owner != kEveryRank && state.owner != rank) continue;
     const ReplayTensor place = state_place(s);
     if (state.kind == StateKind::kNorms) {
       for (uint64_t i = 0; i < place.bytes() / sizeof(double); ++i) {
@@ -55,11 +55,14 @@ Term TermMachine::state(uint32_t index) const {
 
 ReplayTensor TermMachine::state_place(uint32_t index) const {
   const StateTensor& state = plan_.state[index];
-  const Store store = state.kind == StateKind::kStreamed ? Store::kFile : state.kind == StateKind::kOffloaded ? Store::kSpill : Store::kArena;
+  const Store store = state.kind == StateKind::kStreamed    ? Store::kFile
+                      : state.kind == StateKind::kOffloaded ? Store::kSpill
+                                                            : Store::kArena;
   return {state.tensor.offset, state.tensor.bytes, &state.tensor, store};
 }
 
-// Of the second level, what lasts from one program to the next.
+// Returns the offset in the second level at which the offloaded tensors of State end. These tensors
+// keep their content from one program to the next, unlike the blocks after them.
 uint64_t TermMachine::offloaded_end() const {
   uint64_t end = 0;
   for (const StateTensor& state : plan_.state) {
@@ -98,7 +101,8 @@ void TermMachine::sort_lifetimes() {
   }
   for (uint32_t s = 0; s < program_->slots.count; ++s) {
     const Slot& slot = program_->slots[s];
-    const bool is_host = s == program_->input || s == program_->labels || s == program_->document_start || s == program_->pairs || s == program_->token_types;
+    const bool is_host = s == program_->input || s == program_->labels || s == program_->document_start ||
+                         s == program_->pairs || s == program_->token_types;
     if (!is_host && slot.first_row <= program_->rows.count) births_[slot.first_row].push_back(s);
     if (slot.end_row <= program_->rows.count) deaths_[slot.end_row].push_back(s);
   }
@@ -147,17 +151,20 @@ void TermMachine::run_row(const Row& row) {
 
 void TermMachine::transfer(const Row& row) {
   destroy_slots(births_[row_]);
-  if (row.first_argument > program_->arguments.count || program_->arguments.count - row.first_argument < kernel_->arity()) {
+  if (row.first_argument > program_->arguments.count ||
+      program_->arguments.count - row.first_argument < kernel_->arity()) {
     throw Wrong{"its arguments lie past the pool"};
   }
   if (row.accumulate != 0) throw Wrong{"adds where it cannot: a transfer"};
   const Ref *refs = program_->arguments.data + row.first_argument;
   if (row.op == Op::kGather) return gather_rows(row, refs);
-  if (row.op == Op::kSpread) return spread(row, refs);
+  if (row.op == Op::kShareInPlace) return share_in_place(row, refs);
   const ReplayTensor to = resolve_any(refs[0]), from = resolve_any(refs[1]);
   if (ref_region(refs[0]) == Region::kState && to.store != Store::kSpill) throw Wrong{"transfers into State"};
-  if ((row.op == Op::kLoad) != (from.store == Store::kFile)) throw Wrong{"loads what is not streamed, or transfers what is"};
-  if (row.op == Op::kShare && (to.store != Store::kArena || from.store != Store::kArena)) throw Wrong{"shares what is not in memory"};
+  if ((row.op == Op::kLoad) != (from.store == Store::kFile))
+    throw Wrong{"loads what is not streamed, or transfers what is"};
+  if (row.op == Op::kShare && (to.store != Store::kArena || from.store != Store::kArena))
+    throw Wrong{"shares what is not in memory"};
   if (row.op == Op::kLoad && to.store != Store::kArena) throw Wrong{"loads to somewhere else than memory"};
   if (to.form() != from.form()) throw Wrong{"a transfer between different types or shapes"};
   if (trace_ != nullptr) trace_->emplace_back();
@@ -172,14 +179,22 @@ void TermMachine::transfer(const Row& row) {
   destroy_slots(deaths_[row_ + 1]);
 }
 
-// Rows of a table by tokens: a value of both, which an embedding by their own numbers turns into what it computes of table and tokens.
+// Runs a row that gathers rows of a streamed table by tokens. The result is a term of table and
+// tokens. If an embedding later reads the gathered rows by their numbers, unfold() changes it to an
+// embedding that reads the table by the tokens.
 void TermMachine::gather_rows(const Row& row, const Ref* refs) {
   using A = GatherStart;
-  const ReplayTensor rows = resolve(refs[A::kRows]), places = resolve(refs[A::kPlaces]), table = resolve_any(refs[A::kTable]), tokens = resolve(refs[A::kTokens]);
-  if (ref_region(refs[A::kRows]) != Region::kProgram || ref_region(refs[A::kPlaces]) != Region::kProgram) throw Wrong{"gathers to somewhere else than the program's memory"};
+  const ReplayTensor rows = resolve(refs[A::kRows]), places = resolve(refs[A::kPlaces]),
+                     table = resolve_any(refs[A::kTable]), tokens = resolve(refs[A::kTokens]);
+  if (ref_region(refs[A::kRows]) != Region::kProgram || ref_region(refs[A::kPlaces]) != Region::kProgram)
+    throw Wrong{"gathers to somewhere else than the program's memory"};
   if (table.store != Store::kFile) throw Wrong{"gathers what is not streamed"};
-  const Application call = {Op::kGather, Pass::kStart, {}, {store(table).read(table.address, table.bytes()), read(tokens, "tokens")}};
-  const Term gathered = terms_.output(call, A::kRows, rows.form()), numbers = terms_.output(call, A::kPlaces, places.form());
+  const Application call = {Op::kGather,
+                            Pass::kStart,
+                            {},
+                            {store(table).read(table.address, table.bytes()), read(tokens, "tokens")}};
+  const Term gathered = terms_.output(call, A::kRows, rows.form()),
+             numbers = terms_.output(call, A::kPlaces, places.form());
   if (trace_ != nullptr) trace_->emplace_back();
   if (row.pass == Pass::kStart) {
     gathered_[gathered] = {call.inputs[0], call.inputs[1], numbers};
@@ -187,9 +202,12 @@ void TermMachine::gather_rows(const Row& row, const Ref* refs) {
     write(places.address, places.bytes(), numbers);
     under_way_.push_back({rows, table, gathered});
   } else {
-    const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) { return t.term == gathered && t.to.address == rows.address; });
+    const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) {
+      return t.term == gathered && t.to.address == rows.address;
+    });
     if (open == under_way_.end()) throw Wrong{"waits for a gather that nobody started"};
-    if (!memory().is_garbage(rows.address, rows.address + rows.bytes())) throw Wrong{"something wrote where rows were under way to"};
+    if (!memory().is_garbage(rows.address, rows.address + rows.bytes()))
+      throw Wrong{"something wrote where rows were under way to"};
     write(rows.address, rows.bytes(), gathered);
     under_way_.erase(open);
   }
@@ -222,12 +240,15 @@ Term TermMachine::shared_term(const Row& row, const ReplayTensor& to) const {
   return ranks_[own->second.root]->shared_.at(to.address).term;
 }
 
-// In place: what the root has becomes what all have.
-void TermMachine::spread(const Row& row, const Ref* refs) {
+// Runs a row that shares a tensor in place: after the wait, every rank has the root's term.
+void TermMachine::share_in_place(const Row& row, const Ref* refs) {
   const ReplayTensor place = resolve_any(refs[0]);
-  if (refs[0] != refs[1] || place.store != Store::kArena) throw Wrong{"spreads into another tensor, or what is not in memory"};
+  if (refs[0] != refs[1] || place.store != Store::kArena)
+    throw Wrong{"spreads into another tensor, or what is not in memory"};
   if (trace_ != nullptr) trace_->emplace_back();
-  const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) { return t.to.address == place.address && t.from.address == place.address; });
+  const auto open = std::find_if(under_way_.begin(), under_way_.end(), [&](const OpenTransfer& t) {
+    return t.to.address == place.address && t.from.address == place.address;
+  });
   if (row.pass == Pass::kStart) {
     if (open != under_way_.end()) throw Wrong{"spreads what is under way"};
     const Term term = read(place, "what is spread");
@@ -237,7 +258,8 @@ void TermMachine::spread(const Row& row, const Ref* refs) {
     under_way_.push_back({place, place, term});
   } else {
     if (open == under_way_.end()) throw Wrong{"waits for a spread that nobody started"};
-    if (!memory().is_garbage(place.address, place.address + place.bytes())) throw Wrong{"something wrote what is spread"};
+    if (!memory().is_garbage(place.address, place.address + place.bytes()))
+      throw Wrong{"something wrote what is spread"};
     const Term term = shared_term(row, place);
     write(place.address, place.bytes(), term);
     note_written(0, term);
@@ -246,23 +268,27 @@ void TermMachine::spread(const Row& row, const Ref* refs) {
   destroy_slots(deaths_[row_ + 1]);
 }
 
-// Moments that another rank keeps are updated there.
+// True if the current row updates a parameter whose moments another rank stores.
 bool TermMachine::is_of_another_rank() const {
   if (row_ == ~0u || program_->rows[row_].pass != Pass::kUpdate) return false;
   for (uint32_t i = 0; i < arguments_.size(); ++i) {
     if (!arguments_[i].present || ref_region(refs_[i]) != Region::kState) continue;
-    const uint32_t keeper = plan_.state[ref_index(refs_[i])].keeper;
-    if (keeper != kEveryRank) return keeper != rank_;
+    const uint32_t owner = plan_.state[ref_index(refs_[i])].owner;
+    if (owner != kEveryRank) return owner != rank_;
   }
   return false;
 }
 
 void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives) {
-  const auto same = [](const ReplayTensor& a, const ReplayTensor& b) { return a.store == b.store && a.address == b.address && a.bytes() == b.bytes(); };
+  const auto same = [](const ReplayTensor& a, const ReplayTensor& b) {
+    return a.store == b.store && a.address == b.address && a.bytes() == b.bytes();
+  };
   for (auto transfer = under_way_.begin(); transfer != under_way_.end(); ++transfer) {
     if (!same(transfer->to, to) || !same(transfer->from, from)) continue;
-    if (store(from).read(from.address, from.bytes()) != transfer->term) throw Wrong{"the source of a transfer changed under way"};
-    if (!store(to).is_garbage(to.address, to.address + to.bytes())) throw Wrong{"something wrote where a transfer was under way to"};
+    if (store(from).read(from.address, from.bytes()) != transfer->term)
+      throw Wrong{"the source of a transfer changed under way"};
+    if (!store(to).is_garbage(to.address, to.address + to.bytes()))
+      throw Wrong{"something wrote where a transfer was under way to"};
     const Term term = arrives.value_or(transfer->term);
     if (terms_.form(term) != to.form()) throw Wrong{"what comes has another type or shape"};
     store(to).write(to.address, to.bytes(), term);
@@ -274,7 +300,8 @@ void TermMachine::end_transfer(const ReplayTensor& to, const ReplayTensor& from,
 }
 
 ReplayTensor TermMachine::resolve_any(Ref ref) const {
-  if (ref != kNoRef && ref_region(ref) == Region::kState && ref_index(ref) < plan_.state.count) return state_place(ref_index(ref));
+  if (ref != kNoRef && ref_region(ref) == Region::kState && ref_index(ref) < plan_.state.count)
+    return state_place(ref_index(ref));
   if (ref == kNoRef || ref_region(ref) != Region::kSpill) return resolve(ref);
   const uint32_t index = ref_index(ref);
   if (index >= program_->spilled.count) throw Wrong{"names a disk block that does not exist"};
@@ -380,17 +407,20 @@ void TermMachine::refuse_overlaps() const {
 
 void TermMachine::unfold(Application& call) {
   if (call.op == Op::kEmbedding && call.pass == Pass::kForward) {
-    Term &tokens = call.inputs[EmbeddingForward::kTokens - 1], &table = call.inputs[EmbeddingForward::kTable - 1];  // y is no input
+    // Index 0 of `inputs` is argument 1, because argument 0 is y.
+    Term &tokens = call.inputs[EmbeddingForward::kTokens - 1], &table = call.inputs[EmbeddingForward::kTable - 1];
     const auto gathered = gathered_.find(table);
     if (gathered == gathered_.end()) return;
-    if (tokens != gathered->second.places) throw Wrong{"looks rows that were gathered up by something else than their numbers"};
+    if (tokens != gathered->second.places)
+      throw Wrong{"looks rows that were gathered up by something else than their numbers"};
     tokens = gathered->second.tokens, table = gathered->second.table;
     return;
   }
   if (call.op != Op::kNormConv && call.op != Op::kNormRelu && call.op != Op::kNormAddRelu) return;
-  const Form form = terms_.form(call.inputs[0]);  // of x; a copy: every new term may move the table
+  // A copy of x's form, because norm() and relu() add terms, which may move the table's memory.
+  const Form form = terms_.form(call.inputs[0]);
   if (call.op == Op::kNormConv) {
-    const std::vector<Term> in = call.inputs;  // x, w and b, or x and dy; then mean, rstd, gamma, beta
+    const std::vector<Term> in = call.inputs;  // x, w, b or x, dy; then mean, rstd, gamma, beta
     const size_t own = in.size() - 4;
     call.op = Op::kConv;
     call.inputs = {relu(norm({in[0], in[own], in[own + 1], in[own + 2], in[own + 3]}))};
@@ -403,7 +433,8 @@ void TermMachine::unfold(Application& call) {
     call.inputs = {in[0], in[1], in[2], in[3], dy};
   } else if (call.op == Op::kNormAddRelu) {
     const std::vector<Term> in = call.inputs;  // x, b, mean, rstd, gamma, beta
-    const Term sum = terms_.output({Op::kAdd, Pass::kForward, {}, {norm({in[0], in[2], in[3], in[4], in[5]}), in[1]}}, 0, form);
+    const Term sum =
+        terms_.output({Op::kAdd, Pass::kForward, {}, {norm({in[0], in[2], in[3], in[4], in[5]}), in[1]}}, 0, form);
     call = {Op::kRelu, Pass::kForward, {}, {sum}};
   }
 }
@@ -413,13 +444,16 @@ Term TermMachine::statistic(const Row& row, const Application& call, uint32_t i)
   const uint64_t count = uint64_t{written.shape[0]} * written.shape[1] * written.shape[2];
   const Term y = terms_.output(call, 0, written);
   const NormAttribute norm = {plan_.attributes.of<WindowAttribute>()[row.attribute].statistics_epsilon, 0, count};
-  return terms_.output({Op::kBatchNorm, Pass::kStatistics, attribute_words(kKernelIndex<BatchNormStatistics>, norm), {y}}, i - 1, form);
+  return terms_.output(
+      {Op::kBatchNorm, Pass::kStatistics, attribute_words(kKernelIndex<BatchNormStatistics>, norm), {y}}, i - 1, form);
 }
 
 Term TermMachine::norm(const std::vector<Term>& inputs) {
   const Form form = terms_.form(inputs[0]);
   const uint64_t count = uint64_t{form.shape[0]} * form.shape[1] * form.shape[2];
-  return terms_.output({Op::kBatchNorm, Pass::kForward, attribute_words(kKernelIndex<BatchNormForward>, NormAttribute{0, 0, count}), inputs}, 0, form);
+  return terms_.output({Op::kBatchNorm, Pass::kForward,
+                        attribute_words(kKernelIndex<BatchNormForward>, NormAttribute{0, 0, count}), inputs},
+                       0, form);
 }
 
 Term TermMachine::relu(Term x) {
@@ -483,7 +517,8 @@ void TermMachine::apply(const Row& row) {
 
 void TermMachine::destroy_scratch() {
   for (const Argument& a : arguments_) {
-    if (a.present && a.info->role == Role::kScratch) memory().destroy(a.place.address, a.place.address + a.place.reserved);
+    if (a.present && a.info->role == Role::kScratch)
+      memory().destroy(a.place.address, a.place.address + a.place.reserved);
   }
 }
 
@@ -493,7 +528,9 @@ uint32_t TermMachine::gradients_argument() const {
   return i;
 }
 
-// Tensors of a group answer one another. One that is not f32 has other distances than gradients have, so it stands alone.
+// Runs the update of a group. The tensors of all arguments must have the same offsets from the
+// start of their groups. If an argument is not f32, its offsets differ from those of the gradients,
+// so the group must have only one tensor.
 void TermMachine::update_group(const Row& row) {
   const uint64_t elements = group_of(plan_.attributes, kernel_->attribute, row.attribute)->elements;
   const uint32_t last = gradients_argument();
@@ -533,7 +570,9 @@ void TermMachine::update_tensor(const Row& row, uint64_t offset, uint32_t last) 
     const Argument& a = arguments_[i];
     const uint64_t first = a.present ? a.place.address + (a.info->group ? offset : 0) : 0;
     ends.push_back(!a.present ? 0 : a.info->group ? memory().end_of(first) : first + a.place.bytes());
-    const Term term = !a.present ? kNoTerm : a.info->group ? memory().read(first, ends[i] - first) : read(a.place, a.info->name);
+    const Term term = !a.present      ? kNoTerm
+                      : a.info->group ? memory().read(first, ends[i] - first)
+                                      : read(a.place, a.info->name);
     if (a.present && term == kNoTerm) throw Wrong{"a tensor of its group is garbage"};
     forms.push_back(terms_.form(term));
     const bool answers = !a.present || !a.info->group || forms[i].shape == forms[0].shape;

@@ -1,6 +1,7 @@
-// The machine that replays a plan (replay.h): an arena of terms, and what each row does to it.
-// Kernels are functions of op.h's contract; only groups of tensors (update, norm) need rules of their own.
-// Lifetimes, hints and names of slots are not believed.
+// The machine that replays a plan (replay.h): an arena of terms, and the effect of each row on it.
+// A kernel is a function of its arguments as op.h defines it; only rows over groups of tensors
+// (updates and norms) have rules of their own. The machine does not trust the lifetimes, hints and
+// slot names of the plan.
 #pragma once
 
 #include <map>
@@ -15,12 +16,12 @@
 
 namespace reprise::testing {
 
-// Thrown by a machine and caught by replay.cpp: the first thing that is wrong ends the run.
+// The exception that a machine throws at the first fault. replay.cpp catches it and ends the run.
 struct Wrong {
   std::string reason;
 };
 
-// The arena, the spill file, or the file of streamed weights.
+// Where a tensor is stored: in the arena, the second level, or the file of streamed weights.
 enum class Store : uint8_t { kArena, kSpill, kFile };
 
 struct ReplayTensor {
@@ -35,7 +36,8 @@ struct ReplayTensor {
 class TermMachine {
  public:
   TermMachine(const Plan& plan, TermTable& terms, uint32_t rank);
-  // The ranks' machines, this one among them, which run their programs row by row together. Alone: this one.
+  // Sets the machines of all ranks, including this one, which run their programs row by row
+  // together. Without this call the machine is the only rank.
   void know_ranks(const std::vector<TermMachine*>& ranks) { ranks_ = ranks; }
   void begin(ProgramId id, const std::string& batch, std::vector<RowTerms>* trace);
   void run_next_row();
@@ -81,12 +83,12 @@ class TermMachine {
     const ArgumentInfo* info = nullptr;
     ReplayTensor place;
     bool present = false, adds = false;
-    Term old = kNoTerm;  // what stands there before the row, where the row needs it
+    Term old = kNoTerm;  // term in this memory before the row; kNoTerm if the row does not read it
   };
 
   void run_row(const Row& row);
 
-  // ---- transfers: from start to wait the destination is garbage, and the source must keep what the start found ----
+  // ---- transfers: the destination is garbage until the wait, and the source must not change ----
 
   struct OpenTransfer {
     ReplayTensor to, from;
@@ -97,10 +99,11 @@ class TermMachine {
   void gather_rows(const Row& row, const Ref* refs);
   void start_transfer(const ReplayTensor& to, const ReplayTensor& from);
   void end_transfer(const ReplayTensor& to, const ReplayTensor& from, std::optional<Term> arrives = std::nullopt);
-  void spread(const Row& row, const Ref* refs);
+  void share_in_place(const Row& row, const Ref* refs);
   bool is_of_another_rank() const;
   uint32_t root_of(const Row& row) const;
-  // Of a share that has been started into `to` in all ranks: the root's.
+  // Returns the term that the root sends in the share in progress whose destination is `to`. All
+  // ranks must have started that share.
   Term shared_term(const Row& row, const ReplayTensor& to) const;
   ReplayTensor resolve_any(Ref ref) const;
   void require_attribute(const Row& row) const;
@@ -108,21 +111,26 @@ class TermMachine {
   Term read(const ReplayTensor& place, const char* what) const;
   void gather(const Row& row);
 
-  // The StepScalars travel as a struct of terms; their bytes must be theirs alone.
+  // Requires that argument i is state[0], the StepScalars, and that no row has overwritten its
+  // memory. The fields are separate terms in `scalars`.
   void require_scalars(uint32_t i) const;
   bool walks_norms_or_groups() const;
-  // Groups and norms are looked at by rules of their own.
+  // True if the row reads the term that argument i contains before the row. False for the
+  // StepScalars, and in rows over groups and norms, which have their own rules.
   bool needs_old(uint32_t i) const;
 
-  // What a kernel writes may not lie on anything else that it names, but for its in-place pair and a move.
+  // Throws if an output overlaps another argument of the row. The row's in-place pair and a move
+  // may overlap.
   void refuse_overlaps() const;
 
-  // A row that folds batch-norm is judged as the plain rows that it stands for: what it reads becomes the value that those would
-  // have stored, and its op theirs. Inputs come in the order of kOps.
+  // Replaces a call that folds batch-norm by the equivalent plain rows. The call becomes the last
+  // of these rows; its inputs become the terms that the earlier rows would compute. Inputs are in
+  // the order of kOps. Also replaces an embedding of gathered rows (gather_rows).
   void unfold(Application& call);
-  // Mean or rstd, output i of a convolution that takes them of what it writes: as of a row of their own.
+  // Returns output i of a convolution that computes statistics of its output: the mean or the rstd.
+  // It is the term that a separate row of statistics would give.
   Term statistic(const Row& row, const Application& call, uint32_t i);
-  // Of x, mean, rstd, gamma, beta.
+  // Returns the term of batch-norm; the inputs are x, mean, rstd, gamma, beta.
   Term norm(const std::vector<Term>& inputs);
   Term relu(Term x);
   Application application(const Row& row) const;
@@ -130,23 +138,25 @@ class TermMachine {
   void note_read(uint32_t i, Term term);
   void note_written(uint32_t i, Term term);
 
-  // What output i becomes.
+  // Returns the new term of output i.
   Term written(const Row& row, const Application& call, uint32_t i);
   void apply(const Row& row);
 
   // ---- groups ----
 
   void destroy_scratch();
-  // The group that an update only reads: gradients follow what they update.
+  // Returns the index of the argument that is the group of gradients: the only group that an update
+  // reads and does not change. It follows the groups that the update changes.
   uint32_t gradients_argument() const;
 
-  // An update walks `elements` floats from the first tensor of each argument on: the tensors there must answer one
-  // another.
+  // Runs the update of a group. The row's attribute states its number of elements, counted from the
+  // first tensor of each argument on. Requires that the tensors of the arguments correspond.
   void update_group(const Row& row);
   std::vector<uint64_t> offsets_in_group(uint64_t address, uint64_t bytes) const;
   void update_tensor(const Row& row, uint64_t offset, uint32_t last);
 
-  // Tensor t of the group, the one that follows the first by t in its region, goes into entry first_norm + t.
+  // Runs a row that computes the norms of a group. Tensor t of the group, counted from 0, gives
+  // entry first_norm + t of the norms.
   void reduce_group(const Row& row);
   void finish_norm(const Row& row);
 
@@ -157,19 +167,19 @@ class TermMachine {
   std::vector<OpenTransfer> under_way_;
   struct Shared {
     Term term = kNoTerm;
-    uint32_t root = 0;  // whose term comes in its place
+    uint32_t root = 0;  // rank that sends the term
   };
-  std::map<uint64_t, Shared> shared_;  // what a share that started last took from here, by where it goes
+  std::map<uint64_t, Shared> shared_;  // terms of the shares in progress; key: address of the destination
   std::vector<TermMachine*> ranks_ = {this};
   struct Gathered {
     Term table = kNoTerm, tokens = kNoTerm, places = kNoTerm;
   };
-  std::map<Term, Gathered> gathered_;  // by the rows that came of it
+  std::map<Term, Gathered> gathered_;  // key: the term of the gathered rows
   std::vector<RowTerms>* trace_ = nullptr;
   const Program* program_ = nullptr;
-  std::vector<std::vector<Ref>> births_, deaths_;  // by row: slots and disk blocks
+  std::vector<std::vector<Ref>> births_, deaths_;  // slots and disk blocks that are born or die, by row
   uint32_t row_ = ~0u;
-  const KernelInfo* kernel_ = nullptr;  // of the row being run, as the two below
+  const KernelInfo* kernel_ = nullptr;  // kernel of the current row; refs_ and arguments_ are also those of this row
   const Ref* refs_ = nullptr;
   std::vector<Argument> arguments_;
 };

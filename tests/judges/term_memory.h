@@ -1,4 +1,4 @@
-// What a range of bytes holds while a plan is replayed: whole terms, or garbage.
+// The contents of a range of bytes during a replay: whole terms, and garbage between them.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace reprise::testing {
 
-// Byte ranges of the arena and the terms they hold; what is not listed is garbage.
+// The byte ranges that contain terms. All other bytes are garbage.
 class TermMemory {
  public:
   void destroy(uint64_t from, uint64_t end) {
@@ -24,7 +24,7 @@ class TermMemory {
     const auto cell = cells_.find(from);
     return cell != cells_.end() && cell->second.end == from + bytes ? cell->second.term : kNoTerm;
   }
-  // Starts of the cells that begin in [from, end).
+  // Returns the starts of the terms that begin in [from, end).
   std::vector<uint64_t> starts(uint64_t from, uint64_t end) const {
     std::vector<uint64_t> list;
     for (auto cell = cells_.lower_bound(from); cell != cells_.end() && cell->first < end; ++cell)
@@ -34,7 +34,8 @@ class TermMemory {
   uint64_t end_of(uint64_t start) const { return cells_.at(start).end; }
   bool is_garbage(uint64_t from, uint64_t end) const {
     const auto next = cells_.lower_bound(from);
-    return (next == cells_.end() || next->first >= end) && (next == cells_.begin() || std::prev(next)->second.end <= from);
+    return (next == cells_.end() || next->first >= end) &&
+           (next == cells_.begin() || std::prev(next)->second.end <= from);
   }
 
  private:

@@ -1,5 +1,5 @@
-// The table of terms, and what the kernels do with the StepScalars.
-// A term's key lists everything its value depends on; equal keys are interned once.
+// The table of terms, and the effect of kernels on the StepScalars. A term's key lists everything
+// on which its value depends. Equal keys are the same term.
 #include "tests/judges/terms.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace reprise::testing {
 
 namespace {
 
-constexpr uint32_t kScalarArgument = 100;  // outputs from here on are groups of StepScalars
+constexpr uint32_t kScalarArgument = 100;  // outputs from this number on are groups of StepScalars, not arguments
 constexpr Form kScalarForm = {DType::kU8, {1, 1, 1, 1}};
 
 void append(std::vector<uint32_t>& key, const Form& form) {
@@ -41,7 +41,8 @@ Term TermTable::leaf(const std::string& text, const Form& form) {
 }
 
 namespace {
-// Whether a kernel's sums are complete before they are added: the same as a copy that is added.
+// True if the kernel first completes its sums and then adds them to the output's old content. The
+// result is then the same as if a copy added the sums.
 bool adds_complete_sums(const Application& call, uint32_t argument) {
   const uint32_t kernel = kernel_index(call.op, call.pass);
   if (kernel == kKernelCount || argument >= kOps[kernel].arity()) return false;
@@ -147,13 +148,13 @@ std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars) {
     case Op::kLossHead:
     case Op::kTargetLoss:
     case Op::kPairLoss:
-    case Op::kClassLoss:  // whose weight of the step's labels is the host's as their number is
+    case Op::kClassLoss:  // kStepLabelled: the fields step_labelled and step_weight, which the host writes together
     case Op::kPreference:
       if (pass == Pass::kEvaluate) return {};
       return {scalars[Scalar::kStepLabelled]};
     case Op::kGradNorm:
       return {};
-    case Op::kSgd:  // all of them draw random bits where they round
+    case Op::kSgd:  // all optimizers also read seed and step, for random rounding
     case Op::kLion:
     case Op::kAdamW:
     case Op::kAdafactor:
@@ -172,7 +173,10 @@ void update_scalars(TermTable& terms, const Application& call, Scalars& scalars)
   };
   switch (call.op) {
     case Op::kLossHead:
-      if (call.pass == Pass::kBackward && call.inputs[LossHeadBackward::kRowWeights - LossHeadBackward::kX] != kNoTerm) return;  // others have judged
+      // With row weights, an earlier row (Op::kPreference) has computed the weights and the loss.
+      if (call.pass == Pass::kBackward &&
+          call.inputs[LossHeadBackward::kRowWeights - LossHeadBackward::kX] != kNoTerm)
+        return;
       [[fallthrough]];
     case Op::kTargetLoss:
     case Op::kClassLoss:

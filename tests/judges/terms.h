@@ -1,5 +1,6 @@
-// Terms: hash-consed symbolic values; two computations are the same exactly when their terms are the same number.
-// Here because graph (expected_terms) and plan (replay) must speak of values in one language to be compared.
+// Terms: symbolic values, each stored once and identified by a number. Two values are computed in
+// the same way if and only if their numbers are equal. The replay compares the terms of a plan with
+// those of the graph (expected_terms.h).
 #pragma once
 
 #include <array>
@@ -17,7 +18,8 @@ namespace reprise::testing {
 using Term = uint32_t;
 constexpr Term kNoTerm = 0;  // an absent argument, or garbage
 
-// How a value lies in memory: part of the term, so that no reader takes it for something of another shape.
+// The type and shape of a value in memory. It is part of the term, so that no row can read a value
+// in another shape.
 struct Form {
   DType dtype = DType::kF32;
   std::array<uint32_t, kMaxRank> shape = {1, 1, 1, 1};
@@ -25,7 +27,7 @@ struct Form {
 };
 inline Form form_of(const Tensor& t) { return {t.dtype, {t.shape[0], t.shape[1], t.shape[2], t.shape[3]}}; }
 
-// The fields of StepScalars, in groups that kernels read or write together (plan.h).
+// The fields of StepScalars (plan.h), in groups. A kernel reads or writes a whole group.
 enum class Scalar : uint8_t { kSeedAndStep, kMicroBatch, kStepLabelled, kLearningRate, kLoss, kSkip, kClip, kNorm };
 constexpr uint32_t kScalarCount = 8;
 struct Scalars {
@@ -34,37 +36,41 @@ struct Scalars {
   Term operator[](Scalar s) const { return terms[static_cast<size_t>(s)]; }
 };
 
-// One kernel call as a function: everything that its results depend on, except what an output is added to.
+// A kernel call as a function. It contains everything on which the results depend, except the old
+// content of an output to which the call adds.
 struct Application {
   Op op;
   Pass pass;
   std::vector<uint32_t> attribute;  // attribute_words()
-  std::vector<Term> inputs;         // the kernel's inputs in the order of kOps without scalars, then scalars_read()
+  // The kernel's inputs in the order of kOps without scalars, then the result of scalars_read().
+  std::vector<Term> inputs;
 };
 
 class TermTable {
  public:
   Term leaf(const std::string& text, const Form& form);
-  // Argument `argument` of the call. `previous`: what it is added to, or what it updates; kNoTerm where it overwrites.
+  // Returns the term of output `argument` of the call. `previous` is the term to which the call
+  // adds or which it updates; kNoTerm if the call overwrites it.
   Term output(const Application& call, uint32_t argument, const Form& form, Term previous = kNoTerm);
-  // What stands where x is added by a copy.
+  // Returns the term of a sum: `previous` after a copy has added x.
   Term sum(Term previous, Term x);
-  // What stands in y after `copy` or `move` of x: x itself, unless it is read in another form.
+  // Returns the term of y after a `copy` or `move` of x. This is x, unless y has another form.
   Term copy(Term x, const Form& form);
 
   const Form& form(Term t) const { return nodes_[t].form; }
-  // Where two terms that ought to be one part ways, from the outside in.
+  // Returns a description of the first difference of two terms that should be equal. It lists the
+  // operations from the outermost one inwards to the first ones that differ.
   std::string difference(Term expected, Term found) const;
 
  private:
   struct TermNode {
     std::vector<uint32_t> key;
     Form form;
-    std::string text;  // of a leaf
+    std::string text;  // for a leaf
     Op op = Op::kCopy;
     Pass pass = Pass::kForward;
     uint32_t argument = 0;
-    std::vector<Term> children;  // previous first
+    std::vector<Term> children;  // `previous` (kNoTerm if there is none), then the inputs; empty for a leaf
   };
   struct Hash {
     size_t operator()(const std::vector<uint32_t>& key) const;
@@ -76,27 +82,31 @@ class TermTable {
   std::unordered_map<std::vector<uint32_t>, Term, Hash> known_;
 };
 
-// Scalars as they stand when the host starts a step, and which of them a kernel reads and writes: all, of a kernel that nobody has
-// thought about.
+// Returns the scalars with which the host starts a step. scalars_read() returns those that a kernel
+// reads, and update_scalars() replaces those that it writes. Kernels that these functions do not
+// list read and write all scalars.
 Scalars host_scalars(TermTable& terms, uint64_t seed, const std::string& step);
 Term micro_batch_leaf(TermTable& terms, uint32_t micro_batch);
-// Of several ranks: with what one begins a micro-batch in a step that has come so far, and what the host makes of the step when it has ended.
+// Returns the scalars with which a rank begins a micro-batch; `step` are the step's scalars so far.
+// add_rank() adds the rank's scalars to the step's afterwards.
 Scalars scalars_of_rank(TermTable& terms, const Scalars& step);
 void add_rank(TermTable& terms, const Scalars& rank, Scalars& step);
 std::vector<Term> scalars_read(Op op, Pass pass, const Scalars& scalars);
 void update_scalars(TermTable& terms, const Application& call, Scalars& scalars);
 
-// Each entry of the norms is a value of its own.
+// Form of one norm. Each entry of the norms is a term of its own.
 constexpr Form kNormForm = {DType::kF64, {1, 1, 1, 1}};
 
-// A field of a kernel's attribute on which its result does not depend. Every other field of every kernel's attribute is part of its term:
-// a new kernel is judged by all of its attribute before anybody has thought about it.
+// A field of a kernel's attribute that does not affect the kernel's result. All fields that are not
+// listed are part of the kernel's term. So a new kernel is compared with its complete attribute.
 struct IgnoredField {
   uint32_t kernel;
   const char* field;
 };
 inline constexpr IgnoredField kIgnoredFields[] = {
-    // Statistics of what a convolution writes are judged as batch_norm.statistics, with its epsilon; the rest of the row never reads it.
+    // The epsilon affects only the statistics that a convolution computes of its output. The term
+    // of these statistics contains the epsilon, as the term of a row batch_norm.statistics does
+    // (TermMachine::statistic).
     {kKernelIndex<ConvForward>, "epsilon"},
     {kKernelIndex<ConvBackwardData>, "epsilon"},
     {kKernelIndex<ConvBackwardWeight>, "epsilon"},
@@ -134,10 +144,11 @@ constexpr bool is_ignored(uint32_t kernel, std::string_view field) {
   return false;
 }
 
-// A group says where its tensors lie, not what is computed of each.
+// Returns no words for a group, because a group states where tensors are, and not what is computed
+// from them.
 inline std::vector<uint32_t> attribute_words(uint32_t, const GroupAttribute&) { return {}; }
 
-// The bits of the fields that the kernel's result depends on, one after another.
+// Returns the bits of all fields that affect the kernel's result, one field after another.
 template <typename Attribute>
 std::vector<uint32_t> attribute_words(uint32_t kernel, const Attribute& attribute) {
   std::vector<uint32_t> words;
@@ -155,8 +166,8 @@ std::vector<uint32_t> attribute_words(uint32_t kernel, const Attribute& attribut
   return words;
 }
 
-// The same of attribute `index` of the kernel's pool; nothing for a kernel without attributes. `Pools` is the plan's AttributePools or
-// the graph's AttributeTables.
+// Returns the words of attribute `index` of the kernel's pool; no words if the kernel has no
+// attribute. `Pools` is a plan's AttributePools or a graph's AttributeTables.
 template <typename Pools>
 std::vector<uint32_t> attribute_words(const Pools& pools, Op op, Pass pass, uint32_t index) {
   const uint32_t kernel = kernel_index(op, pass);

@@ -1,6 +1,7 @@
-// What starts of documents may not change: the bits of any other document, nor those of a sequence that is one document; and what padding is that
-// is a document of its own.
-// Here because the kernels skip tiles of keys that all documents of a tile of queries leave out.
+// Tests that the bits of a document's results depend neither on the other documents nor on whether
+// the document fills the whole sequence. Also tests that padding can be a document. These tests are
+// needed because the kernels skip a tile of keys if no query of the current tile of queries may
+// attend to the tile of keys.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ template <typename Stored>
 struct Sequence {
   std::vector<Stored> qkv, y, dy, dqkv;
   std::vector<float> lse;
-  std::vector<int32_t> starts;  // empty: none are given
+  std::vector<int32_t> starts;  // document start of each position; empty if there are no documents
   uint32_t causal;
 
   Sequence(std::vector<int32_t> documents, uint32_t sees_the_past_alone, uint32_t seed = 1)
@@ -37,23 +38,29 @@ struct Sequence {
     const TestWorkers two(2);
     StepScalars scalars{};
     const KernelContext context{.workers = &two.workers(), .machine = test_backend().machine, .scalars = &scalars};
-    const AttentionAttribute attention{.heads = kHeads, .kv_heads = kKvHeads, .dropout = 0.25f, .stream = 3, .causal = causal};
+    const AttentionAttribute attention{
+        .heads = kHeads, .kv_heads = kKvHeads, .dropout = 0.25f, .stream = 3, .causal = causal};
     const int32_t* given = starts.empty() ? nullptr : starts.data();
-    EXPECT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, 1, kT, kC, attention}).ok());
-    const Tensor y_like{.dtype = kStoredAs<Stored>, .rank = 3, .shape = {1, kT, kC, 1}}, lse_like{.rank = 3, .shape = {1, kHeads, kT, 1}};
+    EXPECT_TRUE(cpu_attention_forward<Stored>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0,
+                                                        1, kT, kC, attention})
+                    .ok());
+    const Tensor y_like{.dtype = kStoredAs<Stored>, .rank = 3, .shape = {1, kT, kC, 1}},
+        lse_like{.rank = 3, .shape = {1, kHeads, kT, 1}};
     std::vector<float> scratch(attention_backward_scratch_bytes(y_like, lse_like, attention) / sizeof(float));
-    EXPECT_TRUE(cpu_attention_backward<Stored>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars, scratch.data(),
-                                                         scratch.size() * sizeof(float), 1, kT, kC, attention}).ok());
+    EXPECT_TRUE(cpu_attention_backward<Stored>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(),
+                                                         given, &scalars, scratch.data(),
+                                                         scratch.size() * sizeof(float), 1, kT, kC, attention})
+                    .ok());
     return scalars.fault;
   }
-  // q, k, v and dy of position t as another sequence has them.
+  // Copies q, k, v and dy of position `t` from another sequence.
   void copy_position(const Sequence& other, uint32_t t) {
     std::copy_n(&other.qkv[t * kW], kW, &qkv[t * kW]);
     std::copy_n(&other.dy[t * kC], kC, &dy[t * kC]);
   }
 };
 
-// Documents of these lengths, one after another.
+// Returns the start of each position's document, for consecutive documents of these lengths.
 std::vector<int32_t> starts_of(const std::vector<uint32_t>& lengths) {
   std::vector<int32_t> starts;
   for (const uint32_t length : lengths) starts.insert(starts.end(), length, static_cast<int32_t>(starts.size()));
@@ -62,15 +69,18 @@ std::vector<int32_t> starts_of(const std::vector<uint32_t>& lengths) {
 
 template <typename Stored>
 void expect_same(const Sequence<Stored>& a, const Sequence<Stored>& b, uint32_t first, uint32_t end) {
-  const auto same = [&](const std::vector<Stored>& left, const std::vector<Stored>& right, uint32_t columns, const char* what) {
+  const auto same = [&](const std::vector<Stored>& left, const std::vector<Stored>& right, uint32_t columns,
+                        const char* what) {
     for (uint32_t i = first * columns; i < end * columns; ++i) {
-      ASSERT_EQ(float{left[i]}, float{right[i]}) << what << " of position " << i / columns << ", column " << i % columns;
+      ASSERT_EQ(float{left[i]}, float{right[i]})
+          << what << " of position " << i / columns << ", column " << i % columns;
     }
   };
   same(a.y, b.y, kC, "y");
   same(a.dqkv, b.dqkv, kW, "dqkv");
   for (uint32_t h = 0; h < kHeads; ++h) {
-    for (uint32_t t = first; t < end; ++t) ASSERT_EQ(a.lse[h * kT + t], b.lse[h * kT + t]) << "lse of head " << h << ", position " << t;
+    for (uint32_t t = first; t < end; ++t)
+      ASSERT_EQ(a.lse[h * kT + t], b.lse[h * kT + t]) << "lse of head " << h << ", position " << t;
   }
 }
 
@@ -87,13 +97,16 @@ TYPED_TEST(AttentionDocuments, OneDocumentIsNone) {
   }
 }
 
-// The document in the middle stays, in the same place; what lies around it, and where that is cut, changes.
+// The document in the middle keeps its data and its position. The data and the lengths of the
+// documents before and after it change. The results of the document in the middle must have the
+// same bits.
 TYPED_TEST(AttentionDocuments, KeepTheirBitsWhateverStandsAroundThem) {
   for (const uint32_t causal : {1u, 0u}) {
     for (const uint32_t first : {3u, 64u, 70u, 130u}) {
       for (const uint32_t length : {1u, 20u, 64u, 150u}) {
         const uint32_t rest = kT - first - length;
-        Sequence<TypeParam> here(starts_of({first, length, rest}), causal), there(starts_of({first - 1, 1, length, rest - 1, 1}), causal, 7);
+        Sequence<TypeParam> here(starts_of({first, length, rest}), causal),
+            there(starts_of({first - 1, 1, length, rest - 1, 1}), causal, 7);
         for (uint32_t t = first; t < first + length; ++t) there.copy_position(here, t);
         here.run(), there.run();
         expect_same(here, there, first, first + length);
@@ -103,7 +116,8 @@ TYPED_TEST(AttentionDocuments, KeepTheirBitsWhateverStandsAroundThem) {
   }
 }
 
-// A text that is padded to the length of its batch: where nobody asks for the padding, it has no gradient, and nothing of it is seen.
+// A text is padded to the length of its batch. Nothing uses the output of the padding, so its
+// gradient is zero. The padding must not change the results of the text.
 TYPED_TEST(AttentionDocuments, PaddingIsADocumentThatNobodySees) {
   for (const uint32_t length : {1u, 63u, 64u, 200u, kT - 1}) {
     Sequence<TypeParam> text(starts_of({length, kT - length}), 0), other(starts_of({length, kT - length}), 0, 7);
@@ -112,14 +126,17 @@ TYPED_TEST(AttentionDocuments, PaddingIsADocumentThatNobodySees) {
       std::fill(each->dy.begin() + length * kC, each->dy.end(), 0.0f);
       each->run();
       for (const TypeParam y : each->y) ASSERT_TRUE(std::isfinite(float{y})) << length;
-      for (uint32_t i = length * kW; i < kT * kW; ++i) ASSERT_EQ(float{each->dqkv[i]}, 0) << length << ", position " << i / kW;
+      for (uint32_t i = length * kW; i < kT * kW; ++i)
+        ASSERT_EQ(float{each->dqkv[i]}, 0) << length << ", position " << i / kW;
     }
     expect_same(text, other, 0, length);
     if (this->HasFatalFailure()) FAIL() << length << " long";
   }
 }
 
-// Without causality a position must know where its document ends: one that begins before its predecessor ended is no document.
+// Attention that is not causal must find the end of each document. So it must report a fault if a
+// document begins before the previous document has ended. Causal attention must accept such
+// documents.
 TYPED_TEST(AttentionDocuments, FollowOneAnotherWhereAttentionIsNotCausal) {
   std::vector<int32_t> starts = starts_of({100, kT - 100});
   starts[170] = 40;

@@ -1,6 +1,7 @@
-// Attention by a matrix unit, AMX emulated, beside attention in f32: the same bits where nothing is rounded, or where a head is too small; and wrong
-// units, which the judge must see.
-// Here because the reference's tolerance for weights in bf16 (kernels_bf16_test.cpp) would hide a key that counts twice among many.
+// Compares attention by a matrix unit (AMX, emulated) with attention in f32. The bits must be equal
+// if no value is rounded, or if a head is too small for the unit. Also tests that the judge rejects
+// wrong units. kernels_bf16_test.cpp does not suffice, because its tolerance for weights in bf16
+// would hide that one key of many counts twice.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -9,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "lib/cpu/attention_rules.h"
+#include "lib/cpu/attention/attention_rules.h"
 #include "lib/cpu/cpu_kernels.h"
 #include "tests/ops/emulated_amx.h"
 #include "tests/ops/kernel_judge.h"
@@ -21,7 +22,7 @@ namespace reprise::test {
 namespace {
 
 const CpuMachine& machine_of(const Backend& backend) { return *static_cast<const CpuMachine*>(backend.machine); }
-// The emulation's kernels, without its tiles for pairs.
+// Returns the kernels of emulated_amx_backend() without the tiles for pairs.
 const CpuMachine& without_unit() {
   static const CpuMachine machine = [] {
     CpuMachine plain = machine_of(emulated_amx_backend());
@@ -30,13 +31,14 @@ const CpuMachine& without_unit() {
   }();
   return machine;
 }
-// Its kernels with another tile, which must live as long.
+// Returns the kernels of emulated_amx_backend() with another tile, which must live as long as the
+// result.
 CpuMachine machine_with(const GemmTile& tile) {
   CpuMachine machine = machine_of(emulated_amx_backend());
   machine.pairs = &tile;
   return machine;
 }
-// The loops of lesser levels have no tiles for a matrix unit.
+// True if the vector level has tiles for a matrix unit; the lower levels have none.
 bool level_has_units() { return machine_of(emulated_amx_backend()).level >= VectorLevel::kAvx512; }
 
 struct Shape {
@@ -49,13 +51,13 @@ struct Sight {
   float dropout = 0;
   uint32_t window = 0, causal = 1;
 };
-// Sequences, forward and backward.
+// Inputs and outputs of the attention of several sequences, forward and backward.
 struct Attended {
   Shape s;
   AttentionAttribute attention;
   std::vector<Bf16> qkv, y, dy, dqkv;
   std::vector<float> lse;
-  std::vector<int32_t> starts;  // empty: none are given
+  std::vector<int32_t> starts;  // document start of each position; empty if there are no documents
 
   Attended(const Shape& shape, const Sight& sight)
       : s(shape),
@@ -63,11 +65,12 @@ struct Attended {
         y(s.B * s.T * s.C()),
         dqkv(s.B * s.T * s.W()),
         lse(s.B * s.heads * s.T) {
-    const std::vector<float> values = random_floats(s.B * s.T * s.W(), 1), gradients = random_floats(s.B * s.T * s.C(), 2);
+    const std::vector<float> values = random_floats(s.B * s.T * s.W(), 1),
+                             gradients = random_floats(s.B * s.T * s.C(), 2);
     qkv.assign(values.begin(), values.end());
     dy.assign(gradients.begin(), gradients.end());
   }
-  // Documents of so many positions.
+  // Cuts the sequences into documents of `length` positions.
   void cut(uint32_t length) {
     starts.resize(s.B * s.T);
     for (uint32_t i = 0; i < starts.size(); ++i) starts[i] = static_cast<int32_t>(i % s.T / length * length);
@@ -78,13 +81,16 @@ struct Attended {
     const KernelContext context{.workers = &some.workers(), .machine = &machine, .scalars = &scalars};
     const int32_t* given = starts.empty() ? nullptr : starts.data();
     const uint32_t C = static_cast<uint32_t>(s.C());
-    EXPECT_TRUE(cpu_attention_forward<Bf16>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0, s.B, s.T, C,
-                                                      attention})
+    EXPECT_TRUE(cpu_attention_forward<Bf16>(context, {y.data(), lse.data(), qkv.data(), given, &scalars, nullptr, 0,
+                                                      s.B, s.T, C, attention})
                     .ok());
-    const Tensor y_like{.dtype = DType::kBf16, .rank = 3, .shape = {s.B, s.T, C, 1}}, lse_like{.rank = 3, .shape = {s.B, s.heads, s.T, 1}};
-    std::vector<float> scratch(attention_backward_scratch_bytes(y_like, lse_like, attention) / sizeof(float), std::nanf(""));
-    EXPECT_TRUE(cpu_attention_backward<Bf16>(context, {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars,
-                                                       scratch.data(), scratch.size() * sizeof(float), s.B, s.T, C, attention})
+    const Tensor y_like{.dtype = DType::kBf16, .rank = 3, .shape = {s.B, s.T, C, 1}},
+        lse_like{.rank = 3, .shape = {s.B, s.heads, s.T, 1}};
+    std::vector<float> scratch(attention_backward_scratch_bytes(y_like, lse_like, attention) / sizeof(float),
+                               std::nanf(""));
+    EXPECT_TRUE(cpu_attention_backward<Bf16>(context,
+                                             {dqkv.data(), qkv.data(), y.data(), lse.data(), dy.data(), given, &scalars,
+                                              scratch.data(), scratch.size() * sizeof(float), s.B, s.T, C, attention})
                     .ok());
     EXPECT_EQ(scalars.fault.code, DataFault::kNone);
   }
@@ -97,8 +103,9 @@ struct Attended {
   }
 };
 
-// Where all scores are zero each weight is 1 before it is divided by their sum, and sums of small whole numbers are exact in any order: so y is that of
-// f32, whatever a tile's edges, a document or a window hides.
+// All scores are zero, so each weight is 1 before the division, and sums of small integers are
+// exact in any order. So y must have the same bits as in f32, for every size of tiles, documents
+// and windows.
 TEST(AttentionByMatrixUnit, MeansOfWholeNumbersHaveTheBitsOfF32) {
   if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
   const uint32_t kWidths[] = {32, 34, 64, 80, 96, 130, 256};
@@ -130,11 +137,12 @@ TEST(AttentionByMatrixUnit, HeadsThatAreTooSmallOrOddHaveTheBitsOfF32) {
     const bool is_same = D < 32 || D % 2 == 1;
     EXPECT_EQ(here.has_y_of(there), is_same) << D;
     EXPECT_EQ(here.has_gradients_of(there), is_same) << D;
-    EXPECT_EQ(attention_product(machine_of(emulated_amx_backend()).pairs, D) == AttentionProduct::kWidened, is_same) << D;
+    EXPECT_EQ(attention_product(machine_of(emulated_amx_backend()).pairs, D) == AttentionProduct::kWidened, is_same)
+        << D;
   }
 }
 
-// Each task of each worker sets up its registers, and gives them back.
+// Requires that each task of each worker configures its tile registers and releases them.
 TEST(AttentionByMatrixUnit, EveryTaskConfiguresItsRegisters) {
   if (!level_has_units()) GTEST_SKIP() << "no AVX-512 here";
   Attended one({2, 130, 4, 2, 32}, {.dropout = 0.25f});
@@ -163,40 +171,42 @@ TEST(AttentionByMatrixUnit, LinesAsTheyLieGiveTheBitsOfPackedOnes) {
   }
 }
 
-// ---- wrong units --------------------------------------------------------------------------------------------------------------
+// ---- wrong units --------------------------------------------------------------------------------
 
 using TileRun = void (*)(const GemmTile&, uint64_t, const float*, const float*, float, float*, int64_t, int64_t);
 void run_right(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
                int64_t column) {
   machine_of(emulated_amx_backend()).pairs->run(tile, k, a, b, beta, c, row, column);
 }
-void forget_what_was_there(const GemmTile& tile, uint64_t k, const float* a, const float* b, float, float* c, int64_t row,
-                           int64_t column) {
+void forget_what_was_there(const GemmTile& tile, uint64_t k, const float* a, const float* b, float, float* c,
+                           int64_t row, int64_t column) {
   run_right(tile, k, a, b, 0.0f, c, row, column);
 }
-void leave_out_the_last_group(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
-                              int64_t column) {
+void leave_out_the_last_group(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c,
+                              int64_t row, int64_t column) {
   run_right(tile, k > tile.group() ? k - tile.group() : k, a, b, beta, c, row, column);
 }
-void lose_the_last_row(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row,
-                       int64_t column) {
+void lose_the_last_row(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c,
+                       int64_t row, int64_t column) {
   float* last = c + (tile.mr - 1) * row;
   const std::vector<float> before(last, last + tile.nr);
   run_right(tile, k, a, b, beta, c, row, column);
   for (uint32_t j = 0; j < tile.nr; ++j) last[j] = beta == 0.0f ? 0.0f : before[j];
 }
-void take_the_first_members_alone(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c,
-                                  int64_t row, int64_t column) {
+void take_the_first_members_alone(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta,
+                                  float* c, int64_t row, int64_t column) {
   std::vector<float> first(a, a + k * tile.mr);
   for (float& pair : first) pair = std::bit_cast<float>(std::bit_cast<uint32_t>(pair) & 0xffffu);
   run_right(tile, k, first.data(), b, beta, c, row, column);
 }
 
-void read_lines_too_near(uint64_t k, const float* a, int64_t a_step, const float* b, float beta, float* c, int64_t row) {
+void read_lines_too_near(uint64_t k, const float* a, int64_t a_step, const float* b, float beta, float* c,
+                         int64_t row) {
   machine_of(emulated_amx_backend()).pairs->run_lines(k, a, a_step - 1, b, beta, c, row);
 }
 
-// How many cases of whole tiles and more than one of them the judge rejects, of each pass; and how many there are.
+// Result of rejected_with(). Index 0 is the forward, index 1 the backward. `cases`: number of cases
+// with more than one tile. `of`: number of these cases that the judge rejects.
 struct Rejected {
   int of[2] = {}, cases[2] = {};
 };
@@ -209,7 +219,8 @@ Rejected rejected_with(const GemmTile& tile) {
     const bool is_backward = c.pass == Pass::kBackward;
     const Tensor& qkv = c.tensor(is_backward ? uint32_t{AttentionBackward::kQkv} : uint32_t{AttentionForward::kQkv});
     const AttentionAttribute& attention = c.as<AttentionAttribute>();
-    if (qkv.shape[1] <= 128 || qkv.shape[1] > 200 || qkv.shape[2] / (attention.heads + 2 * attention.kv_heads) < 64) continue;
+    if (qkv.shape[1] <= 128 || qkv.shape[1] > 200 || qkv.shape[2] / (attention.heads + 2 * attention.kv_heads) < 64)
+      continue;
     ++count.cases[is_backward];
     count.of[is_backward] += !judge_reference(wrong, *stored_as_bf16(c)).empty();
   }
@@ -224,7 +235,8 @@ TEST(AttentionByMatrixUnit, WrongUnitsAreSeen) {
     EXPECT_GT(none.cases[pass], 3);
     EXPECT_EQ(none.of[pass], 0);
   }
-  for (const TileRun run : {forget_what_was_there, leave_out_the_last_group, lose_the_last_row, take_the_first_members_alone}) {
+  for (const TileRun run :
+       {forget_what_was_there, leave_out_the_last_group, lose_the_last_row, take_the_first_members_alone}) {
     GemmTile wrong = right;
     wrong.run = run;
     const Rejected count = rejected_with(wrong);
@@ -232,7 +244,7 @@ TEST(AttentionByMatrixUnit, WrongUnitsAreSeen) {
   }
   GemmTile wrong = right;
   wrong.run_lines = read_lines_too_near;
-  const Rejected count = rejected_with(wrong);  // heads of whole groups
+  const Rejected count = rejected_with(wrong);  // only heads whose width is a multiple of the group use run_lines
   for (const int pass : {0, 1}) EXPECT_GT(count.of[pass], 3);
 }
 

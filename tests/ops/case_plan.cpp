@@ -1,6 +1,7 @@
 // See case_plan.h.
 //
-// Arena = [ State: scalars, inputs, what is updated | Carried: the gradients of a group | the program: outputs, labels, scratch ]
+// Arena = [ State: scalars, inputs, updated tensors | Carried: gradients of a group
+//         | program: outputs, labels, scratch ]
 #include "tests/ops/case_plan.h"
 
 #include <cstdlib>
@@ -10,7 +11,7 @@
 namespace reprise::test {
 namespace {
 
-// At the end of a region, behind a guard.
+// Places a tensor at the end of a region, after a guard.
 void append(Tensor& tensor, uint64_t& end) {
   tensor.offset = end + CasePlan::kGuard;
   end = tensor.offset + tensor.bytes;
@@ -21,11 +22,11 @@ StateKind kind_of(const KernelCase& c, uint32_t i) {
   return c.op == Op::kGradNorm ? StateKind::kNorms : StateKind::kBuffer;
 }
 
-// The gradients that a row reduces or applies.
+// True if argument `i` is a group of gradients, which the row reduces or applies.
 bool is_gradients(const KernelCase& c, uint32_t i) {
   return c.info().arguments[i].group && c.info().arguments[i].role == Role::kInput;
 }
-// Whether the row is one of a step's last: it reduces, finishes or updates.
+// True if the row is part of the end of a step: it reduces, finishes or updates.
 bool ends_step(const KernelCase& c) {
   return c.pass == Pass::kReduce || c.pass == Pass::kFinish || c.pass == Pass::kUpdate;
 }
@@ -40,7 +41,7 @@ Span<T> span(const std::vector<T>& v) {
   return {v.data(), static_cast<uint32_t>(v.size())};
 }
 
-// The references of a row without scratch.
+// Returns the references of a call's arguments in the order of kOps. Used for rows without scratch.
 template <typename K>
 std::vector<Ref> refs_of(std::initializer_list<NamedArgument<K, Ref>> arguments) {
   std::vector<PlacedArgument<Ref>> placed;
@@ -86,15 +87,16 @@ Ref CasePlan::place(uint32_t i) {
   const ArgumentInfo& argument = case_.info().arguments[i];
   if (is_scalars(case_, i)) return make_ref(Region::kState, kScalarsIndex);
   if (is_gradients(case_, i)) return place_group(i);
-  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotUse::kLabel);
-  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotUse::kInput);
-  if (argument.host == HostSlot::kPairs) return pairs_ = add_slot(case_.tensor(i), SlotUse::kInput);
-  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated) return add_slot(case_.tensor(i), SlotUse::kCache);
-  if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotUse::kTransient);
+  if (argument.host == HostSlot::kLabels) return labels_ = add_slot(case_.tensor(i), SlotKind::kLabel);
+  if (argument.host == HostSlot::kDocumentStart) return document_start_ = add_slot(case_.tensor(i), SlotKind::kInput);
+  if (argument.host == HostSlot::kPairs) return pairs_ = add_slot(case_.tensor(i), SlotKind::kInput);
+  if (case_.pass == Pass::kDecode && argument.role == Role::kUpdated)
+    return add_slot(case_.tensor(i), SlotKind::kCache);
+  if (argument.role == Role::kOutput) return add_slot(case_.tensor(i), SlotKind::kTransient);
   return add_state(case_.tensor(i), kind_of(case_, i));
 }
 
-// Side by side, without guards between them.
+// Places the tensors of a group next to each other, without guards between them.
 Ref CasePlan::place_group(uint32_t i) {
   set_carried(case_.group.empty() ? std::vector<Tensor>{case_.tensor(i)} : case_.group);
   return make_ref(Region::kCarried, 0);
@@ -111,17 +113,19 @@ Ref CasePlan::add_state(Tensor tensor, StateKind kind) {
   return make_ref(Region::kState, static_cast<uint32_t>(state_.size() - 1));
 }
 
-Ref CasePlan::add_slot(Tensor tensor, SlotUse use) {
+Ref CasePlan::add_slot(Tensor tensor, SlotKind use) {
   append(tensor, slots_end_);
   const auto index = static_cast<uint32_t>(slots_.size());
   slots_.push_back({.tensor = tensor, .below = index == 0 ? kNoSlot : index - 1, .use = use});
   return make_ref(Region::kProgram, index);
 }
 
-// In two dimensions, as a plan's: one holds at most 2^32 - 1.
+// Adds a scratch slot of at least `bytes`, as [bytes / kAlignment, kAlignment]. Two dimensions are
+// needed because one dimension is at most 2^32 - 1. Returns kNoRef if `bytes` is 0.
 Ref CasePlan::add_scratch(uint64_t bytes) {
   if (bytes == 0) return kNoRef;
-  return add_slot(*shaped({static_cast<uint32_t>(align_up(bytes) / kAlignment), uint32_t{kAlignment}}, DType::kU8), SlotUse::kScratch);
+  return add_slot(*shaped({static_cast<uint32_t>(align_up(bytes) / kAlignment), uint32_t{kAlignment}}, DType::kU8),
+                  SlotKind::kScratch);
 }
 
 void CasePlan::add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs) {
@@ -130,7 +134,7 @@ void CasePlan::add_row(ProgramId program, Op op, Pass pass, const std::vector<Re
   arguments.insert(arguments.end(), refs.begin(), refs.end());
 }
 
-// Every slot lives through all rows.
+// Joins the tables into the plan. Every slot is live in all rows.
 void CasePlan::join() {
   for (uint32_t p = 0; p < kProgramCount; ++p) {
     plan_.programs[p].rows = span(rows_[p]), plan_.programs[p].arguments = span(arguments_[p]);
@@ -151,7 +155,7 @@ const Row& CasePlan::row() const {
   for (const Row& row : program().rows) {
     if (row.op == case_.op && row.pass == case_.pass) return row;
   }
-  std::abort();  // the constructor has put it there
+  std::abort();  // never reached, because the constructor added the row
 }
 
 uint64_t CasePlan::offset(uint32_t i) const {
@@ -174,22 +178,27 @@ void CasePlan::complete() {
 
 void CasePlan::add_copy(Ref ref, const Tensor& tensor) {
   using A = CopyForward;
-  add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward, refs_of<A>({{A::kY, ref}, {A::kX, add_state(tensor, StateKind::kBuffer)}}));
+  add_row(ProgramId::kMicroFirst, Op::kCopy, Pass::kForward,
+          refs_of<A>({{A::kY, ref}, {A::kX, add_state(tensor, StateKind::kBuffer)}}));
 }
 
-// To outputs that are added to, and to slots that an in-place pair shares. The host writes labels, starts of documents and pairs.
+// Adds a row before the case's row for each slot that the case's row reads: inputs, and outputs to
+// which it adds. The new row writes the slot. Labels, document starts and pairs need no row,
+// because the host writes them.
 void CasePlan::write_before() {
   const Row own = rows_of(case_program_).back();
   rows_of(case_program_).pop_back();
   for (uint32_t i = 0; i < case_.arguments.size(); ++i) {
-    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ && refs_[i] != document_start_ && refs_[i] != pairs_;
+    const bool is_slot = refs_[i] != kNoRef && ref_region(refs_[i]) == Region::kProgram && refs_[i] != labels_ &&
+                         refs_[i] != document_start_ && refs_[i] != pairs_;
     const bool is_read = case_.info().arguments[i].role == Role::kInput || case_.adds(i);
     if (is_slot && is_read) add_copy(refs_[i], slots_[ref_index(refs_[i])].tensor);
   }
   rows_of(case_program_).push_back(own);
 }
 
-// The case's row is one of three: reduce, finish, update. Parameters lie side by side, as their gradients do.
+// Adds those of the three rows reduce, finish and update that are missing. The case's row is one of
+// the three. Parameters are contiguous, in the order of their gradients.
 void CasePlan::complete_step() {
   const auto trained = static_cast<uint32_t>(state_[kNormsIndex].tensor.elements());
   if (carried_.empty()) set_carried(side_by_side(trained));
@@ -215,7 +224,7 @@ void CasePlan::complete_step() {
     if (case_.pass == K::kInfo.pass) return rows_of(ProgramId::kUpdate).push_back(own);
     set_pool(plan_.attributes, attribute);
     std::vector<Ref> refs = refs_of<K>(arguments);
-    if (K::kInfo.arity() > refs.size()) {  // whose scratch follows from the attribute alone
+    if (K::kInfo.arity() > refs.size()) {  // the last argument is scratch
       const ShapedCall call = {K::kInfo.op, K::kInfo.pass, nullptr, 0, &plan_.attributes, 0};
       refs.push_back(add_scratch(rules_.scratch_bytes(call)));
     }
@@ -226,10 +235,11 @@ void CasePlan::complete_step() {
   using Update = SgdUpdate;
   add(Reduce(), group_, {{Reduce::kNorms, norms}, {Reduce::kGradients, gradients}});
   add(Finish(), clip_, {{Finish::kScalars, scalars}, {Finish::kNorms, norms}});
-  add(Update(), update_, {{Update::kParameters, parameters}, {Update::kGradients, gradients}, {Update::kScalars, scalars}});
+  add(Update(), update_,
+      {{Update::kParameters, parameters}, {Update::kGradients, gradients}, {Update::kScalars, scalars}});
 }
 
-// Tensors of one element each.
+// Returns `count` adjacent tensors of one element each.
 std::vector<Tensor> CasePlan::side_by_side(uint32_t count) {
   std::vector<Tensor> tensors(count, *shaped({1}));
   for (uint32_t t = 0; t < count; ++t) tensors[t].offset = t * tensors[t].bytes;

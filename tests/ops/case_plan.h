@@ -1,5 +1,5 @@
-// A kernel case as a plan of one row.
-// Here so that tests reach kernels by the library's own dispatch, and a case has shapes that check() accepts.
+// Makes a plan with one row from a kernel case. Tests then call kernels through the library's own
+// dispatch, and check() verifies the shapes of a case.
 #pragma once
 
 #include <vector>
@@ -11,25 +11,29 @@ namespace reprise::test {
 
 class CasePlan {
  public:
-  // Every tensor has kGuard bytes before it that belong to none; give the arena as many behind its end. A group's tensors lie end to end.
+  // Bytes of the guard before every tensor. The caller also allocates a guard after the end of the
+  // arena. Tensors of a group are adjacent, without guards between them.
   static constexpr uint64_t kGuard = 4096;
 
-  // In place: the kernel's in-place pair shares a slot.
+  // Plans one row for the case. If `in_place`, the two arguments that kOps permits share a slot.
   CasePlan(const Backend& backend, const KernelCase& c, bool in_place = false);
   CasePlan(const CasePlan&) = delete;
   CasePlan& operator=(const CasePlan&) = delete;
 
-  // The plan speaks of this object and of the case.
+  // Returns the plan. The plan points into this object and into the case.
   const Plan& plan() const { return plan_; }
   const Program& program() const { return plan_.program(case_program_); }
   const Row& row() const;
 
-  // Where argument i lies from the arena's start. Scratch is the argument behind the case's own.
+  // Returns the offset of argument `i` in the arena. The index of the scratch is one after the last
+  // argument of the case.
   uint64_t offset(uint32_t i) const;
-  uint64_t scratch_bytes() const { return scratch_bytes_; }  // by the backend's rule; 0 where the kernel takes none
+  // Returns the bytes that the backend's rule states; 0 if the kernel needs no scratch.
+  uint64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Adds what check() demands around the case's row: rows that write what it reads, or the rest of a whole step around a row that
-  // reduces, finishes or updates. Dispatching them is not meant.
+  // Adds the rows that check() requires around the case's row. Before most kernels these are rows
+  // that write its inputs. Around a reduce, finish or update they are the other rows of a step's
+  // end. Tests never run the added rows.
   void complete();
 
  private:
@@ -37,10 +41,10 @@ class CasePlan {
   Ref place_group(uint32_t i);
   void set_carried(std::vector<Tensor> tensors);
   Ref add_state(Tensor tensor, StateKind kind);
-  Ref add_slot(Tensor tensor, SlotUse use);
-  Ref add_scratch(uint64_t bytes);  // none for none
+  Ref add_slot(Tensor tensor, SlotKind use);
+  Ref add_scratch(uint64_t bytes);  // returns kNoRef if `bytes` is 0
   void add_row(ProgramId program, Op op, Pass pass, const std::vector<Ref>& refs);
-  void add_copy(Ref ref, const Tensor& tensor);  // from State, in the first program
+  void add_copy(Ref ref, const Tensor& tensor);  // adds a row to micro_first that copies a new buffer of State to `ref`
   void write_before();
   void complete_step();
   static std::vector<Tensor> side_by_side(uint32_t count);
@@ -53,12 +57,12 @@ class CasePlan {
   uint32_t labels_ = kNoSlot, document_start_ = kNoSlot, pairs_ = kNoSlot;
   std::vector<StateTensor> state_;
   std::vector<Tensor> carried_;
-  std::vector<Slot> slots_;  // of the case's program
-  std::vector<Ref> refs_;    // the case's arguments
+  std::vector<Slot> slots_;  // slots of the program that contains the case's row
+  std::vector<Ref> refs_;    // arguments of the case's row
   std::vector<Row> rows_[kProgramCount];
   std::vector<Ref> arguments_[kProgramCount];
   uint64_t state_end_ = 0, carried_end_ = 0, slots_end_ = 0;
-  GroupAttribute group_{};  // of the rows that complete a step
+  GroupAttribute group_{};  // for the rows that complete a step
   ClipAttribute clip_{};
   UpdateAttribute update_{};
   const BackendRules& rules_;

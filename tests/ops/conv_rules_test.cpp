@@ -1,9 +1,11 @@
-// The rules of convolutions by shape alone: scratch and stack hold what every product of a call takes, and which calls multiply pairs of bf16.
-// Here because shapes at which they were wrong are too large for the judge of kernels: of a gradient of 512 channels with stride 2 one phase packs
-// more columns than the product of all taps would.
+// Tests the rules of convolutions from shapes alone. Scratch and stack must be large enough for
+// every product of a call. The rules must also select products of bf16 pairs for the shapes for
+// which they are faster, and for no others. No kernel runs, because the shapes that once failed are
+// too large. For example, in the data gradient of 512 channels with stride 2, one phase packs more
+// columns than the product of all taps.
 #include <gtest/gtest.h>
 
-#include "lib/cpu/conv_pairs.h"
+#include "lib/cpu/conv/conv_pairs.h"
 #include "lib/cpu/cpu_rules.h"
 #include "tests/ops/case_plan.h"
 #include "tests/ops/families.h"
@@ -18,11 +20,12 @@ ConvShape square(uint32_t size, uint32_t C, uint32_t K, uint16_t kernel, uint16_
   return {4, size, size, C, P, P, K, {kernel, kernel, stride, pad}};
 }
 
-// Of a call's data gradient, what its scratch and its worker's stack have, and what each phase's product takes.
-void expect_room(const ConvShape& s) {
+// Requires that scratch and worker stack of a convolution's data gradient suffice for the product
+// of every phase (one for each residue of the stride).
+void expect_space(const ConvShape& s) {
   using A = ConvBackwardData;
   const bool multiplies =
-      conv_data_algorithm(s) == ConvAlgorithm::kProduct || has_room_for_pairs(s, ConvPass::kData, DType::kBf16);
+      conv_data_algorithm(s) == ConvAlgorithm::kProduct || has_space_for_pairs(s, ConvPass::kData, DType::kBf16);
   if (!multiplies) return;
   const KernelCase c = named_case<A>({{A::kDx, shaped({s.N, s.H, s.W, s.C}, DType::kBf16)},
                                       {A::kDy, shaped({s.N, s.P, s.Q, s.K}, DType::kBf16)},
@@ -45,14 +48,15 @@ TEST(ConvRules, ScratchAndStackHoldEveryPhaseOfADataGradient) {
     for (const uint32_t K : {16u, 256u, 512u, 2048u}) {
       for (const uint16_t kernel : {1, 3, 5}) {
         for (const uint16_t stride : {1, 2, 3}) {
-          expect_room(square(14, C, K, kernel, stride));
+          expect_space(square(14, C, K, kernel, stride));
         }
       }
     }
   }
 }
 
-// A machine whose vectors, or whose matrix unit, multiply pairs.
+// Returns a machine that multiplies pairs of bf16 with its vectors if `group` is 1, and otherwise
+// with a matrix unit.
 CpuMachine with_pairs(uint32_t group) {
   static GemmTile tiles[2];
   GemmTile& tile = tiles[group > 1];
@@ -71,8 +75,8 @@ TEST(ConvRules, PairsAreMultipliedWhereTheyAreFaster) {
       passes += conv_multiplies_pairs(machine, s, pass) ? "fdw"[static_cast<int>(pass)] : '-';
     return passes;
   };
-  const ConvShape strided = square(28, 256, 256, 3, 2), wide = square(56, 64, 64, 3, 1), deep = square(7, 512, 512, 3, 1),
-                  few = square(32, 32, 32, 3, 1);
+  const ConvShape strided = square(28, 256, 256, 3, 2), wide = square(56, 64, 64, 3, 1),
+                  deep = square(7, 512, 512, 3, 1), few = square(32, 32, 32, 3, 1);
   for (const ConvShape& s : {strided, wide, deep, few}) EXPECT_EQ(of(none, s), "---");
   EXPECT_EQ(of(vectors, strided), "fdw");
   EXPECT_EQ(of(vectors, wide), "---") << "Winograd's saves more than pairs";

@@ -1,5 +1,5 @@
-// The assertions at every kernel's door, each broken once: the program stops and says what must hold.
-// Here because an assertion that has never fired proves nothing.
+// Violates each assertion at the entry of a kernel once. Each time the process must abort and print
+// the violated condition.
 #include <gtest/gtest.h>
 
 #include "lib/trainer.h"
@@ -8,7 +8,8 @@
 namespace reprise::test {
 namespace {
 
-// db[64] = the sums of dy[4,64]: a row with scratch, 4096 bytes by its rule.
+// Calls a row that sums dy[4,64] to db[64]. The rule of the row's kernel requires 4096 bytes of
+// scratch.
 class Door : public ::testing::Test {
  protected:
   Status call() {

@@ -23,8 +23,9 @@ thread_local TileRegisters registers;
 std::atomic<int> open{0};
 std::atomic<bool> unconfigured{false}, configured_twice{false};
 
-// Of a value that double holds exactly, or of a sum of two of f32 or f32's products, of which double loses nothing that decides: to f32, to the
-// nearest even, and zero where what is rounded to 24 bits is denormal.
+// Returns `value` as an f32, rounded to nearest, ties to even. Returns zero with the sign of
+// `value` if the rounded value would be denormal. `value` must be exact, or a sum of two numbers
+// that are f32 or products of f32; otherwise it would be rounded twice.
 float rounded(double value) {
   const bool tiny = std::fabs(value) < 0x1p-125 && std::fabs(static_cast<float>(value * 0x1p64)) < 0x1p-62f;
   return tiny ? std::copysign(0.0f, std::signbit(value) ? -1.0f : 1.0f) : static_cast<float>(value);
@@ -42,14 +43,17 @@ TileRegisters& in_use() {
   return registers;
 }
 
-// For depths that are too small for AMX: pairs as AVX512-BF16's tile takes them, in a loop.
-void run_small(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c, int64_t row_stride, int64_t) {
+// Multiplies pairs in a plain loop. Operands are packed as for AVX512-BF16's tile. Used for depths
+// that are too small for AMX.
+void run_small(const GemmTile& tile, uint64_t k, const float* a, const float* b, float beta, float* c,
+               int64_t row_stride, int64_t) {
   const Bf16 *left = reinterpret_cast<const Bf16*>(a), *right = reinterpret_cast<const Bf16*>(b);
   for (uint32_t i = 0; i < tile.mr; ++i) {
     for (uint32_t j = 0; j < tile.nr; ++j) {
       float sum = 0;
       for (uint64_t p = 0; p < k; ++p) {
-        for (uint32_t d = 0; d < 2; ++d) sum += float{left[2 * (p * tile.mr + i) + d]} * float{right[2 * (p * tile.nr + j) + d]};
+        for (uint32_t d = 0; d < 2; ++d)
+          sum += float{left[2 * (p * tile.mr + i) + d]} * float{right[2 * (p * tile.nr + j) + d]};
       }
       float& place = c[i * row_stride + j];
       place = beta == 0.0f ? sum : beta * place + sum;
@@ -63,8 +67,9 @@ void EmulatedAmx::configure(const AmxConfiguration& configuration) {
   if (registers.configured) configured_twice = true;
   registers = {};
   registers.configured = configuration.palette == 1 && configuration.start_row == 0;
-  for (int t = 0; t < kTiles; ++t) {  // the tile uses whole registers alone
-    registers.configured = registers.configured && configuration.rows[t] == kRows && configuration.row_bytes[t] == kRowBytes;
+  for (int t = 0; t < kTiles; ++t) {  // requires whole registers, because the library's tile uses no others
+    registers.configured =
+        registers.configured && configuration.rows[t] == kRows && configuration.row_bytes[t] == kRowBytes;
   }
   ++open;
 }
@@ -90,7 +95,7 @@ void EmulatedAmx::store(int tile, float* to, int64_t row_bytes) {
 void EmulatedAmx::multiply(int sum, int a, int b) {
   TileRegisters& r = in_use();
   for (int m = 0; m < kRows; ++m) {
-    float first[kFloats] = {}, second[kFloats] = {};  // of the pairs' first members, and of their second
+    float first[kFloats] = {}, second[kFloats] = {};  // for each column: sums over first and over second members
     for (int k = 0; k < kFloats; ++k) {
       const double even = bf16_at(r.bytes[a][m], 2 * k), odd = bf16_at(r.bytes[a][m], 2 * k + 1);
       for (int n = 0; n < kFloats; ++n) {
@@ -117,11 +122,17 @@ std::string EmulatedAmx::fault() {
 
 const Backend& emulated_amx_backend() {
   static const GemmTile tile = AmxPairTile<EmulatedAmx>::tile();
-  static const GemmTile small = {.name = "small", .mr = 12, .nr = 32, .prefers_columns = false, .run = run_small, .run_rows = nullptr,
-                                 .run_depths = nullptr, .depths_of_one = 2};
+  static const GemmTile small = {.name = "small",
+                                 .mr = 12,
+                                 .nr = 32,
+                                 .prefers_columns = false,
+                                 .run = run_small,
+                                 .run_rows = nullptr,
+                                 .run_depths = nullptr,
+                                 .depths_of_one = 2};
   static CpuMachine machine;
   static const Backend backend = [] {
-    const Backend* plain = backend_with(GemmTileChoice::kPortable, std::min(best_vector_level(), VectorLevel::kAvx512));
+    const Backend* plain = backend_with(GemmTileChoice::kWidest, std::min(best_vector_level(), VectorLevel::kAvx512));
     machine = *static_cast<const CpuMachine*>(plain->machine);
     machine.pairs = &tile;
     machine.small_pairs = &small;

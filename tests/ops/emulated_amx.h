@@ -1,15 +1,18 @@
-// AMX's instructions in plain C++, as Intel's manual has them, and a backend whose pairs of bf16 are multiplied by them.
-// Here because no processor that tests need have AMX; lib/cpu/gemm_amx_tile.h takes these where the library takes the processor's.
+// AMX's instructions in plain C++, as Intel's manual describes them, and a backend that multiplies
+// pairs of bf16 with them. Tests then do not need a processor with AMX.
+// lib/cpu/gemm/gemm_amx_tile.h is compiled with this class in place of the processor's
+// instructions.
 //
-// A tile register is used only where this thread has configured it, or fault() says so. Intel 64 and IA-32 Architectures Software Developer's
-// Manual, volume 2: LDTILECFG, TILERELEASE, TILEZERO, TILELOADD, TILESTORED, TDPBF16PS.
+// fault() reports the use of a tile register that this thread has not configured. Source: Intel 64
+// and IA-32 Architectures Software Developer's Manual, volume 2: LDTILECFG, TILERELEASE, TILEZERO,
+// TILELOADD, TILESTORED, TDPBF16PS.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "lib/backend.h"
-#include "lib/cpu/gemm_amx_tile.h"
+#include "lib/cpu/gemm/gemm_amx_tile.h"
 
 namespace reprise::test {
 
@@ -38,11 +41,14 @@ struct EmulatedAmx {
   static void store(int tile, float* to, int64_t row_bytes);
   static void multiply(int sum, int a, int b);
 
-  // What was wrong since the last call: an instruction without a configuration, one configured twice, or left configured. Empty: nothing.
+  // Returns what was wrong since the last call of fault(): an instruction without a configuration,
+  // a second configuration, or a configuration that was not released. Returns "" if nothing was
+  // wrong.
   static std::string fault();
 };
 
-// This machine's kernels for processors without products of bf16, and the emulated tile for pairs.
+// Returns this machine's CPU backend without the processor's own products of bf16. Its tile for
+// pairs is the emulated AMX tile.
 const Backend& emulated_amx_backend();
 
 }  // namespace reprise::test

@@ -5,19 +5,21 @@
 
 namespace reprise::test {
 
-// Each family's file defines one.
-extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kClassLossFamily, kColumnsFamily, kConcatFamily, kConvFamily, kDoraFamily,
-    kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily, kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily,
-    kMatrixUpdateFamily, kOptimizerFamily, kPairLossFamily, kPoolFamily, kPreferenceFamily, kProductFamily, kResizeFamily, kRopeFamily, kSoftmaxFamily, kTargetLossFamily,
-    kTransposeFamily, kUnaryFamily;
+// Each family is defined in its own file.
+extern const OpFamily kAttentionFamily, kBatchNormFamily, kBroadcastFamily, kClassLossFamily, kColumnsFamily,
+    kConcatFamily, kConvFamily, kDoraFamily, kDropoutFamily, kElementwiseFamily, kEmbeddingFamily, kGradNormFamily,
+    kLayerNormFamily, kLearnedFamily, kLinearFamily, kLossHeadFamily, kMatrixUpdateFamily, kOptimizerFamily,
+    kPairLossFamily, kPoolFamily, kPreferenceFamily, kProductFamily, kResizeFamily, kRopeFamily, kSoftmaxFamily,
+    kTargetLossFamily, kTransposeFamily, kUnaryFamily;
 
 namespace {
 constexpr const OpFamily* kFamilies[] = {
-    &kConvFamily,      &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,     &kLinearFamily,   &kLayerNormFamily,
-    &kEmbeddingFamily, &kAttentionFamily, &kDropoutFamily,     &kLossHeadFamily, &kGradNormFamily, &kOptimizerFamily, &kRopeFamily, &kMatrixUpdateFamily,
-    &kDoraFamily, &kPreferenceFamily, &kColumnsFamily, &kUnaryFamily, &kBroadcastFamily, &kConcatFamily,
-    &kTransposeFamily, &kResizeFamily, &kLearnedFamily, &kTargetLossFamily, &kClassLossFamily, &kSoftmaxFamily, &kProductFamily,
-    &kPairLossFamily,
+    &kConvFamily,       &kBatchNormFamily, &kElementwiseFamily, &kPoolFamily,         &kLinearFamily,
+    &kLayerNormFamily,  &kEmbeddingFamily, &kAttentionFamily,   &kDropoutFamily,      &kLossHeadFamily,
+    &kGradNormFamily,   &kOptimizerFamily, &kRopeFamily,        &kMatrixUpdateFamily, &kDoraFamily,
+    &kPreferenceFamily, &kColumnsFamily,   &kUnaryFamily,       &kBroadcastFamily,    &kConcatFamily,
+    &kTransposeFamily,  &kResizeFamily,    &kLearnedFamily,     &kTargetLossFamily,   &kClassLossFamily,
+    &kSoftmaxFamily,    &kProductFamily,   &kPairLossFamily,
 };
 
 StepScalars scalars_of(const KernelCase& c) {
@@ -35,10 +37,12 @@ StepScalars scalars_of(const KernelCase& c) {
   s.correct = 5;
   s.rewards[0] = 0.5, s.rewards[1] = -0.75;
   s.judged[0] = 3, s.judged[1] = 2;
+  s.weighted_loss = 0.375;
   return s;
 }
 
-// Indices that are bytes, and the scalars, are not drawn.
+// True if the argument is filled with random numbers: it exists, the kernel reads it, and it is
+// neither bytes (which are indices) nor the scalars.
 bool is_drawn(const KernelCase& c, uint32_t i) {
   const bool is_read = c.info().arguments[i].role != Role::kOutput || c.adds(i);
   return c.has(i) && is_read && c.tensor(i).dtype != DType::kU8;
@@ -59,7 +63,7 @@ const OpFamily& family_of(Op op) {
       if (own == op) return *family;
     }
   }
-  std::abort();  // an op without a family: families.cpp lacks a line
+  std::abort();  // an op has no family: add its family to families.cpp
 }
 
 std::vector<KernelCase> kernel_cases(CaseUse use) {
@@ -88,6 +92,7 @@ CaseExpected expected(const KernelCase& c, const CaseData& data) {
   out.outputs.resize(c.arguments.size());
   out.scalars = data.scalars;
   out.loss_sum = number(data.scalars.loss_sum, 0, 0);
+  out.weighted_loss = number(data.scalars.weighted_loss, 0, 0);
   out.gradient_norm = number(data.scalars.gradient_norm, 0, 0);
   out.clip_factor = number(data.scalars.clip_factor, 0, 0);
   for (uint32_t i = 0; i < 2; ++i) out.rewards[i] = number(data.scalars.rewards[i], 0, 0);

@@ -1,6 +1,6 @@
-// Matrix products, convolutions, linear layers and the loss head against naive loops in double, with 1 to 3 workers.
-// Here because they share one GEMM whose blocking has many edges; every tile there is takes the same cases.
-// It must not use the library's packing, blocking or exponentials to judge them.
+// Compares matrix products, convolutions, linear layers and the loss head with naive loops in
+// double, with 1 to 3 workers. All use one GEMM, whose blocking has many edges, and every tile runs
+// the same cases. The references do not use the library's packing, blocking or exponentials.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "lib/cpu/cpu_rules.h"
-#include "lib/cpu/gemm.h"
+#include "lib/cpu/gemm/gemm.h"
 #include "tests/ops/random_floats.h"
 #include "tests/ops/tile_judge.h"
 #include "tests/ports/test_machine.h"
@@ -23,7 +23,8 @@
 namespace reprise {
 namespace {
 
-// Threads made for each call, tasks taken from the last to the first: another order than any pool's.
+// Returns workers that create threads for each call, and that start the last task first. The
+// library's pool does neither.
 Workers plain_workers(uint32_t count) {
   static uint32_t counts[] = {0, 1, 2, 3};
   return {&counts[count], count, [](void* state, uint32_t tasks, void (*task)(void*, uint32_t), void* argument) {
@@ -40,7 +41,7 @@ Workers plain_workers(uint32_t count) {
           }};
 }
 
-// Scratch full of NaN, with a guard behind it that must survive.
+// Scratch memory filled with NaN. The last 64 floats are a guard, which a kernel must not change.
 struct Scratch {
   std::vector<float> floats;
   uint64_t bytes;
@@ -59,7 +60,7 @@ struct Scratch {
   }
 };
 
-// By the CPU's rule for kernel K.
+// Returns the bytes of scratch that the CPU's rule states for kernel K.
 template <typename K, size_t count>
 uint64_t scratch_bytes_of(const Tensor* const (&tensors)[count], const WindowAttribute& window = {}) {
   AttributePools pools;
@@ -69,7 +70,8 @@ uint64_t scratch_bytes_of(const Tensor* const (&tensors)[count], const WindowAtt
   return kCpuRules.scratch_bytes({K::kInfo.op, K::kInfo.pass, tensors, present, &pools, 0});
 }
 
-// Products of values in [-1, 1] summed over `depth` terms, in another order than the reference: relative to 1 + |sum|.
+// Returns the tolerance, relative to 1 + |sum|, of a sum of `depth` products of values in [-1, 1]
+// that is added in another order.
 double sum_tolerance(uint64_t depth) { return 2e-7 * (4.0 + std::sqrt(static_cast<double>(depth)) * 4.0); }
 
 void expect_close(const std::vector<float>& got, const std::vector<double>& want, uint64_t depth,
@@ -77,12 +79,12 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& want
   ASSERT_EQ(got.size(), want.size()) << id;
   const double tolerance = sum_tolerance(depth);
   for (size_t i = 0; i < got.size(); ++i) {
-    if (std::fabs(got[i] - want[i]) <= tolerance * (1.0 + std::fabs(want[i]))) continue;  // a NaN is no such thing
+    if (std::fabs(got[i] - want[i]) <= tolerance * (1.0 + std::fabs(want[i]))) continue;  // false for a NaN
     FAIL() << id << " element " << i << ": " << got[i] << ", the reference has " << want[i];
   }
 }
 
-// Tests run for every tile that this machine and this link have.
+// Runs each test for every tile that this machine and this build have.
 class EveryTile : public testing::TestWithParam<GemmTileChoice> {
  protected:
   void SetUp() override {
@@ -104,15 +106,18 @@ INSTANTIATE_TEST_SUITE_P(Tiles, EveryTile,
                                          GemmTileChoice::kBlis),
                          tile_name);
 
-// By number of workers: the widest block with A as it lies, the widest with A packed, a narrow one with whole blocks packed.
+// One blocking for each number of workers. The first two have the widest block, without and with
+// packing of A. The third has a narrow block, and whole blocks are packed.
 constexpr uint32_t kNc = kLargeBlocks.columns;
-constexpr CpuBlocking kBlockings[] = {{kNc, ~0u, ~0u, kNc}, {kNc, 0, 0, 2 * kMaxNr}, {3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr}};
+constexpr CpuBlocking kBlockings[] = {{kNc, ~0u, ~0u, kNc},
+                                      {kNc, 0, 0, 2 * kMaxNr},
+                                      {3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr, 3 * kMaxNr}};
 
-// Runs `kernel(context, out, scratch, bytes)` with 1, 2 and 3 workers, each number with another blocking, from the same start; all must
-// give the same bits.
+// Calls kernel(context, out, scratch, bytes) with 1, 2 and 3 workers, each with another blocking.
+// `out` starts as `start`. Requires equal bits in all three results. Returns the result.
 template <typename Kernel>
-std::vector<float> run_all_workers(const Backend& backend, const std::vector<float>& start, uint64_t scratch_bytes, const std::string& id,
-                                   const Kernel& kernel) {
+std::vector<float> run_all_workers(const Backend& backend, const std::vector<float>& start, uint64_t scratch_bytes,
+                                   const std::string& id, const Kernel& kernel) {
   std::vector<float> first;
   for (uint32_t count = 1; count <= 3; ++count) {
     std::vector<float> out = start;
@@ -120,7 +125,8 @@ std::vector<float> run_all_workers(const Backend& backend, const std::vector<flo
     const Workers workers = plain_workers(count);
     CpuMachine machine = *static_cast<const CpuMachine*>(backend.machine);
     machine.blocking = kBlockings[count - 1];
-    const Status status = kernel(KernelContext{.workers = &workers, .machine = &machine}, out.data(), scratch.aligned(), scratch_bytes);
+    const Status status =
+        kernel(KernelContext{.workers = &workers, .machine = &machine}, out.data(), scratch.aligned(), scratch_bytes);
     EXPECT_TRUE(status.ok()) << id << ": " << status.message;
     EXPECT_TRUE(scratch.intact()) << id << ": wrote past its scratch";
     if (count == 1) first = out;
@@ -136,7 +142,7 @@ Tensor tensor(std::initializer_list<uint32_t> shape) {
   return t;
 }
 
-// ---- the tile ------------------------------------------------------------------------------------
+// ---- the tile -----------------------------------------------------------------------------------
 
 TEST_P(EveryTile, MatchesItsContract) {
   const GemmTile& tile = static_cast<const CpuMachine*>(backend->machine)->tile;
@@ -162,39 +168,47 @@ TEST_P(EveryTile, MatchesItsContract) {
   }
 }
 
-// The baseline of x86-64 cannot fuse, and BLIS need not.
+// Every element must be one chain of fused multiply-adds, whatever the layout of the operands.
+// Skipped for the tile of the x86-64 baseline, which cannot fuse, and for BLIS's tile, which need
+// not.
 TEST_P(EveryTile, HasOneSetOfBitsHoweverItsOperandsLie) {
   const GemmTile& tile = static_cast<const CpuMachine*>(backend->machine)->tile;
-  if (GetParam() == GemmTileChoice::kBaseline || GetParam() == GemmTileChoice::kBlis) GTEST_SKIP() << "not fused, or not this library's";
+  if (GetParam() == GemmTileChoice::kBaseline || GetParam() == GemmTileChoice::kBlis)
+    GTEST_SKIP() << "not fused, or not this library's";
   EXPECT_EQ(test::judge_fused_tile(tile), "");
   EXPECT_EQ(test::judge_the_tile_judge(tile), "");
 }
 
-// ---- packing -------------------------------------------------------------------------------------
+// ---- packing ------------------------------------------------------------------------------------
 
-// Every level that this machine has, and widths and depths on both sides of its squares.
-TEST(PackLines, TurnsLinesIntoRows) {
+// Tests every vector level of this machine. Widths and depths are below, at and above the size of
+// the squares that are transposed at once.
+TEST(PackLines, TransposesLinesIntoRows) {
   for (const VectorLevel level : {VectorLevel::kBaseline, VectorLevel::kAvx2, VectorLevel::kAvx512}) {
     if (level > best_vector_level()) continue;
     for (uint32_t width = 1; width <= kMaxNr + 16; ++width) {
       for (const uint32_t depths : {1u, 3u, 4u, 7u, 8u, 15u, 16u, 17u, 29u, 64u, 99u}) {
         const std::vector<float> values = random_floats(uint64_t{width} * depths, width);
         const float* lines[kMaxNr + 16];
-        for (uint32_t i = 0; i < width; ++i) lines[i] = values.data() + uint64_t{width - 1 - i} * depths;  // they lie anywhere
+        // The pointers name the lines in the reverse of their order in memory, because a kernel
+        // must not assume contiguous lines.
+        for (uint32_t i = 0; i < width; ++i) lines[i] = values.data() + uint64_t{width - 1 - i} * depths;
         std::vector<float> rows(uint64_t{width} * depths + 1, -7.0f);
         pack_lines(level, rows.data(), width, lines, depths, depths % 3 * 16);
         for (uint32_t k = 0; k < depths; ++k) {
           for (uint32_t i = 0; i < width; ++i) {
-            ASSERT_EQ(rows[k * width + i], lines[i][k]) << vector_level_name(level) << ": " << width << " x " << depths << ", line " << i << ", depth " << k;
+            ASSERT_EQ(rows[k * width + i], lines[i][k])
+                << vector_level_name(level) << ": " << width << " x " << depths << ", line " << i << ", depth " << k;
           }
         }
-        ASSERT_EQ(rows.back(), -7.0f) << vector_level_name(level) << ": " << width << " x " << depths << ": wrote past the last row";
+        ASSERT_EQ(rows.back(), -7.0f) << vector_level_name(level) << ": " << width << " x " << depths
+                                      << ": wrote past the last row";
       }
     }
   }
 }
 
-// ---- linear --------------------------------------------------------------------------------------
+// ---- linear -------------------------------------------------------------------------------------
 
 struct LinearCase {
   uint32_t M, C, K;
@@ -204,7 +218,7 @@ const LinearCase kLinearCases[] = {{1, 1, 1},      {2, 3, 5},      {7, 1, 9},   
                                    {1030, 20, 33}, {2100, 31, 47}, {300, 40, 1030}, {128, 768, 48},
                                    {1100, 72, 40}, {13, 385, 1100}};
 
-// sum over depth of a(i, d) * b(j, d), plus start.
+// Returns start plus the sum over the depth d of a(i, d) * b(j, d).
 template <typename A, typename B>
 std::vector<double> reference(uint64_t M, uint64_t N, uint64_t K, const std::vector<float>& start, const A& a,
                               const B& b) {
@@ -223,25 +237,37 @@ TEST_P(EveryTile, LinearForward) {
   for (const LinearCase& s : kLinearCases) {
     for (int variant = 0; variant < 8; ++variant) {
       const bool input_major = variant & 1, biased = variant & 2;
-      const uint32_t R = variant & 4 ? 5 : 0;  // the rank of an adapter
+      const uint32_t R = variant & 4 ? 5 : 0;  // rank of the adapter; 0 if there is none
       const std::string id = "M=" + std::to_string(s.M) + " C=" + std::to_string(s.C) + " K=" + std::to_string(s.K) +
                              " variant=" + std::to_string(variant);
       const std::vector<float> x = random_floats(s.M * s.C, 1), w = random_floats(s.C * s.K, 2),
                                b = random_floats(s.K, 3), h = random_floats(s.M * R, 4), u = random_floats(s.K * R, 5);
       const Tensor ty = tensor({s.M, s.K}), tx = tensor({s.M, s.C}), th = tensor({s.M, R});
       const Tensor* tensors[] = {&ty, &tx, nullptr, nullptr, R != 0 ? &th : nullptr, nullptr, nullptr};
-      const std::vector<float> got = run_all_workers(
-          *backend, std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_forward<float>(
-                context, {.y = out, .x = x.data(), .w = w.data(), .b = biased ? b.data() : nullptr, .h = R != 0 ? h.data() : nullptr,
-                          .u = R != 0 ? Weight(u.data()) : Weight(), .scratch = scratch, .scratch_bytes = bytes, .M = s.M, .C = s.C, .K = s.K,
-                          .R = R, .input_major = input_major, .scale = 1});
-          });
+      const std::vector<float> got =
+          run_all_workers(*backend, std::vector<float>(s.M * s.K, NAN), scratch_bytes_of<LinearForward>(tensors), id,
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            return cpu_linear_forward<float>(context, {.y = out,
+                                                                       .x = x.data(),
+                                                                       .w = w.data(),
+                                                                       .b = biased ? b.data() : nullptr,
+                                                                       .h = R != 0 ? h.data() : nullptr,
+                                                                       .u = R != 0 ? Weight(u.data()) : Weight(),
+                                                                       .scratch = scratch,
+                                                                       .scratch_bytes = bytes,
+                                                                       .M = s.M,
+                                                                       .C = s.C,
+                                                                       .K = s.K,
+                                                                       .R = R,
+                                                                       .input_major = input_major,
+                                                                       .scale = 1});
+                          });
       std::vector<float> start(s.M * s.K);
       for (size_t i = 0; i < start.size(); ++i) start[i] = biased ? b[i % s.K] : 0.0f;
       const auto left = [&](uint64_t i, uint64_t d) { return d < s.C ? x[i * s.C + d] : h[i * R + d - s.C]; };
-      const auto right = [&](uint64_t j, uint64_t d) { return d >= s.C ? u[j * R + d - s.C] : input_major ? w[d * s.K + j] : w[j * s.C + d]; };
+      const auto right = [&](uint64_t j, uint64_t d) {
+        return d >= s.C ? u[j * R + d - s.C] : input_major ? w[d * s.K + j] : w[j * s.C + d];
+      };
       expect_close(got, reference(s.M, s.K, s.C + R, start, left, right), s.C + R, id);
     }
   }
@@ -257,13 +283,21 @@ TEST_P(EveryTile, LinearBackwardData) {
       const std::vector<float> start = accumulate ? random_floats(s.M * s.C, 3) : std::vector<float>(s.M * s.C, NAN);
       const Tensor tdx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdx, &tdy, nullptr, nullptr};
-      const std::vector<float> got = run_all_workers(
-          *backend, start, scratch_bytes_of<LinearBackwardData>(tensors), id,
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_linear_backward_data<float>(
-                context, {.dx = out, .dy = dy.data(), .w = w.data(), .scratch = scratch, .scratch_bytes = bytes, .M = s.M, .C = s.C, .K = s.K,
-                          .input_major = input_major, .scale = 1, .accumulate_dx = accumulate});
-          });
+      const std::vector<float> got =
+          run_all_workers(*backend, start, scratch_bytes_of<LinearBackwardData>(tensors), id,
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            return cpu_linear_backward_data<float>(context, {.dx = out,
+                                                                             .dy = dy.data(),
+                                                                             .w = w.data(),
+                                                                             .scratch = scratch,
+                                                                             .scratch_bytes = bytes,
+                                                                             .M = s.M,
+                                                                             .C = s.C,
+                                                                             .K = s.K,
+                                                                             .input_major = input_major,
+                                                                             .scale = 1,
+                                                                             .accumulate_dx = accumulate});
+                          });
       const std::vector<float> zero(s.M * s.C);
       expect_close(
           got,
@@ -304,27 +338,31 @@ TEST_P(EveryTile, LinearBackwardWeight) {
   }
 }
 
-// Whichever operand is packed and whichever is read as it lies, a sum over the rows of x and dy is one sum.
+// The sum over the rows of x and dy must have the same bits, whichever operand is packed.
 TEST_P(EveryTile, LinearBackwardWeightHasOneSetOfBits) {
   for (const LinearCase& s : kLinearCases) {
-    const std::vector<float> dy = random_floats(s.M * s.K, 1), x = random_floats(s.M * s.C, 2), start = random_floats(s.C * s.K, 3);
-    std::vector<float> turned(s.C * s.K);
+    const std::vector<float> dy = random_floats(s.M * s.K, 1), x = random_floats(s.M * s.C, 2),
+                             start = random_floats(s.C * s.K, 3);
+    std::vector<float> transposed(s.C * s.K);
     for (size_t c = 0; c < s.C; ++c) {
-      for (size_t k = 0; k < s.K; ++k) turned[k * s.C + c] = start[c * s.K + k];
+      for (size_t k = 0; k < s.K; ++k) transposed[k * s.C + c] = start[c * s.K + k];
     }
     const auto gradient = [&](const std::vector<float>& from, bool input_major) {
-      const Tensor tdw = input_major ? tensor({s.C, s.K}) : tensor({s.K, s.C}), tx = tensor({s.M, s.C}), tdy = tensor({s.M, s.K});
+      const Tensor tdw = input_major ? tensor({s.C, s.K}) : tensor({s.K, s.C}), tx = tensor({s.M, s.C}),
+                   tdy = tensor({s.M, s.K});
       const Tensor* tensors[] = {&tdw, &tx, &tdy, nullptr};
       return run_all_workers(*backend, from, scratch_bytes_of<LinearBackwardWeight>(tensors), "linear",
                              [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                               return cpu_linear_backward_weight<float>(
-                                   context, {out, x.data(), dy.data(), scratch, bytes, s.M, s.C, s.K, input_major, true});
+                               return cpu_linear_backward_weight<float>(context,
+                                                                        {out, x.data(), dy.data(), scratch, bytes, s.M,
+                                                                         s.C, s.K, input_major, true});
                              });
     };
-    const std::vector<float> by_input = gradient(start, true), by_output = gradient(turned, false);
+    const std::vector<float> by_input = gradient(start, true), by_output = gradient(transposed, false);
     for (size_t c = 0; c < s.C; ++c) {
       for (size_t k = 0; k < s.K; ++k) {
-        ASSERT_EQ(by_input[c * s.K + k], by_output[k * s.C + c]) << s.M << " rows, " << s.C << " to " << s.K << ": " << c << ", " << k;
+        ASSERT_EQ(by_input[c * s.K + k], by_output[k * s.C + c])
+            << s.M << " rows, " << s.C << " to " << s.K << ": " << c << ", " << k;
       }
     }
   }
@@ -357,19 +395,32 @@ TEST(Linear, BackwardBias) {
 TEST_P(EveryTile, ScratchThatIsTooSmallIsRefused) {
   float value = 0;
   const Workers workers;
-  const LinearForwardArgsOf<float> args{.y = &value, .x = &value, .w = &value, .b = nullptr, .h = nullptr, .u = {}, .scratch = &value,
-                                        .scratch_bytes = 4, .M = 1, .C = 1, .K = 1, .R = 0, .input_major = false, .scale = 1};
+  const LinearForwardArgsOf<float> args{.y = &value,
+                                        .x = &value,
+                                        .w = &value,
+                                        .b = nullptr,
+                                        .h = nullptr,
+                                        .u = {},
+                                        .scratch = &value,
+                                        .scratch_bytes = 4,
+                                        .M = 1,
+                                        .C = 1,
+                                        .K = 1,
+                                        .R = 0,
+                                        .input_major = false,
+                                        .scale = 1};
   EXPECT_EQ(Code::kBadPlan, cpu_linear_forward<float>({.workers = &workers, .machine = backend->machine}, args).code);
 }
 
-// ---- convolution ---------------------------------------------------------------------------------
+// ---- convolution --------------------------------------------------------------------------------
 
 struct ConvCase {
   uint32_t N, H, W, C, K;
   uint16_t R, S, stride, pad;
 };
-// Small and odd first; then the shapes of CIFAR and ImageNet ResNets, cut down, on either side of every choice by
-// shape.
+// First small and odd shapes, then smaller versions of the shapes of ResNets for CIFAR and
+// ImageNet. For every condition on the shape that selects an algorithm, some cases meet the
+// condition and others do not.
 const ConvCase kConvCases[] = {
     {1, 1, 1, 1, 1, 1, 1, 1, 0},     {1, 3, 4, 1, 2, 3, 3, 1, 1},       {2, 5, 7, 3, 4, 3, 3, 1, 0},
     {2, 6, 5, 2, 3, 2, 3, 1, 1},     {1, 9, 8, 5, 7, 5, 5, 2, 2},       {2, 11, 11, 3, 16, 7, 7, 2, 3},
@@ -397,7 +448,7 @@ ConvShape conv_shape(const ConvCase& c) {
   return {c.N, c.H, c.W, c.C, P, Q, c.K, {c.R, c.S, c.stride, c.pad}};
 }
 
-// Calls visit(y index, x index, w index) for every product of the convolution.
+// Calls visit(y index, x index, w index) for every multiplication of the convolution.
 template <typename Visit>
 void each_product(const ConvShape& s, const Visit& visit) {
   const int stride = s.window.stride_h, pad = s.window.pad_top;
@@ -434,11 +485,12 @@ TEST_P(EveryTile, ConvForward) {
   for (const ConvCase& c : kConvCases) {
     const ConvData d(c);
     const Tensor* tensors[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
-    const std::vector<float> got =
-        run_all_workers(*backend, std::vector<float>(d.dy.size(), NAN), scratch_bytes_of<ConvForward>(tensors, d.s.window), conv_id(c),
-                        [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-                          return cpu_conv_forward<float>(context, {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}, nullptr, nullptr});
-                        });
+    const std::vector<float> got = run_all_workers(
+        *backend, std::vector<float>(d.dy.size(), NAN), scratch_bytes_of<ConvForward>(tensors, d.s.window), conv_id(c),
+        [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+          return cpu_conv_forward<float>(context,
+                                         {out, d.x.data(), d.w.data(), scratch, bytes, d.s, {}, nullptr, nullptr});
+        });
     std::vector<double> want(d.dy.size());
     each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[y] += static_cast<double>(d.x[x]) * d.w[w]; });
     expect_close(got, want, uint64_t{c.R} * c.S * c.C, conv_id(c));
@@ -451,11 +503,12 @@ TEST_P(EveryTile, ConvBackwardData) {
       const ConvData d(c);
       const std::vector<float> start = accumulate ? random_floats(d.x.size(), 4) : std::vector<float>(d.x.size(), NAN);
       const Tensor* tensors[] = {&d.tx, &d.ty, &d.tw, nullptr};
-      const std::vector<float> got = run_all_workers(
-          *backend, start, scratch_bytes_of<ConvBackwardData>(tensors, d.s.window), conv_id(c),
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_conv_backward_data<float>(context, {out, d.dy.data(), d.w.data(), scratch, bytes, d.s, accumulate});
-          });
+      const std::vector<float> got =
+          run_all_workers(*backend, start, scratch_bytes_of<ConvBackwardData>(tensors, d.s.window), conv_id(c),
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            return cpu_conv_backward_data<float>(context, {out, d.dy.data(), d.w.data(), scratch, bytes,
+                                                                           d.s, accumulate});
+                          });
       std::vector<double> want(d.x.size());
       if (accumulate) want.assign(start.begin(), start.end());
       each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[x] += static_cast<double>(d.dy[y]) * d.w[w]; });
@@ -470,11 +523,12 @@ TEST_P(EveryTile, ConvBackwardWeight) {
       const ConvData d(c);
       const std::vector<float> start = accumulate ? random_floats(d.w.size(), 4) : std::vector<float>(d.w.size(), NAN);
       const Tensor* tensors[] = {&d.tw, &d.tx, &d.ty, nullptr};
-      const std::vector<float> got = run_all_workers(
-          *backend, start, scratch_bytes_of<ConvBackwardWeight>(tensors, d.s.window), conv_id(c),
-          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
-            return cpu_conv_backward_weight<float>(context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate, {}});
-          });
+      const std::vector<float> got =
+          run_all_workers(*backend, start, scratch_bytes_of<ConvBackwardWeight>(tensors, d.s.window), conv_id(c),
+                          [&](const KernelContext& context, float* out, void* scratch, uint64_t bytes) {
+                            return cpu_conv_backward_weight<float>(
+                                context, {out, d.x.data(), d.dy.data(), scratch, bytes, d.s, accumulate, {}});
+                          });
       std::vector<double> want(d.w.size());
       if (accumulate) want.assign(start.begin(), start.end());
       each_product(d.s, [&](uint32_t y, uint32_t x, uint32_t w) { want[w] += static_cast<double>(d.dy[y]) * d.x[x]; });
@@ -483,7 +537,7 @@ TEST_P(EveryTile, ConvBackwardWeight) {
   }
 }
 
-// Whatever algorithm a kernel chooses by stride and padding, it must have been given enough.
+// The scratch must suffice for every algorithm that a kernel chooses by stride and padding.
 TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
   const Workers workers;
   const KernelContext context{.workers = &workers, .machine = test::backend_with(GemmTileChoice::kBaseline)->machine};
@@ -500,21 +554,29 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
               const Tensor* forward[] = {&d.ty, nullptr, nullptr, &d.tx, &d.tw, nullptr};
               Scratch scratch(scratch_bytes_of<ConvForward>(forward, d.s.window));
               EXPECT_TRUE(
-                  cpu_conv_forward<float>(context, {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}, nullptr, nullptr})
+                  cpu_conv_forward<float>(
+                      context,
+                      {out.data(), d.x.data(), d.w.data(), scratch.aligned(), scratch.bytes, d.s, {}, nullptr, nullptr})
                       .ok())
                   << conv_id(c);
               const Tensor* data[] = {&d.tx, &d.ty, &d.tw, nullptr};
               Scratch data_scratch(scratch_bytes_of<ConvBackwardData>(data, d.s.window));
-              EXPECT_TRUE(cpu_conv_backward_data<float>(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
-                                                           data_scratch.bytes, d.s, false})
-                              .ok())
+              EXPECT_TRUE(
+                  cpu_conv_backward_data<float>(context, {out.data(), d.dy.data(), d.w.data(), data_scratch.aligned(),
+                                                          data_scratch.bytes, d.s, false})
+                      .ok())
                   << conv_id(c);
               const Tensor* weight[] = {&d.tw, &d.tx, &d.ty, nullptr};
               Scratch weight_scratch(scratch_bytes_of<ConvBackwardWeight>(weight, d.s.window));
-              EXPECT_TRUE(
-                  cpu_conv_backward_weight<float>(context, {out.data(), d.x.data(), d.dy.data(), weight_scratch.aligned(),
-                                                     weight_scratch.bytes, d.s, false, {}})
-                      .ok())
+              EXPECT_TRUE(cpu_conv_backward_weight<float>(context, {out.data(),
+                                                                    d.x.data(),
+                                                                    d.dy.data(),
+                                                                    weight_scratch.aligned(),
+                                                                    weight_scratch.bytes,
+                                                                    d.s,
+                                                                    false,
+                                                                    {}})
+                              .ok())
                   << conv_id(c);
               ASSERT_TRUE(scratch.intact() && data_scratch.intact() && weight_scratch.intact()) << conv_id(c);
             }
@@ -525,11 +587,11 @@ TEST(Conv, ScratchRuleCoversEveryStrideAndPadding) {
   }
 }
 
-// ---- loss head -----------------------------------------------------------------------------------
+// ---- loss head ----------------------------------------------------------------------------------
 
 struct HeadCase {
   uint32_t M, C, V;
-  int ignored;  // every n-th row has no label; 0: none, 1: all
+  int ignored;  // every n-th row has no label (with 1, no row has a label); 0: every row has a label
 };
 constexpr uint32_t kHeadCaseCount = 7;
 const HeadCase kHeadCases[kHeadCaseCount] = {{1, 1, 2, 0},      {5, 3, 4, 2},       {128, 64, 10, 0}, {130, 20, 33, 3},
@@ -551,9 +613,9 @@ struct HeadData {
 };
 
 struct HeadReference {
-  double loss = 0;  // sum
+  double loss = 0;  // sum of losses
   uint64_t labelled = 0, correct = 0;
-  std::vector<double> dx, dw, db;  // of the sum of losses
+  std::vector<double> dx, dw, db;  // gradients of the sum of losses
 };
 
 HeadReference head_reference(const HeadCase& c, const HeadData& d, bool biased) {
@@ -588,7 +650,8 @@ HeadReference head_reference(const HeadCase& c, const HeadData& d, bool biased) 
   return r;
 }
 
-// Computed once for all tiles.
+// Returns the reference of head case `number`. Each reference is computed once and used for all
+// tiles.
 const HeadReference& known_reference(uint32_t number, bool biased) {
   static std::optional<HeadReference> known[kHeadCaseCount][2];
   std::optional<HeadReference>& place = known[number][biased];
@@ -606,7 +669,7 @@ TEST_P(EveryTile, LossHeadBackward) {
       const HeadReference& want = known_reference(static_cast<uint32_t>(&c - kHeadCases), biased);
       const Tensor tx = tensor({c.M, c.C}), tw = tensor({c.V, c.C});
       const Tensor* tensors[] = {&tx, &tw, nullptr, nullptr, &tx, &tw, nullptr, nullptr, nullptr, nullptr};
-      // out = [dx | dw | db], parameter gradients starting from 0.25 where they accumulate.
+      // out = [dx | dw | db]. If the call accumulates, dw and db start from 0.25.
       std::vector<float> start(d.x.size() + d.w.size() + c.V, accumulate ? 0.25f : NAN);
       StepScalars scalars{};
       const std::vector<float> got =
@@ -615,11 +678,23 @@ TEST_P(EveryTile, LossHeadBackward) {
                             scalars = {};
                             scalars.step_labelled = 3 * want.labelled;
                             scalars.loss_sum = 10;
-                            return cpu_loss_head_backward<float>(
-                                context, {.dx = out, .dw = out + d.x.size(), .db = out + d.x.size() + d.w.size(), .scalars = &scalars,
-                                          .in = {.x = d.x.data(), .w = d.w.data(), .b = biased ? d.b.data() : nullptr, .labels = d.labels.data(),
-                                                 .scratch = scratch, .scratch_bytes = bytes, .M = c.M, .C = c.C, .V = c.V, .softcap = 0},
-                                          .row_weights = nullptr, .accumulate_dw = accumulate, .accumulate_db = accumulate});
+                            return cpu_loss_head_backward<float>(context, {.dx = out,
+                                                                           .dw = out + d.x.size(),
+                                                                           .db = out + d.x.size() + d.w.size(),
+                                                                           .scalars = &scalars,
+                                                                           .in = {.x = d.x.data(),
+                                                                                  .w = d.w.data(),
+                                                                                  .b = biased ? d.b.data() : nullptr,
+                                                                                  .labels = d.labels.data(),
+                                                                                  .scratch = scratch,
+                                                                                  .scratch_bytes = bytes,
+                                                                                  .M = c.M,
+                                                                                  .C = c.C,
+                                                                                  .V = c.V,
+                                                                                  .softcap = 0},
+                                                                           .row_weights = nullptr,
+                                                                           .accumulate_dw = accumulate,
+                                                                           .accumulate_db = accumulate});
                           });
       const double labelled = static_cast<double>(want.labelled),
                    scale = want.labelled == 0 ? 0 : 1.0 / (3.0 * labelled);
@@ -632,7 +707,8 @@ TEST_P(EveryTile, LossHeadBackward) {
       for (double g : want.dw) all.push_back(g * scale + (accumulate ? 0.25 : 0));
       for (double g : want.db) all.push_back(g * scale + (accumulate ? 0.25 : 0));
       ASSERT_EQ(all.size(), got.size());
-      // Gradients of the mean are as small as `scale`, and so must their errors be; a quarter keeps 2^-25 of rounding.
+      // The kernel divides by the number of labels, so gradients and their errors are proportional
+      // to `scale`. If the call accumulates, adding to 0.25 rounds by up to 2^-25.
       const double tolerance = 3e-5 * scale + (accumulate ? 1e-7 : 0);
       for (size_t i = 0; i < all.size(); ++i) {
         if (std::fabs(all[i] - got[i]) <= tolerance) continue;
@@ -653,7 +729,10 @@ TEST_P(EveryTile, LossHeadEvaluate) {
                     [&](const KernelContext& context, float*, void* scratch, uint64_t bytes) {
                       scalars = {};
                       scalars.correct = 2;
-                      return cpu_loss_head_evaluate<float>(context, {&scalars, {d.x.data(), d.w.data(), d.b.data(), d.labels.data(), scratch, bytes, c.M, c.C, c.V, 0}});
+                      return cpu_loss_head_evaluate<float>(context,
+                                                           {&scalars,
+                                                            {d.x.data(), d.w.data(), d.b.data(), d.labels.data(),
+                                                             scratch, bytes, c.M, c.C, c.V, 0}});
                     });
     EXPECT_NEAR(want.loss, scalars.loss_sum, 1e-5 * (1 + want.loss));
     EXPECT_EQ(want.labelled, scalars.labelled);
@@ -674,12 +753,18 @@ TEST_P(EveryTile, LossHeadRefusesWrongLabelsAndMarksInfiniteLosses) {
   const auto run = [&] {
     return cpu_loss_head_backward<float>(
         {.workers = &workers, .machine = backend->machine, .row = 3, .scalars = &scalars},
-        {dx.data(), nullptr, nullptr, &scalars, {d.x.data(), d.w.data(), nullptr, d.labels.data(), scratch.aligned(), scratch.bytes, c.M, c.C, c.V, 0},
-         nullptr, false, false});
+        {dx.data(),
+         nullptr,
+         nullptr,
+         &scalars,
+         {d.x.data(), d.w.data(), nullptr, d.labels.data(), scratch.aligned(), scratch.bytes, c.M, c.C, c.V, 0},
+         nullptr,
+         false,
+         false});
   };
   for (int32_t wrong : {5, -1, -101}) {
     d.labels[2] = wrong;
-    d.labels[3] = wrong;  // of several faults the first position is told
+    d.labels[3] = wrong;  // with several bad labels, the first must be reported
     EXPECT_TRUE(run().ok());
     EXPECT_EQ(DataFault::kLabel, scalars.fault.code);
     EXPECT_EQ(3u, scalars.fault.row);

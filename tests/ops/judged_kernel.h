@@ -1,5 +1,6 @@
-// A kernel's case with the backend, of some GEMM tile and vector level, whose kernel is judged.
-// Here because kernels are judged twice, with activations stored as f32 and as bf16.
+// A parameter of the kernel tests: a case, and the backend whose kernel is tested. Different
+// backends have different GEMM tiles and vector levels. Kernels are tested twice, with activations
+// stored as f32 and as bf16.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ inline std::string id_of(const ::testing::TestParamInfo<Judged>& info) { return 
 
 inline bool any(const KernelCase&) { return true; }
 inline bool multiplies(const KernelCase& c) { return family_of(c.op).multiplies; }
-// Whether a card multiplies its operands on tensor cores, stored as f32, where the math of its table is not f32.
+// True if a card whose math is not f32 multiplies operands of this case on tensor cores, although
+// the operands are stored as f32.
 inline bool has_tensor_operands(const KernelCase& c) {
   const auto tensor_operands = family_of(c.op).tensor_operands;
   return tensor_operands != nullptr && tensor_operands(c).has_value();

@@ -1,5 +1,6 @@
-// A kernel case: a kernel, the shapes of its arguments, its attribute, and what is peculiar about its data.
-// Here so that reference comparison, finite differences, worker counts, CPU against CUDA and benchmarks see the same cases.
+// A kernel case: a kernel, the shapes of its arguments, its attribute, and the kind of its data.
+// Each case is compared with a reference and with finite differences, runs with several numbers of
+// workers and on CPU and CUDA, and serves benchmarks.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +11,34 @@
 #include <variant>
 #include <vector>
 
-#include "tools/graph/named_arguments.h"
+#include "tools/plan/graph/named_arguments.h"
 
 namespace reprise::test {
 
-// What is peculiar about a case's data; kPlain is uniform in [-1, 1).
+// The kind of a case's data; kPlain is uniform in [-1, 1).
 enum class CaseValues : uint8_t {
   kPlain,
-  kOffset,      // x lies around 100 with a spread of 1: a variance from E[x^2] - E[x]^2 in f32 fails
-  kConstant,    // every x is 3.25: the variance is zero
-  kTies,        // small integers: equal values in one window
-  kNegative,    // all below -1: a padding of zero would win
-  kLarge,       // values eight times as large: exponentials overflow unless shifted
-  kEqual,       // the head's weights are zero: every logit is the same
+  kOffset,      // x is in [99, 101): computing the variance as E[x^2] - E[x]^2 in f32 then fails
+  kConstant,    // every element of x is 3.25, so the variance is zero
+  kTies,        // small integers, so that the maximum of a window often occurs twice
+  kNegative,    // all below -1: a kernel that counts padding as zero finds a wrong maximum
+  kLarge,       // large values: exponentials overflow unless the maximum is subtracted
+  kEqual,       // all logits, losses or vectors are equal, so that maxima are ties
   kAllLabelled,
   kAllIgnored,
-  kBadLow,      // one label, token or start of a document is below the range
-  kBadHigh,     // one label, token or start of a document is the first above the range
-  kNonFinite,   // an input holds an infinity
-  kNaN,         // an input holds a NaN
-  kTiny,        // values a thousand times as small
+  kBadLow,      // one label, token, pair or start of a document is below the range
+  kBadHigh,     // one label, token, pair or start of a document is above the range
+  kNonFinite,   // an input contains an infinity
+  kNaN,         // an input contains a NaN
+  kTiny,        // values much smaller than usual
   kSkip,        // scalars.skip is set before the call
   kSingles,     // every document has one position
-  kScattered,   // a position attends from any place before it, as no documents make it
+  kScattered,   // each position's start is a random earlier position; no division into documents has such starts
 };
 
 enum class CaseUse : uint8_t { kTest, kBench };
 
-// The one attribute of the kernel's kind.
+// std::variant of all attribute types, or std::monostate for a kernel without an attribute.
 template <typename List>
 struct AnyOf;
 template <typename... A>
@@ -46,12 +47,13 @@ struct AnyOf<TypeList<A...>> {
 };
 using CaseAttribute = AnyOf<AttributeTypes>::Type;
 
-// Makes `attribute` the pool of its type. The pool points to it.
+// Makes `attribute` the only entry of its pool. The pool then points to `attribute`.
 template <typename A>
 void set_pool(AttributePools& pools, const A& attribute) {
   static_cast<attribute_list::Pool<A>&>(pools).entries = {&attribute, 1};
 }
-// The pools of a plan that has this attribute alone, at index 0. They point into it.
+// Returns the pools of a plan whose only attribute, at index 0, is `attribute`. The pools point to
+// `attribute`.
 inline AttributePools pools_of(const CaseAttribute& attribute) {
   AttributePools pools;
   std::visit([&pools]<typename A>(const A& value) {
@@ -61,17 +63,19 @@ inline AttributePools pools_of(const CaseAttribute& attribute) {
 }
 
 struct KernelCase {
-  std::string id;  // letters, digits, underscores: a part of the GoogleTest name, so it replays by --gtest_filter
+  // Letters, digits and underscores. The GoogleTest's name contains `id`, so --gtest_filter selects
+  // the case.
+  std::string id;
   CaseUse use = CaseUse::kTest;
   Op op{};
   Pass pass{};
-  std::vector<std::optional<Tensor>> arguments;  // in kOps order, scratch left out; absent optional arguments are empty
+  std::vector<std::optional<Tensor>> arguments;  // in kOps order, without scratch; absent optional arguments are empty
   CaseAttribute attribute;
-  uint32_t accumulate = 0;     // bit n: output n is added to, as in Row
-  std::vector<Tensor> group;   // grad_norm.reduce: the tensors of its group, offsets from the first one's start
+  uint32_t accumulate = 0;     // bit n is set if the kernel adds to output n, as in Row
+  std::vector<Tensor> group;   // tensors of the group, with offsets from the first one; only for grad_norm.reduce
   CaseValues data = CaseValues::kPlain;
-  uint32_t other_labels = 0;   // rows with a label in the other micro-batches of the step that the scalars speak of
-  uint64_t multiply_adds = 0;  // what a benchmark divides by; 0 where bytes matter instead
+  uint32_t other_labels = 0;   // labels in the step's other micro-batches, which step_labelled also counts
+  uint64_t multiply_adds = 0;  // operations, for a benchmark's rate; 0: the benchmark reports bytes per second
 
   const KernelInfo& info() const { return kernel_info(op, pass); }
   const Tensor& tensor(uint32_t i) const { return *arguments[i]; }
@@ -88,7 +92,8 @@ struct KernelCase {
 template <typename K>
 using CaseArguments = std::initializer_list<NamedArgument<K, std::optional<Tensor>>>;
 
-// A case of K, without an id: named_case<LinearForward>({{A::kX, x}, ...}), with using A = LinearForward. What in_order refuses is refused.
+// Returns a case of K without an id: named_case<LinearForward>({{A::kX, x}, ...}), where A is an
+// alias of LinearForward. Fails if in_order() does.
 template <typename K>
 KernelCase named_case(CaseArguments<K> arguments, const CaseAttribute& attribute = {}) {
   std::vector<PlacedArgument<Tensor>> placed;
@@ -110,13 +115,15 @@ inline std::optional<Tensor> scalars_tensor() { return shaped({uint32_t{sizeof(S
 
 inline bool is_scalars(const KernelCase& c, uint32_t i) { return c.info().arguments[i].storage == Storage::kScalars; }
 
-// Whether the case's activations are bf16.
+// True if the case stores activations as bf16.
 inline bool stores_bf16(const KernelCase& c) {
   const uint32_t i = first_activation(c.info());
   return i < c.arguments.size() && c.has(i) && c.tensor(i).dtype == DType::kBf16;
 }
 
-// The same case with its arguments of that storage class stored as `type`; nothing for a case without any, or with rows that are no whole blocks.
+// Returns a copy of the case in which all arguments of class `storage` have type `type`, with
+// `suffix` added to the id. Returns none if the case has no such argument, or if the rows of such
+// an argument are not whole blocks of `type`.
 inline std::optional<KernelCase> stored_as(KernelCase c, Storage storage, DType type, const std::string& suffix) {
   bool has_any = false;
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
@@ -129,11 +136,13 @@ inline std::optional<KernelCase> stored_as(KernelCase c, Storage storage, DType 
   c.id += suffix;
   return has_any ? std::optional(std::move(c)) : std::nullopt;
 }
-inline std::optional<KernelCase> stored_as_bf16(const KernelCase& c) { return stored_as(c, Storage::kActivation, DType::kBf16, "_bf16"); }
+inline std::optional<KernelCase> stored_as_bf16(const KernelCase& c) {
+  return stored_as(c, Storage::kActivation, DType::kBf16, "_bf16");
+}
 inline std::optional<KernelCase> weights_as(const KernelCase& c, DType type) {
   return stored_as(c, Storage::kWeight, type, std::string("_") + dtype_info(type).name + "_weights");
 }
-// Whether it reads weights that are not stored as f32.
+// True if the case reads weights that are not stored as f32.
 inline bool has_stored_weights(const KernelCase& c) {
   for (uint32_t i = 0; i < c.arguments.size(); ++i) {
     if (c.info().arguments[i].storage == Storage::kWeight && c.has(i) && c.tensor(i).dtype != DType::kF32) return true;

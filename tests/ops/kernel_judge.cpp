@@ -15,20 +15,24 @@
 namespace reprise::test {
 
 namespace {
-// A bf16 has 8 significant bits: rounding to the nearest, once, is off by at most 2^-8 of the value that is rounded, and exact where
-// the value has no more bits.
+// Largest relative error of rounding to the nearest bf16, which has 8 significant bits. Numbers
+// that are a bf16 are not changed.
 constexpr double kBf16Rounding = 0x1p-8;
 
-// What is lost when an output is stored. State is rounded at random, to either neighbour (lib/state_format.h).
+// Returns the relative error with which output `i` is stored as bf16; 0 if it is not bf16. An
+// update rounds State to either neighbour at random (lib/state_format.h), so the error is twice as
+// large.
 double stored_rounding(const KernelCase& c, uint32_t i) {
   if (element_of(c, i) != Element::kBf16) return 0;
   return c.pass == Pass::kUpdate ? 2 * kBf16Rounding : kBf16Rounding;
 }
 }  // namespace
 
-std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got, double stored_rounding, double* worst_error) {
+std::string difference(const std::string& name, const Expected& expected, const std::vector<double>& got,
+                       double stored_rounding, double* worst_error) {
   if (expected.value.size() != got.size()) return name + ": the reference has another size; ";
-  // 2^-126 is the smallest normal f32: below it, precision is absolute.
+  // Results below 2^-126, the smallest normal f32, may have an absolute error of up to 2^-126. So
+  // this error is added to each tolerance.
   const double factor = ref::kSafety * ref::kRounding * std::sqrt(expected.terms);
   double worst = 0;
   size_t at = got.size();
@@ -38,15 +42,16 @@ std::string difference(const std::string& name, const Expected& expected, const 
     double tolerance = factor * expected.magnitude.flat(i) + (expected.terms > 0 ? 0x1p-126 : 0);
     if (expected.rounded.size() != 0) tolerance += ref::kSafety * kBf16Rounding * expected.rounded.flat(i);
     if (expected.terms > 0) tolerance += stored_rounding * (std::abs(want) + tolerance);
-    const double error = std::isnan(got[i]) ? std::numeric_limits<double>::infinity() : std::abs(got[i] - want) / tolerance;
+    const double error =
+        std::isnan(got[i]) ? std::numeric_limits<double>::infinity() : std::abs(got[i] - want) / tolerance;
     if (error > worst) worst = error, at = i;
   }
   if (worst_error != nullptr) *worst_error = std::max(*worst_error, worst);
   if (worst <= 1) return "";
   std::ostringstream out;
   out.precision(9);
-  out << name << "[" << at << " of " << got.size() << "] = " << got[at] << ", expected " << expected.value.flat(at) << ", "
-      << worst << " times the tolerance; ";
+  out << name << "[" << at << " of " << got.size() << "] = " << got[at] << ", expected " << expected.value.flat(at)
+      << ", " << worst << " times the tolerance; ";
   return out.str();
 }
 
@@ -61,11 +66,13 @@ std::string status_fault(const Status& status) {
 std::string scalars_difference(const CaseExpected& expected, const StepScalars& got) {
   std::string out;
   out += difference("scalars.loss_sum", expected.loss_sum, {got.loss_sum});
+  out += difference("scalars.weighted_loss", expected.weighted_loss, {got.weighted_loss});
   out += difference("scalars.gradient_norm", expected.gradient_norm, {got.gradient_norm});
   out += difference("scalars.clip_factor", expected.clip_factor, {got.clip_factor});
   for (uint32_t i = 0; i < 2; ++i) out += difference("scalars.rewards", expected.rewards[i], {got.rewards[i]});
   const auto same = [&](const char* name, uint64_t a, uint64_t b) {
-    if (a != b) out += std::string("scalars.") + name + " = " + std::to_string(b) + ", expected " + std::to_string(a) + "; ";
+    if (a != b)
+      out += std::string("scalars.") + name + " = " + std::to_string(b) + ", expected " + std::to_string(a) + "; ";
   };
   same("seed", expected.scalars.seed, got.seed);
   same("step", expected.scalars.step, got.step);
@@ -75,26 +82,30 @@ std::string scalars_difference(const CaseExpected& expected, const StepScalars& 
   same("labelled", expected.scalars.labelled, got.labelled);
   same("correct", expected.scalars.correct, got.correct);
   for (uint32_t i = 0; i < 2; ++i) same("judged", expected.scalars.judged[i], got.judged[i]);
-  if (got.step_weight != expected.scalars.step_weight) out += "scalars.step_weight changed; ";
+  if (got.step_weight != expected.scalars.step_weight)
+    out += "scalars.step_weight = " + std::to_string(got.step_weight) + ", expected " +
+           std::to_string(expected.scalars.step_weight) + "; ";
   if (got.learning_rate != expected.scalars.learning_rate) out += "scalars.learning_rate changed; ";
   return out;
 }
 
-// By either of its tables.
+// True if the backend has one of CUDA's two tables of kernels.
 bool is_cuda(const Backend& backend) { return std::strncmp(backend.rules->name, "cuda", 4) == 0; }
 
-// Beside its own tolerance each result may be off by so much of its magnitude.
-void leave_room(Expected& result, double share) {
+// Enlarges the tolerance of the result by the fraction `share` of its magnitude.
+void leave_tolerance(Expected& result, double share) {
   if (share == 0 || result.magnitude.size() == 0) return;
-  const Array room = result.magnitude * (share / (ref::kSafety * kBf16Rounding));
-  result.rounded = result.rounded.size() == 0 ? room : Array(result.rounded + room);
+  const Array space = result.magnitude * (share / (ref::kSafety * kBf16Rounding));
+  result.rounded = result.rounded.size() == 0 ? space : Array(result.rounded + space);
 }
-void leave_room(CaseExpected& want, double share) {
-  for (Expected& output : want.outputs) leave_room(output, share);
-  leave_room(want.loss_sum, share);
+void leave_tolerance(CaseExpected& want, double share) {
+  for (Expected& output : want.outputs) leave_tolerance(output, share);
+  leave_tolerance(want.loss_sum, share);
+  leave_tolerance(want.weighted_loss, share);
 }
 
-// Operands stored as f32, as the table's math takes them.
+// Returns the data after converting by `math` the operands that a card multiplies on tensor cores.
+// Returns the data unchanged if the math is f32 or the case has no such operands.
 CaseData by_math(ProductMath math, const KernelCase& c, CaseData data) {
   const auto tensor_operands = family_of(c.op).tensor_operands;
   if (math == ProductMath::kF32 || tensor_operands == nullptr) return data;
@@ -107,11 +118,13 @@ CaseData by_math(ProductMath math, const KernelCase& c, CaseData data) {
   return data;
 }
 
-// Where the kernel set multiplies in bf16 (SPEED 8.6), some weights are rounded first: on CUDA all weights of linear layers and
-// convolutions. The reference gets them so, and its tolerance stays.
+// Returns the data as the backend's kernels multiply them, and notes the multiplying unit in
+// `data.multiplier`. Kernels that multiply in bf16 (SPEED 8.6) first round some weights to bf16, so
+// the reference reads rounded weights too. The tolerance stays as for f32 sums.
 CaseData as_multiplied(const Backend& backend, const KernelCase& c, CaseData data) {
   if (!stores_bf16(c))
-    return is_cuda(backend) ? by_math(static_cast<const CudaMachine*>(backend.machine)->math, c, std::move(data)) : data;
+    return is_cuda(backend) ? by_math(static_cast<const CudaMachine*>(backend.machine)->math, c, std::move(data))
+                            : data;
   const auto rounded_weights = family_of(c.op).rounded_weights;
   if (is_cuda(backend)) {
     data.multiplier.tensor_cores = true;
@@ -136,11 +149,13 @@ Array stored_output(const KernelCase& c, const CaseRunResult& result, uint32_t i
   return y;
 }
 
-std::string bits_difference(const KernelCase& c, const CaseRunResult& a, const CaseRunResult& b, const std::string& what) {
+std::string bits_difference(const KernelCase& c, const CaseRunResult& a, const CaseRunResult& b,
+                            const std::string& what) {
   if (a.status.code != b.status.code || a.status.detail != b.status.detail) return "another status " + what + "; ";
   std::string fault = b.fault;
   for (uint32_t i = 0; i < a.outputs.size(); ++i) {
-    if (a.outputs[i] != b.outputs[i]) fault += std::string(c.info().arguments[i].name) + " has other bits " + what + "; ";
+    if (a.outputs[i] != b.outputs[i])
+      fault += std::string(c.info().arguments[i].name) + " has other bits " + what + "; ";
   }
   return fault;
 }
@@ -154,7 +169,8 @@ std::string judge_reference(const CaseDevice& device, const KernelCase& c, doubl
   if (c.expects_bad_index()) {
     std::string fault = result.fault + status_fault(result.status);
     if (result.data_fault.code != data.bad_data) fault += "did not note the fault in its data; ";
-    if (result.data_fault.position != data.bad_position) fault += "the fault's position is not " + std::to_string(data.bad_position) + "; ";
+    if (result.data_fault.position != data.bad_position)
+      fault += "the fault's position is not " + std::to_string(data.bad_position) + "; ";
     if (result.data_fault.row != 0) fault += "the fault's row is not the calling one; ";
     return fault;
   }
@@ -162,9 +178,10 @@ std::string judge_reference(const CaseDevice& device, const KernelCase& c, doubl
   if (result.data_fault.code != DataFault::kNone) fault += "noted a fault in data without one; ";
   const CaseData multiplied = as_multiplied(device.backend, c, data);
   CaseExpected want = expected(c, multiplied);
-  leave_room(want, left_out(multiplied.multiplier.math));
+  leave_tolerance(want, left_out(multiplied.multiplier.math));
   if (want.only_skip) {
-    return fault + (result.scalars.skip != want.scalars.skip ? "what is not finite must set skip in training alone; " : "");
+    return fault +
+           (result.scalars.skip != want.scalars.skip ? "what is not finite must set skip in training alone; " : "");
   }
   if (const auto expect_from_stored = family_of(c.op).expect_from_stored) {
     expect_from_stored(c, [&](uint32_t i) { return stored_output(c, result, i); }, want);
@@ -178,7 +195,8 @@ std::string judge_reference(const CaseDevice& device, const KernelCase& c, doubl
     } else if (element == Element::kCodes) {
       fault += code_difference(name, c.tensor(i).dtype, want.outputs[i], result.outputs[i]);
     } else {
-      fault += difference(name, want.outputs[i], read_values(element, result.outputs[i]), stored_rounding(c, i), worst_error);
+      fault += difference(name, want.outputs[i], read_values(element, result.outputs[i]), stored_rounding(c, i),
+                          worst_error);
     }
   }
   return fault;
@@ -189,8 +207,9 @@ struct Again {
   CaseRunOptions options;
   const char* what;
 };
-std::string judge_again(const CaseDevice& device, const KernelCase& c, const TestWorkers& one, std::initializer_list<Again> runs) {
-  if (c.expects_bad_index() || c.is_non_finite()) return "";  // outputs are not promised
+std::string judge_again(const CaseDevice& device, const KernelCase& c, const TestWorkers& one,
+                        std::initializer_list<Again> runs) {
+  if (c.expects_bad_index() || c.is_non_finite()) return "";  // outputs are unspecified
   const CaseData data = make_data(c);
   const CaseRunResult base = run_case(device, c, data, {.workers = &one.workers()});
   std::string fault;
@@ -206,14 +225,16 @@ std::string judge_workers(const CaseDevice& device, const KernelCase& c) {
                      {{{.workers = &two.workers(), .poison = kNaN}, "with 2 workers, tasks reversed, NaN before"},
                       {{.workers = &three.workers(), .poison = kFortyTwo, .odd_page = true},
                        "with 3 workers, tasks shuffled, 42.0 before, another address"},
-                      {{.workers = &one.workers(), .poison = kFortyTwo, .odd_page = true}, "with 42.0 before, another address"}});
+                      {{.workers = &one.workers(), .poison = kFortyTwo, .odd_page = true},
+                       "with 42.0 before, another address"}});
 }
 
 std::string judge_memory(const CaseDevice& device, const KernelCase& c) {
   const TestWorkers one(1);
   return judge_again(device, c, one,
                      {{{.workers = &one.workers(), .poison = kNaN}, "with NaN before"},
-                      {{.workers = &one.workers(), .poison = kFortyTwo, .odd_page = true}, "with 42.0 before, another address"}});
+                      {{.workers = &one.workers(), .poison = kFortyTwo, .odd_page = true},
+                       "with 42.0 before, another address"}});
 }
 
 bool has_in_place(const KernelCase& c) {
@@ -234,7 +255,9 @@ bool adds_complete_sums(const KernelCase& c, uint32_t i) {
   return c.adds(i) && argument.storage == Storage::kF32 && !argument.running;
 }
 
-// `before`: what the output held; `value`: what overwriting gives. Both are f32.
+// Returns before + value, added in f32. `before` is the old content of the output. `value` is the
+// result of the same call without accumulation. All numbers of `before` and `value` are exactly
+// f32.
 std::vector<double> f32_sums(const Array& before, const std::vector<double>& value) {
   std::vector<double> sums(value.size());
   for (size_t i = 0; i < sums.size(); ++i) sums[i] = static_cast<float>(before.flat(i)) + static_cast<float>(value[i]);
@@ -280,8 +303,8 @@ std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c) 
     wide.arguments[i]->bytes = align_up(wide.arguments[i]->used_bytes());
   }
   const TestWorkers one(1);
-  return bits_difference(c, run_case(device, wide, data, {.workers = &one.workers()}), run_case(device, c, data, {.workers = &one.workers()}),
-                         "than the same weights as f32");
+  return bits_difference(c, run_case(device, wide, data, {.workers = &one.workers()}),
+                         run_case(device, c, data, {.workers = &one.workers()}), "than the same weights as f32");
 }
 
 }  // namespace reprise::test

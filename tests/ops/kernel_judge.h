@@ -1,5 +1,5 @@
-// Says what is wrong with a backend's kernel on a case, if anything.
-// Here so that every kernel meets the same judge; kernel_judge_test.cpp shows that it rejects wrong kernels.
+// Functions that test a backend's kernel on a case. All kernels are tested by these functions;
+// kernel_judge_test.cpp shows that they reject wrong kernels.
 #pragma once
 
 #include <string>
@@ -11,28 +11,37 @@
 
 namespace reprise::test {
 
-// All of these answer "" for a kernel without fault. Guards and inputs are watched in every run.
+// The judge functions return "" for a correct kernel, and otherwise its faults. Each run also
+// checks that guards and inputs are unchanged.
 
-// By the double-precision reference. A case with bad data must be noted as a fault (embedding, labels) or set skip (a loss
-// that is not finite). `worst_error`, where given, becomes the largest error of an element, in units of its tolerance.
+// Compares the outputs with the double-precision reference. A bad index must be recorded as a data
+// fault. A loss that is not finite must set scalars.skip. If `worst_error` is not null,
+// *worst_error is raised to the largest error of an element, in units of the element's tolerance.
 std::string judge_reference(const CaseDevice& device, const KernelCase& c, double* worst_error = nullptr);
-// Bits must not depend on the number of workers, the order of tasks, addresses, or what outputs and scratch held before.
+// Requires bits that do not depend on the number of workers, the order of tasks, the addresses, or
+// the old content of outputs and scratch.
 std::string judge_workers(const CaseDevice& device, const KernelCase& c);
-// The same of a card, which takes no workers.
+// Requires everything that judge_workers requires, except that it does not vary the workers. Used
+// for cards.
 std::string judge_memory(const CaseDevice& device, const KernelCase& c);
-// An in-place pair of kOps gives the bits that separate memory gives.
+// Requires that an in-place call gives the same bits as a call with separate memory. kOps names the
+// output that may share memory with an input.
 std::string judge_in_place(const CaseDevice& device, const KernelCase& c);
 bool has_in_place(const KernelCase& c);
-// Adding to zeros gives the value that overwriting gives, exactly; adding a weight's gradient to another gives their sum in f32, exactly, but where
-// the sum runs on from what is there (ArgumentInfo::running).
+// Tests a case that accumulates. Adding to zeros must give exactly the result of overwriting.
+// Adding a weight gradient to an old value must give exactly the f32 sum of the old value and the
+// gradient. Sums that continue from the old value (ArgumentInfo::running) are exempt from the
+// second rule.
 std::string judge_accumulate(const CaseDevice& device, const KernelCase& c);
-// Weights stored in any format give the bits that the same numbers give when they are stored as f32.
+// Requires a kernel to give the same bits for weights in any format as for the same numbers stored
+// as f32.
 std::string judge_stored_weights(const CaseDevice& device, const KernelCase& c);
 
-// Whether |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude everywhere (ref/array.h says why); else the worst element.
-// For a result stored as bf16 one rounding to the nearest bf16 is added, and no more.
-// `worst_error`, where given, is raised to the largest error in units of the tolerance.
-std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got, double stored_rounding = 0,
-                       double* worst_error = nullptr);
+// Returns "" if |got - expected| <= kSafety * 2^-24 * sqrt(terms) * magnitude for every element
+// (see ref/array.h). Otherwise describes the worst element. `stored_rounding` is a relative error
+// that storing may add, for example one rounding to bf16. If `worst_error` is not null,
+// *worst_error is raised to the largest error in units of the tolerance.
+std::string difference(const std::string& name, const ref::Expected& expected, const std::vector<double>& got,
+                       double stored_rounding = 0, double* worst_error = nullptr);
 
 }  // namespace reprise::test

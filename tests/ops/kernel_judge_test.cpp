@@ -1,5 +1,5 @@
-// Wrong kernels that the judge must reject, beside plain right ones that it must accept.
-// Here because a judge that accepts everything proves nothing.
+// Tests the judge of kernels. It must reject every wrong kernel of a list, and accept simple
+// correct kernels.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 #include "tests/ops/kernel_judge.h"
 #include "tests/ports/test_machine.h"
 #include "tests/ref/random.h"
-#include "tools/formats/ggml_blocks.h"
+#include "tools/files/formats/ggml_blocks.h"
 
 namespace reprise::test {
 
@@ -21,7 +21,7 @@ void PrintTo(const KernelCase& c, std::ostream* out) { *out << c.id; }
 
 namespace {
 
-// ---- Plain kernels: right, slow, one thread unless said otherwise.
+// ---- Plain kernels: correct and slow, with one thread unless stated otherwise ----
 
 Status relu(const KernelContext&, const UnaryArgsOf<float>& a) {
   for (uint64_t i = 0; i < a.n; ++i) a.y[i] = a.x[i] > 0 ? a.x[i] : 0.0f;
@@ -35,13 +35,15 @@ Status relu_backward(const KernelContext&, const ActivationBackwardArgsOf<float>
 float weight_at(const Weight& w, uint64_t i) {
   if (w.type == DType::kF32) return static_cast<const float*>(w.data)[i];
   const DTypeInfo& block = dtype_info(w.type);
-  float numbers[kMostBlockValues];
+  float numbers[kMaxBlockValues];
   const unsigned char* bytes = static_cast<const unsigned char*>(w.data) + i / block.block_elements * block.block_bytes;
   dequantise_blocks(block_type_of(w.type).value(), bytes, 1, numbers);
   return numbers[i % block.block_elements];
 }
 
-// `pad` above apart from the window's own, and taps left out: the seams at which the mutants differ.
+// Calls f(row, pixel, tap) for every tap inside the image. `row` is the index of a pixel of y, and
+// `pixel` the index of a pixel of x. `pad` replaces the window's padding above the image, so that
+// tests can make it wrong.
 template <typename F>
 void for_each_window_tap(const ConvShape& s, int pad, const F& f) {
   const WindowAttribute& a = s.window;
@@ -50,14 +52,16 @@ void for_each_window_tap(const ConvShape& s, int pad, const F& f) {
       for (uint32_t q = 0; q < s.Q; ++q)
         for (uint32_t r = 0; r < a.kernel_h; ++r)
           for (uint32_t t = 0; t < a.kernel_w; ++t) {
-            const long h = static_cast<long>(p * a.stride_h + r * a.dilation_h) - pad, w = static_cast<long>(q * a.stride_w + t * a.dilation_w) - a.pad_left;
+            const long h = static_cast<long>(p * a.stride_h + r * a.dilation_h) - pad,
+                       w = static_cast<long>(q * a.stride_w + t * a.dilation_w) - a.pad_left;
             if (h < 0 || w < 0 || h >= static_cast<long>(s.H) || w >= static_cast<long>(s.W)) continue;
             const uint64_t row = (uint64_t{n} * s.P + p) * s.Q + q;
             const uint64_t pixel = (uint64_t{n} * s.H + static_cast<uint64_t>(h)) * s.W + static_cast<uint64_t>(w);
             f(row, pixel, r * a.kernel_w + t);
           }
 }
-// Channel c of what lies at x; rectified only where there is a norm, and `cut` says so.
+// Returns the element x of channel `c` after batch-norm; x itself if there is no norm. If `cut`,
+// ReLU follows.
 float normalised(const InputNorm& norm, float x, uint32_t c, bool cut = true) {
   if (norm.mean == nullptr) return x;
   const float a = (x - norm.mean[c]) * (norm.rstd[c] * norm.gamma[c]) + norm.beta[c];
@@ -73,7 +77,8 @@ void conv_with(const ConvForwardArgsOf<float>& a, int pad, uint32_t channels, bo
       for (uint32_t i = 0; i < of_group; ++i) {
         const uint32_t c = k / s.group_outputs() * of_group + i;
         if (c >= channels) continue;
-        a.y[row * s.K + k] += normalised(a.norm, a.x[pixel * s.C + c], c, cut) * weight_at(a.w, (k * taps + tap) * of_group + i);
+        a.y[row * s.K + k] +=
+            normalised(a.norm, a.x[pixel * s.C + c], c, cut) * weight_at(a.w, (k * taps + tap) * of_group + i);
       }
   });
 }
@@ -88,10 +93,12 @@ Status statistics(const KernelContext&, const BatchNormStatisticsArgsOf<float>& 
   }
   return ok_status();
 }
-// Statistics of y but for its last `left_out` rows, where they are wanted.
+// Computes mean and rstd of y if the call requests them. Ignores the last `left_out` rows, so that
+// tests can make the statistics wrong.
 Status statistics_of_conv(const KernelContext& k, const ConvForwardArgsOf<float>& a, uint64_t left_out = 0) {
   if (a.mean == nullptr) return ok_status();
-  return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out, a.shape.K, a.shape.window.statistics_epsilon});
+  return statistics(k, {a.mean, a.rstd, a.y, nullptr, 0, uint64_t{a.shape.N} * a.shape.P * a.shape.Q - left_out,
+                        a.shape.K, a.shape.window.statistics_epsilon});
 }
 Status conv(const KernelContext& k, const ConvForwardArgsOf<float>& a) {
   conv_with(a, a.shape.window.pad_top, a.shape.C);
@@ -111,7 +118,8 @@ void conv_weight_with(const ConvBackwardWeightArgsOf<float>& a, bool accumulate)
   });
 }
 Status conv_weight(const KernelContext&, const ConvBackwardWeightArgsOf<float>& a) {
-  std::vector<float> sums(uint64_t{a.shape.K} * a.shape.window.kernel_h * a.shape.window.kernel_w * a.shape.group_inputs());
+  std::vector<float> sums(uint64_t{a.shape.K} * a.shape.window.kernel_h * a.shape.window.kernel_w *
+                          a.shape.group_inputs());
   ConvBackwardWeightArgsOf<float> apart = a;
   apart.dw = sums.data();
   conv_weight_with(apart, true);
@@ -119,15 +127,20 @@ Status conv_weight(const KernelContext&, const ConvBackwardWeightArgsOf<float>& 
   return ok_status();
 }
 
-// dx from sums over all rows; where there is a beta, dy counts where relu's input is positive, or what `passes` says.
+// Computes dx, dgamma and dbeta with sums over all rows. If there is a beta, a ReLU follows the
+// norm. dy then counts only where passes(input of the ReLU, dy) is true. The correct `passes` is
+// passes_relu.
 bool passes_relu(float y, float) { return y > 0; }
 void norm_backward_with(const BatchNormBackwardArgsOf<float>& a, bool (*passes)(float y, float dy)) {
   const double M = static_cast<double>(a.M);
   for (uint32_t c = 0; c < a.C; ++c) {
     const InputNorm norm{a.mean, a.rstd, a.gamma, a.beta};
-    const auto dy = [&](uint64_t i) { return a.beta == nullptr || passes(normalised(norm, a.x[i], c, false), a.dy[i]) ? a.dy[i] : 0.0f; };
+    const auto dy = [&](uint64_t i) {
+      return a.beta == nullptr || passes(normalised(norm, a.x[i], c, false), a.dy[i]) ? a.dy[i] : 0.0f;
+    };
     double sum = 0, product = 0;
-    for (uint64_t i = c; i < a.M * a.C; i += a.C) sum += dy(i), product += double{dy(i)} * (double{a.x[i]} - a.mean[c]) * a.rstd[c];
+    for (uint64_t i = c; i < a.M * a.C; i += a.C)
+      sum += dy(i), product += double{dy(i)} * (double{a.x[i]} - a.mean[c]) * a.rstd[c];
     for (uint64_t i = c; i < a.M * a.C; i += a.C) {
       const double x = (double{a.x[i]} - a.mean[c]) * a.rstd[c];
       a.dx[i] = static_cast<float>(double{a.gamma[c]} * a.rstd[c] * (dy(i) - sum / M - x * product / M));
@@ -143,7 +156,8 @@ Status norm_backward(const KernelContext&, const BatchNormBackwardArgsOf<float>&
 
 Status norm_add_relu(const KernelContext&, const NormAddReluArgsOf<float>& a) {
   for (uint64_t i = 0; i < a.M * a.C; ++i) {
-    const float y = normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C), false) + a.b[i];
+    const float y =
+        normalised({a.mean, a.rstd, a.gamma, a.beta}, a.x[i], static_cast<uint32_t>(i % a.C), false) + a.b[i];
     a.y[i] = y > 0 ? y : 0.0f;
   }
   return ok_status();
@@ -152,7 +166,8 @@ Status linear_with(const LinearForwardArgsOf<float>& a, float (*read)(const Weig
   for (uint64_t m = 0; m < a.M; ++m)
     for (uint64_t k = 0; k < a.K; ++k) {
       double sum = 0;
-      for (uint64_t c = 0; c < a.C; ++c) sum += double{a.x[m * a.C + c]} * double{read(a.w, a.input_major ? c * a.K + k : k * a.C + c)};
+      for (uint64_t c = 0; c < a.C; ++c)
+        sum += double{a.x[m * a.C + c]} * double{read(a.w, a.input_major ? c * a.K + k : k * a.C + c)};
       sum = double{a.scale} * sum + (a.b != nullptr ? a.b[k] : 0.0f);
       for (uint64_t r = 0; r < a.R; ++r) sum += double{a.h[m * a.R + r]} * double{read(a.u, k * a.R + r)};
       a.y[m * a.K + k] = static_cast<float>(sum);
@@ -161,8 +176,10 @@ Status linear_with(const LinearForwardArgsOf<float>& a, float (*read)(const Weig
 }
 Status linear(const KernelContext&, const LinearForwardArgsOf<float>& a) { return linear_with(a, weight_at); }
 
-// Two tasks sum half of the rows each into scratch; the partials are added in fixed order.
-void bias_with(const KernelContext& context, const LinearBackwardBiasArgsOf<float>& a, uint32_t tasks, bool clear, bool accumulate) {
+// Sums dy in `tasks` tasks. Each task sums a part of the rows into scratch, and the partial sums
+// are then added in a fixed order.
+void bias_with(const KernelContext& context, const LinearBackwardBiasArgsOf<float>& a, uint32_t tasks, bool clear,
+               bool accumulate) {
   float* partials = static_cast<float*>(a.scratch);
   parallel_for(*context.workers, tasks, [&](uint32_t task) {
     float* partial = partials + uint64_t{task} * a.K;
@@ -221,7 +238,8 @@ void dropout_with(const DropoutArgsOf<float>& a, uint32_t stream, uint32_t step)
   StepScalars scalars = *a.scalars;
   scalars.step = step;
   for (uint64_t i = 0; i < a.n; ++i) {
-    a.y[i] = static_cast<float>(a.x[i] * ref::dropout_factor(scalars, stream, i / a.dropout.shared, a.dropout.probability));
+    a.y[i] =
+        static_cast<float>(a.x[i] * ref::dropout_factor(scalars, stream, i / a.dropout.shared, a.dropout.probability));
   }
 }
 Status dropout(const KernelContext&, const DropoutArgsOf<float>& a) {
@@ -243,7 +261,8 @@ Status embedding(const KernelContext& context, const EmbeddingForwardArgsOf<floa
   return ok_status();
 }
 
-// The squares of the first sizes[t] floats of each tensor are added to its norm.
+// Adds squares of each tensor's elements to its norm: the first sizes(n) of n elements. Correct is
+// sizes(n) = n.
 template <typename Sizes>
 Status norm_reduce_of(const GradNormReduceArgs& a, Sizes sizes) {
   for (uint32_t t = 0; t < a.count; ++t) {
@@ -269,7 +288,9 @@ Status norm_finish(const KernelContext&, const GradNormFinishArgs& a) {
 
 constexpr BackendRules plain_rules() {
   BackendRules rules = {.name = "plain", .header = "", .constant = ""};
-  rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) { return 2 * c[LinearBackwardBias::kDb].elements() * sizeof(float); };
+  rules.of<LinearBackwardBias>().scratch_bytes = [](const ShapedCall& c) {
+    return 2 * c[LinearBackwardBias::kDb].elements() * sizeof(float);
+  };
   return rules;
 }
 constexpr BackendRules kPlainRules = plain_rules();
@@ -315,7 +336,7 @@ bool has_plain_kernel(const KernelCase& c) {
                      [&](const PlainKernel& kernel) { return kernel.op == c.op && kernel.pass == c.pass; });
 }
 
-// Everything the judge says of a backend on the cases of one kernel.
+// Returns the faults that all judge functions find in a backend's kernel on one case.
 std::string judge_all(const Backend& backend, const KernelCase& c) {
   std::string fault = judge_reference(backend, c) + judge_workers(backend, c);
   if (has_in_place(c)) fault += judge_in_place(backend, c);
@@ -323,7 +344,8 @@ std::string judge_all(const Backend& backend, const KernelCase& c) {
   return fault;
 }
 
-// Plain kernels are slow: every so many cases they meet the whole judge.
+// All cases are compared with the reference. Plain kernels are slow, so only every kEvery-th case
+// is also judged by the other functions.
 TEST(Judge, AcceptsPlainKernels) {
   constexpr int kEvery = 7;
   const Backend backend = plain_backend();
@@ -376,7 +398,8 @@ const WrongKernel kMutants[] = {
     }>("conv_drops_the_last_of_many_channels"),
     wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       ConvForwardArgsOf<float> square = a;
-      square.shape.window.stride_w = a.shape.window.stride_h, square.shape.window.dilation_w = a.shape.window.dilation_h;
+      square.shape.window.stride_w = a.shape.window.stride_h,
+      square.shape.window.dilation_w = a.shape.window.dilation_h;
       return conv(k, square);
     }>("conv_slides_along_a_row_as_down_a_column"),
     wrong_kernel<ConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
@@ -385,7 +408,7 @@ const WrongKernel kMutants[] = {
       return conv(k, biasless);
     }>("conv_forgets_its_bias"),
     wrong_kernel<ConvBackwardWeight, [](const KernelContext& k, const ConvBackwardWeightArgsOf<float>& a) {
-      const ConvShape& s = a.shape;  // as if input channels took turns among the groups
+      const ConvShape& s = a.shape;  // input channel c belongs to group c % groups, which is wrong
       std::vector<float> x(uint64_t{s.N} * s.H * s.W * s.C);
       for (uint64_t i = 0; i < x.size(); ++i) {
         const uint64_t c = i % s.C, group = c / s.group_inputs(), of_group = c % s.group_inputs();
@@ -419,12 +442,13 @@ const WrongKernel kMutants[] = {
     wrong_kernel<NormConvForward, [](const KernelContext& k, const ConvForwardArgsOf<float>& a) {
       const ConvShape& s = a.shape;
       const uint64_t taps = uint64_t{s.window.kernel_h} * s.window.kernel_w;
-      if (100 < taps * s.C) return conv(k, a);  // slow
+      if (100 < taps * s.C) return conv(k, a);  // larger cases would be slow
       for (uint64_t row = 0; row < uint64_t{s.N} * s.P * s.Q; ++row)
         for (uint32_t o = 0; o < s.K; ++o) {
           a.y[row * s.K + o] = 0;
           for (uint64_t i = 0; i < taps * s.C; ++i) {
-            a.y[row * s.K + o] += normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * weight_at(a.w, o * taps * s.C + i);
+            a.y[row * s.K + o] +=
+                normalised(a.norm, 0, static_cast<uint32_t>(i % s.C)) * weight_at(a.w, o * taps * s.C + i);
           }
         }
       for_each_window_tap(s, s.window.pad_top, [&](uint64_t row, uint64_t pixel, uint64_t tap) {
@@ -487,7 +511,8 @@ const WrongKernel kMutants[] = {
       return status;
     }>("statistics_unbiased"),
     wrong_kernel<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
-      return linear_with(a, [](const Weight& w, uint64_t i) { return w.f32()[w.type == DType::kBf16 ? i / 2 : i]; });  // no further than they reach
+      // Half of the index, because the memory of bf16 weights has half the bytes.
+      return linear_with(a, [](const Weight& w, uint64_t i) { return w.f32()[w.type == DType::kBf16 ? i / 2 : i]; });
     }>("linear_takes_bf16_weights_for_f32"),
     wrong_kernel<LinearForward, [](const KernelContext&, const LinearForwardArgsOf<float>& a) {
       return linear_with(a, [](const Weight& w, uint64_t i) {
@@ -584,7 +609,8 @@ const WrongKernel kMutants[] = {
     }>("norm_forgets_a_skip"),
 };
 
-// A wrong kernel and the backend whose other kernels are right: the plain one of this file, or the CPU's for a family's own.
+// A wrong kernel, and a function that returns the backend with all other kernels: plain_backend for
+// the kernels of this file, and the CPU's backend for the wrong kernels of a family.
 struct Mutant {
   WrongKernel wrong;
   Backend (*backend)();
@@ -593,7 +619,8 @@ std::vector<Mutant> mutants() {
   std::vector<Mutant> all;
   for (const WrongKernel& wrong : kMutants) all.push_back({wrong, plain_backend});
   for (const OpFamily* family : op_families()) {
-    for (const WrongKernel& wrong : family->wrong_kernels) all.push_back({wrong, [] { return Backend(test_backend()); }});
+    for (const WrongKernel& wrong : family->wrong_kernels)
+      all.push_back({wrong, [] { return Backend(test_backend()); }});
   }
   return all;
 }
@@ -604,12 +631,15 @@ TEST_P(JudgeRejects, Mutant) {
   const WrongKernel& wrong = GetParam().wrong;
   Backend backend = GetParam().backend();
   wrong.plant(backend);
-  const auto rejects = [&](const KernelCase& c) { return c.op == wrong.op && c.pass == wrong.pass && !judge_all(backend, c).empty(); };
+  const auto rejects = [&](const KernelCase& c) {
+    return c.op == wrong.op && c.pass == wrong.pass && !judge_all(backend, c).empty();
+  };
   EXPECT_TRUE(std::ranges::any_of(kernel_cases(), rejects)) << "no case rejects " << wrong.name;
 }
-INSTANTIATE_TEST_SUITE_P(Wrong, JudgeRejects, ::testing::ValuesIn(mutants()), [](const auto& info) { return info.param.wrong.name; });
+INSTANTIATE_TEST_SUITE_P(Wrong, JudgeRejects, ::testing::ValuesIn(mutants()),
+                         [](const auto& info) { return info.param.wrong.name; });
 
-// The comparison itself: one element in error by a little more than the tolerance.
+// Tests the comparison itself: an error just above the tolerance must be detected.
 TEST(Difference, RejectsJustBeyondTheTolerance) {
   ref::Expected expected{ref::Array({3}, 1.0), ref::Array({3}, 2.0), 16};
   const double tolerance = ref::kSafety * ref::kRounding * 4 * 2;

@@ -1,4 +1,5 @@
-// See kernel_run.h. The guards around every argument are NaNs: what is read there poisons the result.
+// See kernel_run.h. A guard of NaNs is before and after every argument, so a kernel that reads it
+// gives a wrong result.
 #include "tests/ops/kernel_run.h"
 
 #include <algorithm>
@@ -13,20 +14,21 @@
 namespace reprise::test {
 namespace {
 
-// Bytes of the arena that the kernel may touch. Everything between two of them is a guard.
+// A range of the arena that the kernel may access. The bytes between two fields are a guard.
 struct Field {
   uint64_t offset, bytes;
   const char* name;
   bool writable = true;
 };
 
-// The host's copy of an arena of guards, which are NaNs as f32 and must stay so, with fields among them.
+// A copy of the arena in host memory. It consists of fields with guards between them. Guards are
+// bytes 0xff, which are NaN as f32, and must stay unchanged.
 class GuardedImage {
  public:
   explicit GuardedImage(uint64_t bytes) : bytes_(bytes, 0xff) {}
   Bytes& bytes() { return bytes_; }
   const unsigned char* at(uint64_t offset) const { return bytes_.data() + offset; }
-  // Where the fields lie in memory that begins there.
+  // Returns the address ranges of the fields for an image that begins at `start`.
   MemoryRanges ranges(uint64_t start) const {
     std::vector<MemoryRange> ranges;
     for (const Field& field : fields_)
@@ -39,7 +41,8 @@ class GuardedImage {
     for (uint64_t i = 0; i < field.bytes; ++i) data[i] = static_cast<unsigned char>(poison >> 8 * (i % 4));
     return data;
   }
-  // Empty while every guard is intact.
+  // Returns "" if every guard is unchanged. Otherwise names the fields before and after each
+  // changed guard.
   std::string fault() {
     std::sort(fields_.begin(), fields_.end(), [](const Field& a, const Field& b) { return a.offset < b.offset; });
     uint64_t from = 0;
@@ -60,18 +63,24 @@ class GuardedImage {
   std::vector<Field> fields_;
 };
 
-// Two starts differ by kAlignment, so that two runs meet different addresses modulo larger powers of two.
+// Bytes that the arena has in addition to the image. They let case_start() choose between two
+// addresses that differ by kAlignment. So two runs have addresses with different remainders modulo
+// larger powers of two.
 constexpr uint64_t kStartsBytes = 3 * kAlignment;
 ArenaAddress case_start(const Arena& arena, bool odd_page) {
   const uint64_t start = reinterpret_cast<uintptr_t>(arena.base.for_kernels);
-  return arena.base + ((start + 2 * kAlignment - 1) / (2 * kAlignment) * (2 * kAlignment) - start + (odd_page ? kAlignment : 0));
+  return arena.base +
+         ((start + 2 * kAlignment - 1) / (2 * kAlignment) * (2 * kAlignment) - start + (odd_page ? kAlignment : 0));
 }
 
-// Behind the plan and a guard: the scalars in which a kernel notes a fault in data; and a guard behind them.
+// Returns the offset of the scalars in which a kernel records faults. The scalars are after the
+// memory of the plan, with a guard before and after them.
 uint64_t found_offset(const CasePlan& plan) { return align_up(plan.plan().arena_bytes) + CasePlan::kGuard; }
-uint64_t image_bytes(const CasePlan& plan) { return found_offset(plan) + align_up(sizeof(StepScalars)) + CasePlan::kGuard; }
+uint64_t image_bytes(const CasePlan& plan) {
+  return found_offset(plan) + align_up(sizeof(StepScalars)) + CasePlan::kGuard;
+}
 
-// The image goes in, the kernel runs, all that it left comes back.
+// Copies the image to the arena, runs the case's row, and copies the arena back to the image.
 Status run_between(const Trainer& trainer, const CasePlan& plan, Bytes& image) {
   REPRISE_RETURN_IF_ERROR(trainer.write(trainer.arena.base, image.data(), image.size()));
   const Status status = dispatch(trainer, plan.program(), plan.row(), false);
@@ -79,7 +88,7 @@ Status run_between(const Trainer& trainer, const CasePlan& plan, Bytes& image) {
   return status.ok() ? settled : status;
 }
 
-// A Bf16 converts from and to float alone.
+// Converts a number to T. A Bf16 is made from a float, because it has no conversion from double.
 template <typename T>
 T element_as(double value) {
   if constexpr (std::is_same_v<T, Bf16>) return Bf16(static_cast<float>(value));
@@ -153,14 +162,18 @@ void write_argument(const KernelCase& c, const CaseData& data, uint32_t i, unsig
   write_values(element_of(c, i), c.tensor(i).dtype, data.values[i], at);
 }
 
-uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c) { return image_bytes(CasePlan(backend, c)) + kStartsBytes; }
+uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c) {
+  return image_bytes(CasePlan(backend, c)) + kStartsBytes;
+}
 
-CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data, const CaseRunOptions& options) {
+CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data,
+                       const CaseRunOptions& options) {
   const KernelInfo& info = c.info();
   const CasePlan plan(device.backend, c, options.in_place);
   GuardedImage image(image_bytes(plan));
   const auto count = static_cast<uint32_t>(c.arguments.size());
-  const auto shared_output = static_cast<uint32_t>(info.in_place_output), shared_input = static_cast<uint32_t>(info.in_place_input);
+  const auto shared_output = static_cast<uint32_t>(info.in_place_output),
+             shared_input = static_cast<uint32_t>(info.in_place_input);
   std::vector<Bytes> before(count);
   const auto bytes_of = [&](uint32_t i) { return c.tensor(i).used_bytes(); };
   for (uint32_t i = 0; i < count; ++i) {
@@ -183,7 +196,8 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
   const Arena arena = device.arena.bytes == 0 ? Arena{{own.data()}, own.size()} : device.arena;
   CaseRunResult result;
   if (image.bytes().size() + kStartsBytes > arena.bytes) {
-    result.status = {Code::kArenaTooSmall, "the cases' arena must hold case_arena_bytes", image.bytes().size() + kStartsBytes};
+    result.status = {Code::kArenaTooSmall, "the cases' arena must hold case_arena_bytes",
+                     image.bytes().size() + kStartsBytes};
     return result;
   }
   Trainer trainer;
@@ -201,7 +215,8 @@ CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const Case
   StepScalars found;
   std::memcpy(&found, image.at(found_offset(plan)), sizeof found);
   result.data_fault = found.fault;
-  if (found.fault.code != DataFault::kNone && options.fault_before == DataFault::kNone) result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
+  if (found.fault.code != DataFault::kNone && options.fault_before == DataFault::kNone)
+    result.data_fault.row -= static_cast<uint32_t>(&plan.row() - plan.program().rows.data);
   if (found.skip != (found.fault.code != DataFault::kNone)) result.fault += "a fault in data and skip go together; ";
   result.outputs.resize(count);
   for (uint32_t i = 0; i < count; ++i) {

@@ -1,6 +1,7 @@
-// Runs a kernel case once on a backend, through the library's dispatch, in guarded and poisoned memory.
-// Here so that judges, the comparison of two backends and benchmarks call kernels in the same way, on a CPU, under fibres or on a card: the
-// host looks at a copy alone, which goes to the kernel's memory and back by the backend's HostAccess.
+// Runs a kernel case once on a backend, through the library's dispatch, in memory with guards and
+// fill patterns. Tests, comparisons of backends and benchmarks all run kernels through this file,
+// on a CPU, under fibres and on a card. The host prepares an image of the memory, and the backend's
+// HostAccess copies the image to the kernel's memory and back.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +16,12 @@ namespace reprise::test {
 
 struct CaseData;  // tests/ops/op_family.h
 
-// Told what a case's kernel may touch before it runs, and nothing again behind it.
+// Tells a device which memory is accessible. It is called before the kernel with the ranges that
+// the kernel may access, and after the kernel with empty ranges.
 using AllowMemory = void (*)(MemoryRanges ranges);
 
-// What cases run on: a backend, and memory that its kernels reach. Without such memory a case gets some of the process's own. A device
-// that watches accesses gives its AllowMemory.
+// The device on which cases run: a backend, and memory that its kernels can access. If `arena` is
+// empty, each case allocates host memory. `allow` is null unless the device checks accesses.
 struct CaseDevice {
   const Backend& backend;
   Arena arena = {};
@@ -29,37 +31,42 @@ struct CaseDevice {
       : backend(backend_of_cases), arena(arena_of_cases), allow(allow_of_device) {}
 };
 
-// Where the fault of fault_before lies: no case has so many rows.
+// Returns a data fault with a row and a position that no case has. Tests record it before the
+// kernel (`fault_before`).
 constexpr StepFault fault_elsewhere(DataFault code) { return {code, 7777, 123456789}; }
 
-enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars, kBlocks, kCodes };  // blocks: of weights, which no kernel writes; codes: of moments
+// How a kernel's argument stores an element. kBlocks: weights in blocks, which no kernel writes.
+// kCodes: moments in codes of 8 bits.
+enum class Element : uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8, kScalars, kBlocks, kCodes };
 
 using Bytes = std::vector<unsigned char>;
 
 struct CaseRunOptions {
   const Workers* workers = nullptr;
-  uint32_t poison = 0xffffffffu;  // word that scratch and outputs hold before the call; the default is a NaN
+  uint32_t poison = 0xffffffffu;  // bit pattern that fills scratch and outputs before the call; the default is a NaN
   bool odd_page = false;
-  DataFault fault_before = DataFault::kNone;  // that the step has had already, in a row and at a position of its own
-  bool in_place = false;  // the output shares the input's memory, as kOps allows
+  DataFault fault_before = DataFault::kNone;  // fault that an earlier row of the step has recorded
+  bool in_place = false;  // the output shares its input's memory, if kOps allows it
 };
 
 struct CaseRunResult {
   Status status;
-  std::vector<Bytes> outputs;  // by argument; empty for inputs
+  std::vector<Bytes> outputs;  // bytes of each argument after the call, by argument; empty for an input
   StepScalars scalars{};
-  StepFault data_fault = {};  // its row counts from the case's own
-  std::string fault;  // a guard was broken, or an input changed
+  StepFault data_fault = {};  // fault that the kernel recorded; its row is relative to the row of the case
+  std::string fault;  // description of overwritten guards and changed inputs; "" if there are none
 };
 
 Element element_of(const KernelCase& c, uint32_t argument);
 std::vector<double> read_values(Element element, const Bytes& bytes);
-// Argument i before the call, as it lies in memory. Writes nothing where that is an output alone.
+// Writes to `at` the bytes that argument `i` has before the call. Writes nothing if the kernel
+// overwrites the argument.
 void write_argument(const KernelCase& c, const CaseData& data, uint32_t i, unsigned char* at);
 
-// Of the arena that a case needs.
+// Returns the bytes of arena that run_case needs for the case.
 uint64_t case_arena_bytes(const Backend& backend, const KernelCase& c);
 
-CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data, const CaseRunOptions& options);
+CaseRunResult run_case(const CaseDevice& device, const KernelCase& c, const CaseData& data,
+                       const CaseRunOptions& options);
 
 }  // namespace reprise::test

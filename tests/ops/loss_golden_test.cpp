@@ -1,4 +1,5 @@
-// The losses beside PyTorch's: each one's value and gradient. tests/parity/make_loss_goldens.py says of what.
+// Compares each loss and its gradient with PyTorch's. tests/parity/make_loss_goldens.py lists the
+// inputs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +25,7 @@ Floats weights(size_t count, uint32_t seed) {
   return made;
 }
 
-// The loss, then its gradient.
+// Returns the numbers of golden `name`: the loss, followed by its gradient.
 std::vector<double> golden(const std::string& name) {
   std::ifstream file("tests/golden/losses.txt");
   for (std::string line; std::getline(file, line);) {
@@ -40,7 +41,9 @@ std::vector<double> golden(const std::string& name) {
   return {0};
 }
 
-// A loss is a mean of numbers that each have a few roundings of f32, and so is a slope, beside the largest of its gradient.
+// Compares a loss and its gradient with golden `name`. The loss may have an error relative to
+// itself, because it is a mean of numbers with a few f32 roundings each. Elements of the gradient
+// may have an error relative to the largest element.
 void expect_golden(const std::string& name, double loss, const Floats& dx) {
   const std::vector<double> want = golden(name);
   ASSERT_EQ(dx.size() + 1, want.size()) << name;
@@ -92,9 +95,28 @@ void judge_classes(const std::string& name, const ClassLossAttribute& loss, cons
   }
   EXPECT_TRUE(cpu_class_loss_backward<float>(call.context, {dx.data(), &call.scalars, in}).ok());
   expect_golden(name, call.scalars.loss_sum, dx);
-  call.scalars.loss_sum = 0;
+  call.scalars.loss_sum = call.scalars.step_weight = 0;
   EXPECT_TRUE(cpu_class_loss_evaluate<float>(call.context, {&call.scalars, in}).ok());
-  EXPECT_NEAR(call.scalars.loss_sum / static_cast<double>(call.scalars.labelled), golden(name)[0], 1e-6 * golden(name)[0]) << name;
+  const double weighted = class_weights.empty() ? 0 : call.scalars.weighted_loss / call.scalars.step_weight;
+  EXPECT_NEAR(call.scalars.loss_sum / static_cast<double>(call.scalars.labelled) + weighted, golden(name)[0], 1e-6 * golden(name)[0]) << name;
+}
+
+// The loss of a data set must not depend on the batches in which it is evaluated.
+TEST(LossGoldens, OfWeightedClassesDoNotDependOnTheBatch) {
+  const Floats x = script_numbers(35, 1, 3), class_weights = weights(5, 3);
+  std::vector<int32_t> labels;
+  for (int32_t i = 0; i < 7; ++i) labels.push_back(i % 3 != 0 ? 3 * i % 5 : kIgnoredLabel);
+  for (const uint64_t batch : {uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{7}}) {
+    Call call;
+    for (uint64_t row = 0; row < 7; row += batch) {
+      const uint64_t rows = std::min(batch, 7 - row);
+      const ClassLossInputOf<float> in = {.x = x.data() + row * 5, .labels = labels.data() + row, .are_bytes = false, .weights = class_weights.data(),
+                                          .scratch = call.scratch.data(), .M = rows, .N = rows, .C = 5, .loss = {}};
+      EXPECT_TRUE(cpu_class_loss_evaluate<float>(call.context, {&call.scalars, in}).ok());
+    }
+    EXPECT_EQ(call.scalars.loss_sum, 0);
+    EXPECT_NEAR(call.scalars.weighted_loss / call.scalars.step_weight, golden("classes.weighted")[0], 1e-6) << batch;
+  }
 }
 
 TEST(LossGoldens, OfClassesArePyTorchs) {

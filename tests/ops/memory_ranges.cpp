@@ -1,4 +1,4 @@
-// Which range an address lies in, and the words for one that lies in none.
+// See memory_ranges.h.
 #include "tests/ops/memory_ranges.h"
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 namespace reprise::test {
 
 MemoryRanges::MemoryRanges(std::vector<MemoryRange> ranges) : ranges_(std::move(ranges)) {
-  std::sort(ranges_.begin(), ranges_.end(), [](const MemoryRange& a, const MemoryRange& b) { return a.begin < b.begin; });
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const MemoryRange& a, const MemoryRange& b) { return a.begin < b.begin; });
 }
 
 const MemoryRange& MemoryRanges::nearest(uint64_t address) const {
@@ -28,7 +29,8 @@ std::string MemoryRanges::fault(uint64_t address, uint64_t bytes, bool writes) c
   const std::string done = std::to_string(bytes) + (writes ? " bytes are written " : " bytes are read ");
   const std::string whole = ", which has " + std::to_string(range.end - range.begin);
   if (address < range.begin) return done + std::to_string(range.begin - address) + " bytes before " + range.name;
-  if (address >= range.end) return done + std::to_string(address - range.end) + " bytes past the end of " + range.name + whole;
+  if (address >= range.end)
+    return done + std::to_string(address - range.end) + " bytes past the end of " + range.name + whole;
   if (address + bytes > range.end) return done + "at " + place(address) + whole;
   return done + "at " + place(address) + ", an input";
 }

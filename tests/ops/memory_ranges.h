@@ -1,5 +1,6 @@
-// What of memory a kernel may read and write while a case runs, tensor by tensor.
-// Here so that a device that meets single accesses (tests/ports: the fibres and the PTX machine) says which tensor one of them misses.
+// The memory that a kernel may read and write while a case runs, with one range for each tensor. A
+// device that checks every access (the fibres and the PTX machine of tests/ports) uses the ranges
+// to name the tensor next to a forbidden access.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace reprise::test {
 
-// The bytes [begin, end) of a tensor that are its own: what rounds it up to kAlignment is nobody's.
+// The bytes [begin, end) of a tensor, without the padding up to a multiple of kAlignment.
 struct MemoryRange {
   uint64_t begin = 0, end = 0;
   bool writable = false;
@@ -17,14 +18,15 @@ struct MemoryRange {
 
 class MemoryRanges {
  public:
-  MemoryRanges() = default;  // none are known: everything is allowed
+  MemoryRanges() = default;  // without ranges, every access is allowed
   explicit MemoryRanges(std::vector<MemoryRange> ranges);
 
   bool empty() const { return ranges_.empty(); }
-  // From the first range's begin to the last one's end; 0 where there is none.
+  // Returns the start of the first range; end() returns the end of the last range. Both return 0 if
+  // there are no ranges.
   uint64_t begin() const { return empty() ? 0 : ranges_.front().begin; }
   uint64_t end() const { return empty() ? 0 : ranges_.back().end; }
-  // An access lies in one range.
+  // True if one range contains all bytes of the access, and a write is to a writable range.
   bool allow(uint64_t address, uint64_t bytes, bool writes) const {
     if (empty()) return true;
     const MemoryRange& met = ranges_[last_];
@@ -32,18 +34,20 @@ class MemoryRanges {
       return met.writable || !writes;
     return find(address, bytes, writes);
   }
-  // What is wrong with an access that is not allowed: "4 bytes are read 8 bytes past the end of x, which has 400".
+  // Describes a forbidden access, for example "4 bytes are read 8 bytes past the end of x, which
+  // has 400".
   std::string fault(uint64_t address, uint64_t bytes, bool writes) const;
-  // "byte 12 of x", or "" where nothing is known.
+  // Returns for example "byte 12 of x"; "" if the address is in no range.
   std::string place(uint64_t address) const;
 
  private:
   bool find(uint64_t address, uint64_t bytes, bool writes) const;
-  // The last one that begins at the address or before it, else the first.
+  // Returns the last range that begins at or before `address`; the first range if all ranges begin
+  // after `address`.
   const MemoryRange& nearest(uint64_t address) const;
 
-  std::vector<MemoryRange> ranges_;  // by their begins; none reaches into another
-  mutable size_t last_ = 0;          // where the last access was
+  std::vector<MemoryRange> ranges_;  // sorted by begin; ranges do not overlap
+  mutable size_t last_ = 0;          // index of the range of the latest access
 };
 
 }  // namespace reprise::test

@@ -1,5 +1,5 @@
-// Inputs that batch-norm or layer-norm reads: their data, and norm(x) in double.
-// Here because batch-norm is folded into convolutions (conv.cpp) as well as standing alone (batch_norm.cpp).
+// Inputs of batch-norm and layer-norm: their data, and norm(x) in double. Included by
+// batch_norm.cpp and layer_norm.cpp, and by conv.cpp for convolutions that fold batch-norm.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,8 @@
 
 namespace reprise::test {
 
-// Offset or constant, where the case asks for it.
+// Sets x as the kind of the case's data requires: values around 100 (kOffset), or a constant
+// (kConstant). Does nothing for other kinds.
 inline void shape_norm_input(CaseDraft& draft, uint32_t x) {
   for (double& element : draft.value(x)) {
     if (draft.c.data == CaseValues::kOffset) element = as_f32(100 + element);
@@ -17,7 +18,7 @@ inline void shape_norm_input(CaseDraft& draft, uint32_t x) {
   }
 }
 
-// K's mean and rstd of its x.
+// Sets K's mean and rstd to the statistics of its x.
 template <typename K>
 void set_moments(CaseDraft& draft, double epsilon = 1e-5) {
   const ref::Moments of_x = ref::batch_norm_statistics(draft.value(K::kX), epsilon);
@@ -25,29 +26,34 @@ void set_moments(CaseDraft& draft, double epsilon = 1e-5) {
   draft.value(K::kRstd) = as_f32(of_x.rstd);
 }
 
-// K's four vectors of norm(x); gamma and beta such that about half of norm(x) is negative, that beta alone is not near zero, and that
-// neither are the +-gamma + beta of a channel of two rows.
+// Sets K's mean, rstd, gamma and beta, so that about half of norm(x) is negative. Keeps beta, beta
+// + gamma and beta - gamma away from zero, because these are the values of norm(x) if a channel has
+// one or two rows.
 template <typename K>
 void set_norm(CaseDraft& draft) {
-  const auto apart = [&](uint32_t i, double least, double spread) {
-    for (double& element : draft.value(i)) element = as_f32(std::copysign(least + spread * std::abs(element), element));
+  const auto apart = [&](uint32_t i, double minimum, double spread) {
+    for (double& element : draft.value(i))
+      element = as_f32(std::copysign(minimum + spread * std::abs(element), element));
   };
   apart(K::kGamma, 0.6, 0.6);
   apart(K::kBeta, 0.1, 0.3);
   set_moments<K>(draft);
 }
 
-// K's norm(x), and what it would be if all its terms were positive.
+// Returns norm(x) for the arguments of K. normalised_input_magnitude() returns the sum of the
+// absolute values of the same terms, from which the tolerance follows.
 template <typename K>
 Array normalised_input(const Oracle& o) {
-  return ref::batch_norm_forward(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma), o.value(K::kBeta));
+  return ref::batch_norm_forward(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma),
+                                 o.value(K::kBeta));
 }
 template <typename K>
 Array normalised_input_magnitude(const Oracle& o) {
-  return ref::batch_norm_forward_magnitude(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma), o.value(K::kBeta));
+  return ref::batch_norm_forward_magnitude(o.value(K::kX), {o.value(K::kMean), o.value(K::kRstd)}, o.value(K::kGamma),
+                                           o.value(K::kBeta));
 }
 
-// Mean and rstd of x [..., C].
+// Expected mean and rstd of each channel of x [..., C].
 struct ExpectedStatistics {
   Expected mean, rstd;
 };

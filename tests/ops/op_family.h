@@ -1,5 +1,6 @@
-// What the tests know of one family of ops: its cases, their data, their results in double, and what finite differences must agree.
-// Here so that each family stands in one file, which fills in an OpFamily; families.h joins them.
+// The tests of one family of ops: its cases, their data, the expected results in double, and
+// functions for finite differences. Each family is one file, which defines an OpFamily; families.h
+// lists them.
 #pragma once
 
 #include <cmath>
@@ -28,7 +29,8 @@ inline std::string str(uint64_t n) { return std::to_string(n); }
 
 // ---- cases ----
 
-// Collects the cases of one use; a family turns a line of shapes into the cases of all its passes.
+// Collects the cases for tests or for benchmarks. A family adds the cases of all its passes for
+// each shape.
 class CaseTable {
  public:
   explicit CaseTable(CaseUse use) : use_(use) {}
@@ -48,7 +50,8 @@ class CaseTable {
     cases_.push_back(std::move(c));
     return cases_.back();
   }
-  // The latest case again, with the given outputs accumulated.
+  // Adds the latest case again with `suffix`. The new case adds to the given outputs instead of
+  // overwriting them.
   void again_accumulating(std::initializer_list<uint32_t> outputs, const char* suffix = "_accumulate") {
     if (is_bench()) return;
     KernelCase c = cases_.back();
@@ -57,15 +60,19 @@ class CaseTable {
     c.id += suffix;
     cases_.push_back(std::move(c));
   }
-  // The cases of one shape that overwrite and read weights again, with the weights stored in each of the formats but f32.
+  // Adds each case of the shape named `tag` once more for every weight format in `formats` except
+  // f32. Skips cases that accumulate or already have other formats, and cases that read no weights.
   void again_with_weights(const std::string& tag, WeightFormats formats) {
     if (is_bench()) return;
     const size_t count = cases_.size();
     for (size_t i = 0; i < count; ++i) {
-      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos || has_stored_weights(cases_[i])) continue;
+      if (cases_[i].accumulate != 0 || cases_[i].id.find("__" + tag) == std::string::npos ||
+          has_stored_weights(cases_[i]))
+        continue;
       for (uint32_t type = 1; type < kDTypeCount; ++type) {
         if (!takes_weights(formats, static_cast<DType>(type))) continue;
-        if (std::optional<KernelCase> stored = weights_as(cases_[i], static_cast<DType>(type))) cases_.push_back(std::move(*stored));
+        if (std::optional<KernelCase> stored = weights_as(cases_[i], static_cast<DType>(type)))
+          cases_.push_back(std::move(*stored));
       }
     }
   }
@@ -77,25 +84,28 @@ class CaseTable {
 
 // ---- data ----
 
-// values[i]: argument i before the call: inputs, updated arguments, and outputs that are added to; empty otherwise.
-// What multiplies where activations are stored as bf16 (SPEED 8.6): tensor cores, or a machine that has a tile for pairs of bf16; else f32. What a
-// product makes, and what is folded into an operand, is rounded before these multiply it.
-// Where they are stored as f32 a card may multiply by fewer bits: then `math` is its table's, and else f32.
+// The unit that multiplies the activations (SPEED 8.6). `tensor_cores` or `pairs` is set if
+// activations stored as bf16 are multiplied as bf16: by a card's tensor cores, or by a CPU with a
+// tile for pairs. Such a unit rounds intermediate products and folded values to bf16 before it
+// multiplies them. If neither is set, products are in f32. `math` states how a card multiplies
+// activations that are stored as f32.
 struct Multiplier {
   bool tensor_cores = false;
   const CpuMachine* pairs = nullptr;
   ProductMath math = ProductMath::kF32;
 };
 
+// values[i] is the content of argument i before the call. It is empty for an output that the kernel
+// overwrites.
 struct CaseData {
   std::vector<Array> values;
   StepScalars scalars{};
-  DataFault bad_data = DataFault::kNone;  // what a case with a bad token or label must note
-  uint64_t bad_position = 0;              // and where it has it
+  DataFault bad_data = DataFault::kNone;  // data fault that the kernel must record; kNone if all indices are good
+  uint64_t bad_position = 0;              // the position that this fault must have
   Multiplier multiplier = {};
 };
 
-// SplitMix64 (Steele, Lea & Flood 2014), seeded by a text.
+// The generator SplitMix64 (Steele, Lea & Flood 2014), seeded with a hash of the case's id.
 class CaseRandom {
  public:
   explicit CaseRandom(const std::string& id) {
@@ -125,14 +135,16 @@ inline double not_finite(const KernelCase& c) {
   return c.data == CaseValues::kNaN ? Limits::quiet_NaN() : Limits::infinity();
 }
 
-// The data of a case while it is made: uniform in [-1, 1) until the family fits it. Every value is exactly an f32.
+// The data of a case under construction. At first the data are uniform in [-1, 1); the family may
+// change them. Every value is exactly an f32.
 struct CaseDraft {
   const KernelCase& c;
   CaseRandom random;
   CaseData data;
 
   Array& value(uint32_t i) { return data.values[i]; }
-  // What a kernel cannot see must not be asked of it: inputs have values that the type in which they are stored has.
+  // Rounds argument `i` to values that its stored type can represent, so that the kernel and the
+  // reference read equal numbers.
   void round_stored(uint32_t i) {
     if (!c.has(i) || value(i).size() == 0) return;
     if (is_stored_state(c.tensor(i).dtype)) return round_stored_state(c.tensor(i).dtype, value(i));
@@ -140,7 +152,7 @@ struct CaseDraft {
   }
 };
 
-// A point at which to differentiate.
+// Returns a random point at which to differentiate, in the shape of `tensor`.
 inline Array random_like(const Tensor& tensor, const std::string& seed) {
   CaseRandom random(seed);
   Array a = Array(Array::shape_type(tensor.shape, tensor.shape + tensor.rank), 0.0);
@@ -153,20 +165,24 @@ inline Array random_like(const Tensor& tensor, const std::string& seed) {
 inline Expected number(double value, double magnitude, double terms) {
   return {Array(Array::shape_type{1}, value), Array(Array::shape_type{1}, magnitude), terms};
 }
-// A result with one rounding per element.
+// Returns the expectation of a result that is rounded once per element.
 inline Expected rounded(const Array& value) { return {value, ref::magnitudes(value), 1}; }
 inline Expected exact(const Array& value) { return {value, ref::magnitudes(value), 0}; }
 
-// outputs[i] belongs to argument i, empty where that is no output. The scalars' counts and flags are exact, the rest Expected.
+// The expected outputs of a case. outputs[i] is argument i; empty for an input. Counts and flags in
+// `scalars` must be exact; the scalars listed as Expected have a tolerance.
 struct CaseExpected {
   std::vector<Expected> outputs;
   StepScalars scalars{};
-  Expected loss_sum, gradient_norm, clip_factor, rewards[2];
-  bool only_skip = false;  // the data is not finite: nothing is promised but scalars.skip
-  double margin = std::numeric_limits<double>::infinity();  // between what is compared exactly and the other choice, in tolerances
+  Expected loss_sum, weighted_loss, gradient_norm, clip_factor, rewards[2];
+  bool only_skip = false;  // the data are not finite, so only scalars.skip is checked
+  // Smallest distance of a value from the point at which a count (labelled, correct) would change,
+  // in units of the value's tolerance. Infinity if no count depends on rounding.
+  double margin = std::numeric_limits<double>::infinity();
 };
 
-// A case, its data, and what is expected so far. A family says what overwriting gives; what is accumulated is added afterwards.
+// A case, its data, and its expected outputs. A family sets `out` as if the kernel overwrites its
+// outputs. If the case accumulates, the caller then adds the old values.
 struct Oracle {
   const KernelCase& c;
   const CaseData& data;
@@ -180,53 +196,61 @@ struct Oracle {
   }
 };
 
-// A scalar function of some arrays, and the case's outputs that claim to be its derivatives.
+// A scalar function of arrays, for finite differences. The case's outputs must be its derivatives.
 struct Differentiable {
   std::vector<Array> variables;
-  std::vector<uint32_t> outputs;  // the output argument that holds the gradient of the variable of the same index
+  std::vector<uint32_t> outputs;  // for each variable, the argument that receives its gradient
   std::function<double(const std::vector<Array>&)> loss;
 };
 inline double dot(const Array& a, const Array& b) { return xt::sum(a * b)(); }
 
-// A value of a reference that is known by hand or from a table: a forward has no finite differences to judge it.
+// A value that a reference computes, and the correct value from a calculation by hand or from a
+// table. Such values test the forward of a reference; finite differences test only gradients.
 struct KnownValue {
   const char* what;
   Array got, want;
   double tolerance = 0;
 };
 
-// A wrong kernel, which some case of the family must reject: a family without one has not shown that its cases see faults.
+// A wrong kernel that at least one case of the family must reject. This shows that the cases detect
+// faults.
 struct WrongKernel {
   const char* name;
   Op op;
   Pass pass;
-  void (*plant)(Backend&);  // in the place of the right one, in f32
+  void (*plant)(Backend&);  // replaces the correct kernel for f32
 };
 template <typename K, NamedKernel<K> kWrong>
 constexpr WrongKernel wrong_kernel(const char* name) {
   return {name, K::kInfo.op, K::kInfo.pass, [](Backend& backend) { backend.set<K, float, kWrong>(); }};
 }
 
-// An output as the kernel has stored it.
+// Returns output `argument` as the kernel stored it.
 using StoredOutput = std::function<Array(uint32_t argument)>;
 
 struct OpFamily {
   std::span<const Op> ops;
-  bool multiplies = false;  // whether the kernels stand on the GEMM tile and are judged with each tile there is
+  bool multiplies = false;  // true if the kernels use the GEMM tile; they are then tested with each tile
   void (*add_cases)(CaseTable&);
-  void (*fit_data)(CaseDraft&) = nullptr;  // null where uniform data fits
-  // Not called for a case with a bad index.
+  void (*fit_data)(CaseDraft&) = nullptr;  // null if uniform random data are suitable
+  // Sets the expected outputs. Not called for a case with a bad index.
   void (*expect)(Oracle&);
-  // What is expected of the outputs that a kernel makes from another one as it has stored that. Null for most families.
+  // Sets the expected outputs that a kernel computes from another of its outputs, as rounded for
+  // storage. Null for most families.
   void (*expect_from_stored)(const KernelCase&, const StoredOutput&, CaseExpected&) = nullptr;
-  // For a backward: the function whose gradient it returns, sum(dy * forward). May make saved values in the data exact.
+  // Returns the function whose gradient a backward kernel computes: sum(dy * forward). May replace
+  // saved values in the data, for example statistics, by exact values. Null if the family has no
+  // gradient check.
   Differentiable (*differentiable)(const KernelCase&, CaseData&) = nullptr;
-  // The weights that a machine which multiplies pairs of bf16 rounds first (SPEED 8.6). Null for most families.
+  // Returns the indices of the weights that a CPU rounds to bf16 before it multiplies pairs of bf16
+  // (SPEED 8.6). Null for most families.
   std::vector<uint32_t> (*rounded_weights)(const KernelCase&, const CpuMachine&) = nullptr;
-  // The arguments, stored as f32, that a card multiplies on tensor cores where its math is not f32; none where it does not for this case. Null: never.
+  // Returns the indices of the arguments, stored as f32, that a card multiplies on tensor cores if
+  // its math is not f32. Returns none if this case does not use tensor cores. Null if no case of
+  // the family does.
   std::optional<std::vector<uint32_t>> (*tensor_operands)(const KernelCase&) = nullptr;
   std::vector<KnownValue> (*known_values)() = nullptr;
-  std::span<const WrongKernel> wrong_kernels = {};  // planted in the CPU's backend
+  std::span<const WrongKernel> wrong_kernels = {};  // each replaces one kernel of the CPU's backend
 };
 
 }  // namespace reprise::test

@@ -1,5 +1,6 @@
-// The optimizers beside those of their publishers: torch's Adafactor and Muon, APOLLO's and AdaLomo's own packages, and bitsandbytes' 8-bit AdamW.
-// tests/parity/make_optimizer_goldens.py says what each has done: five steps on one matrix.
+// Compares the optimizers with the implementations of their publishers: torch's Adafactor and Muon,
+// the packages of APOLLO and AdaLomo, and bitsandbytes' 8-bit AdamW.
+// tests/parity/make_optimizer_goldens.py documents the runs, which are five steps on one matrix.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +12,7 @@
 #include <vector>
 
 #include "lib/cpu/cpu_kernels.h"
-#include "lib/cpu/matrix_update_rules.h"
+#include "lib/cpu/update/matrix_update_rules.h"
 #include "tests/ops/script_numbers.h"
 #include "tests/ops/stored_state.h"
 #include "tests/ports/test_machine.h"
@@ -50,7 +51,8 @@ struct Shape2 {
 };
 constexpr Shape2 kShapes[] = {{"wide", 12, 30}, {"tall", 30, 12}};
 
-// Calls step(gradient, scalars) for each step of a parameter that starts as the script's.
+// Runs step(context, parameters, gradient, scalars) for each step. The parameters start as in the
+// script.
 template <typename Step>
 Floats train(size_t count, float learning_rate, const Step& step) {
   Floats parameters = script_numbers(count, 1, 1);
@@ -65,7 +67,8 @@ Floats train(size_t count, float learning_rate, const Step& step) {
   return parameters;
 }
 
-// How far two parameters are apart, as a share of how far training has moved them.
+// Returns how far `got` is from `want`, as a fraction of the distance that training moved `want`
+// from the start.
 double apart(const Floats& got, const Floats& want) {
   const Floats start = script_numbers(want.size(), 1, 1);
   double difference = 0, moved = 0;
@@ -82,7 +85,7 @@ Floats adafactor(const Shape2& shape, bool adalomo) {
   return train(shape.count(), 0.05f, [&](const KernelContext& context, Floats& p, const Floats& g, const StepScalars& s) {
     return cpu_adafactor_update(context, {.parameters = p.data(), .row = row.data(), .column = column.data(), .gradients = g.data(), .scalars = &s,
                                           .scratch = scratch.data(), .scratch_bytes = scratch.size(), .rows = shape.rows, .columns = shape.columns,
-                                          .weight_decay = 0.1f, .decay_power = 0.8, .epsilon = 1e-30f, .least_scale = 1e-3f, .clip = 1, .rate = 1,
+                                          .weight_decay = 0.1f, .decay_power = 0.8, .epsilon = 1e-30f, .min_scale = 1e-3f, .clip = 1, .rate = 1,
                                           .adalomo = adalomo, .stream = kStream});
   });
 }
@@ -113,7 +116,9 @@ TEST(OptimizerGoldens, ApolloIsItsAuthorsOnOurProjection) {
   }
 }
 
-// torch's Newton-Schulz steps are in bf16, ours in f32: five roundings of 2^-9, each enlarged by the next steps.
+// torch computes Newton-Schulz steps in bf16, this library in f32. Each of torch's five steps
+// rounds with a relative error of up to 2^-9, and each following step enlarges this error. So
+// results may differ by 2%.
 TEST(OptimizerGoldens, MuonIsTorchsUpToItsRounding) {
   for (const Shape2& shape : kShapes) {
     Floats momenta(shape.count());
@@ -128,8 +133,10 @@ TEST(OptimizerGoldens, MuonIsTorchsUpToItsRounding) {
   }
 }
 
-// Moments in codes, after so many steps of AdamW, beside bitsandbytes': how many codes are others than its own, and how many are no neighbours.
-// Its CPU's encoder, unlike its cards', does not take the nearest code of numbers below a ten-thousandth of the largest.
+// Result of compare_codes(). `other`: number of codes that differ from those of bitsandbytes.
+// `far`: number of these codes that differ by more than one. Codes of numbers below kTinyShare of a
+// block's largest number never count as far. For such numbers the CPU encoder of bitsandbytes does
+// not choose the nearest code, unlike its encoder for cards.
 constexpr float kTinyShare = 1e-4f;
 struct CodeDifferences {
   size_t other = 0, far = 0;
@@ -149,7 +156,8 @@ CodeDifferences compare_codes(const std::vector<DynamicBlock>& blocks, const std
   return found;
 }
 
-// From equal codes a step makes codes within one of bitsandbytes' own. Later a number near zero, of which one has another code, may be further off.
+// After one step from equal codes, each code must be within one of bitsandbytes' code. After more
+// steps a few codes may differ by more, because numbers near zero whose codes differed move apart.
 TEST(OptimizerGoldens, CodesOfAdamWAreBitsandbytes) {
   constexpr size_t kCount = 64 * 70, kBlocks = (kCount + 255) / 256;
   for (const uint32_t steps : {1u, kSteps}) {

@@ -1,5 +1,5 @@
-// Losses of pairs where finite differences cannot follow: vectors of extreme lengths, and of none.
-// Here because a net's first steps write such vectors, and their slopes must not end a training.
+// Tests losses of pairs for very long, very short and zero vectors, for which finite differences
+// fail. A model's first steps produce such vectors, and training must continue.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -43,7 +43,9 @@ Judged judge(const PairLossAttribute& loss, const Floats& x, const Floats& targe
 
 const Floats kTargets = {1, -1, 1, 1, -1, 1};
 
-// Squares of the largest overflow f32, and of the smallest become 0.
+// The cosine, and so the loss, does not depend on the vectors' lengths; derivatives are inversely
+// proportional to the lengths. At 2^80 the squares overflow f32. At 2^-36 the product of two
+// squared lengths is denormal in f32.
 TEST(PairLoss, LengthsChangeNothingButTheSlopesSize) {
   const Floats x = script_numbers(2 * kB * kD, 6, 2);
   for (const PairLossAttribute& loss : kLosses) {
@@ -61,7 +63,7 @@ TEST(PairLoss, LengthsChangeNothingButTheSlopesSize) {
 
 TEST(PairLoss, AVectorWithoutADirectionHasNoSlope) {
   Floats x = script_numbers(2 * kB * kD, 6, 2);
-  std::fill_n(x.begin() + 2 * kD, kD, 0.0f);  // the second pair's first
+  std::fill_n(x.begin() + 2 * kD, kD, 0.0f);  // the first input of the second pair is zero
   for (const PairLossAttribute& loss : kLosses) {
     const Judged judged = judge(loss, x, kTargets);
     EXPECT_TRUE(std::isfinite(judged.loss) && !judged.skip);
@@ -76,7 +78,7 @@ TEST(PairLoss, AVectorWithoutADirectionHasNoSlope) {
   }
 }
 
-// What lies beside a pair without a target is as if it were not there.
+// A pair without a target (NaN) must not affect the results of the other pairs.
 TEST(PairLoss, APairWithoutATargetIsNotAnothersOther) {
   Floats x = script_numbers(2 * kB * kD, 6, 2), targets = kTargets;
   targets[2] = std::nanf("");

@@ -1,15 +1,16 @@
-// What a card multiplies in the place of an f32, by the math of its table (cuda/product_math.h), written from the formats' definitions.
-// Here so that the reference gets operands as tensor cores see them, and its tolerance stays that of sums in f32.
+// The values that a card multiplies in place of f32 operands, for each math of its table
+// (cuda/gemm/product_math.h). They are computed from the definitions of the formats. The reference
+// multiplies the same values, so that only the tolerance of f32 sums remains.
 #pragma once
 
 #include <cmath>
 
-#include "cuda/product_math.h"
+#include "cuda/gemm/product_math.h"
 #include "lib/bf16.h"
 
 namespace reprise::test {
 
-// The nearest number of so many significant bits; a tie goes away from zero.
+// Returns the nearest number with `bits` significant bits. Ties are rounded away from zero.
 inline double with_significant_bits(double x, int bits) {
   if (x == 0 || !std::isfinite(x)) return x;
   int exponent = 0;
@@ -26,12 +27,14 @@ inline double as_multiplied(ProductMath math, double x) {
   }
 }
 
-// How far that is from the operand at most, of itself.
+// Returns the largest relative error with which `math` represents an operand.
 constexpr double operand_rounding(ProductMath math) {
   return math == ProductMath::kTf32 ? 0x1p-11 : math == ProductMath::kBf16x3 ? 0x1p-16 : 0;
 }
 
-// What is left out of a product of two operands, of the product itself: low times low, each at most 2^-8 of its operand.
+// Returns the largest relative error of a product of two operands that `math` causes by omitting
+// terms. kBf16x3 splits each operand into a high and a low part, and omits the product of the low
+// parts. Each low part is at most 2^-8 of its operand.
 constexpr double left_out(ProductMath math) { return math == ProductMath::kBf16x3 ? 0x1p-16 : 0; }
 
 }  // namespace reprise::test

@@ -1,5 +1,4 @@
-// Floats of [-1, 1) that are the same in every run.
-// Here for tests and benchmarks of kernels that need operands and nothing else.
+// Random floats in [-1, 1) that are equal in every run, for tests and benchmarks of kernels.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// The judges of the references: finite differences of every reference forward, and values known by hand.
-// Here because a kernel's backward is judged by the reference's, which therefore needs a judge of its own.
+// Tests the references: the gradient of every forward by finite differences, and values known by
+// hand. A kernel is compared with a reference, so the reference needs a test.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,8 @@ void PrintTo(const KernelCase& c, std::ostream* out) { *out << c.id; }
 
 namespace {
 
-// Fourth-order central difference along `direction`: error O(h^4).
+// Returns the derivative along `direction` by the fourth-order central difference, with error
+// O(h^4).
 double slope(const Differentiable& f, size_t variable, const Array& direction) {
   const double h = 1e-3;
   std::vector<Array> at = f.variables;
@@ -27,7 +28,8 @@ double slope(const Differentiable& f, size_t variable, const Array& direction) {
 
 class Reference : public ::testing::TestWithParam<KernelCase> {};
 
-// Up to eight elements one by one (two where the forward is slow), and one direction through all of them.
+// Compares the case's gradients with finite differences: for up to eight single elements (two if
+// the forward is slow), and for one random direction of all elements.
 TEST_P(Reference, BackwardIsTheSlopeOfForward) {
   const KernelCase& c = GetParam();
   CaseData data = make_data(c);
@@ -51,7 +53,8 @@ TEST_P(Reference, BackwardIsTheSlopeOfForward) {
     }
     Array direction = ref::zeros_like(gradient.value);
     for (double& element : direction) element = random.uniform(-1, 1);
-    EXPECT_NEAR(slope(f, variable, direction), dot(gradient.value, direction), 1e-7 * dot(gradient.magnitude, xt::abs(direction)) + rounding)
+    EXPECT_NEAR(slope(f, variable, direction), dot(gradient.value, direction),
+                1e-7 * dot(gradient.magnitude, xt::abs(direction)) + rounding)
         << c.id << ": variable " << variable << ", all elements";
   }
 }
@@ -71,13 +74,15 @@ std::vector<KernelCase> differentiable_cases() {
 INSTANTIATE_TEST_SUITE_P(Double, Reference, ::testing::ValuesIn(differentiable_cases()),
                          [](const auto& info) { return info.param.id; });
 
-// Forwards have no finite differences to judge them.
+// Compares the references' forward with known values, because finite differences cannot check a
+// forward.
 TEST(ReferenceForward, HasTheValuesKnownByHand) {
   for (const OpFamily* family : op_families()) {
     if (family->known_values == nullptr) continue;
     for (const KnownValue& known : family->known_values()) {
       ASSERT_EQ(known.got.size(), known.want.size()) << known.what;
-      for (size_t i = 0; i < known.want.size(); ++i) EXPECT_NEAR(known.got.flat(i), known.want.flat(i), known.tolerance) << known.what;
+      for (size_t i = 0; i < known.want.size(); ++i)
+        EXPECT_NEAR(known.got.flat(i), known.want.flat(i), known.tolerance) << known.what;
     }
   }
 }
@@ -88,7 +93,8 @@ TEST(ReferenceRandom, PhiloxKnownAnswers) {
             (ref::Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-// Evaluation counts, and counts are compared exactly: none may hang on a rounding.
+// An evaluation's counts are compared exactly. So in every case each value must be at least two
+// tolerances away from the point at which a count changes.
 TEST(ReferenceData, CountsHaveAMargin) {
   for (const KernelCase& c : kernel_cases()) {
     if (c.pass != Pass::kEvaluate || c.expects_bad_index()) continue;
@@ -99,9 +105,10 @@ TEST(ReferenceData, CountsHaveAMargin) {
 TEST(ReferenceData, IsExactInF32) {
   for (const KernelCase& c : kernel_cases()) {
     const CaseData data = make_data(c);
-    if (c.op == Op::kGradNorm || c.is_non_finite()) continue;  // norms are doubles, and a NaN equals nothing
+    if (c.op == Op::kGradNorm || c.is_non_finite()) continue;  // norms are doubles; a NaN equals no number
     for (const Array& values : data.values) {
-      for (const double value : values) ASSERT_TRUE(value == as_f32(value) || std::isnan(value)) << c.id;  // a target that is none
+      // Every value must be an f32, or a NaN, which marks an absent target.
+      for (const double value : values) ASSERT_TRUE(value == as_f32(value) || std::isnan(value)) << c.id;
     }
   }
 }

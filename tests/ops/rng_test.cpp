@@ -1,5 +1,6 @@
-// Philox4x32-10 against the published known answers (Random123's kat_vectors), and the layout of a mask's counter.
-// Here because a recomputed dropout draws its mask again: the numbers may never change, on any machine.
+// Compares Philox4x32-10 with the published answers (Random123's kat_vectors), and tests how a
+// mask's counter is composed. A recomputed dropout draws its mask again, so the numbers must never
+// change.
 #include "lib/rng.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "lib/cpu/random_mask.h"
+#include "lib/cpu/pointwise/random_mask.h"
 
 namespace reprise {
 namespace {
@@ -20,7 +21,8 @@ TEST(Philox, KnownAnswerZeros) {
 }
 
 TEST(Philox, KnownAnswerOnes) {
-  EXPECT_EQ(words(philox(~0ull, ~0ull, ~0ull)), (std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(words(philox(~0ull, ~0ull, ~0ull)),
+            (std::vector<uint32_t>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(Philox, KnownAnswerPi) {
@@ -32,7 +34,7 @@ TEST(Philox, IsAConstantExpression) {
   static_assert(philox(0, 0, 0).word[0] == 0x6627e8d5);
 }
 
-// Two different (seed, step, micro-batch, stream, block) share no counter, so they share no block of four words.
+// Tests that a change of seed, step, micro-batch, stream or block changes the four random words.
 TEST(PhiloxMask, EveryPartOfTheKeyCounts) {
   std::set<std::vector<uint32_t>> seen;
   for (const uint64_t seed : {1ull, 2ull, 1ull << 32}) {
@@ -57,10 +59,12 @@ template <int kLanes>
 REPRISE_INLINE void draw_body(uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block) {
   draw_mask_words<kLanes>(words, scalars, stream, first_block);
 }
-REPRISE_VECTOR_LEVELS(draw, draw_body<kLanes>, (uint32_t* words, const StepScalars& scalars, uint32_t stream, uint64_t first_block),
+REPRISE_VECTOR_LEVELS(draw, draw_body<kLanes>,
+                      (uint32_t * words, const StepScalars& scalars, uint32_t stream, uint64_t first_block),
                       (words, scalars, stream, first_block))
 
-// The vectorised draw at every level, with carries into each part of the counter.
+// Compares the vectorised draw with philox_mask() at every vector level. The first blocks are
+// chosen so that the block number carries into every part of the counter.
 TEST(MaskWords, AreThoseOfPhiloxMask) {
   StepScalars scalars{};
   scalars.seed = 0xfedcba9876543210u;
@@ -74,7 +78,8 @@ TEST(MaskWords, AreThoseOfPhiloxMask) {
         draw(level, words.data(), scalars, stream, first);
         for (uint32_t i = 0; i < kMaskWords; ++i) {
           const PhiloxBlock block = philox_mask(scalars.seed, scalars.step, scalars.micro_batch, stream, first + i / 4);
-          ASSERT_EQ(words[i], block.word[i % 4]) << vector_level_name(level) << " " << stream << " " << first << " " << i;
+          ASSERT_EQ(words[i], block.word[i % 4])
+              << vector_level_name(level) << " " << stream << " " << first << " " << i;
         }
       }
     }

@@ -1,5 +1,5 @@
-// Numbers from -factor to factor, as the scripts that make goldens in tests/parity have them.
-// Here because a golden of PyTorch is worth nothing beside other inputs.
+// Numbers in [-factor, factor), from the same formula as in the scripts of tests/parity. The golden
+// results of PyTorch were computed from these numbers.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
-// The formats of State (lib/state_format.h): the codes' numbers, and rounding at random.
+// Tests the formats of State (lib/state_format.h): the numbers that 8-bit codes represent, and
+// random rounding.
 #include "lib/state_format.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ TEST(DynamicCodes, AreTheMapOfThePaper) {
 
 DynamicBlock written(const std::vector<float>& numbers, bool has_sign) {
   DynamicBlock block;
-  write_codes(block, numbers.data(), has_sign ? kSignedMap : kSquareMap, has_sign, static_cast<uint32_t>(numbers.size()));
+  write_codes(block, numbers.data(), has_sign ? kSignedMap : kSquareMap, has_sign,
+              static_cast<uint32_t>(numbers.size()));
   return block;
 }
 
@@ -47,7 +49,8 @@ TEST(DynamicCodes, GiveBackWhatTheyStandFor) {
   }
 }
 
-// As bitsandbytes: a moment that is not nothing does not become nothing, nor another's sign.
+// As in bitsandbytes, rounding to a code must not turn a nonzero moment into zero or change its
+// sign.
 TEST(DynamicCodes, KeepTheSign) {
   const DynamicBlock block = written({1, 1e-9f, -1e-9f, 0, -1}, true);
   EXPECT_EQ(block.codes[1], kDynamicZero + 1);
@@ -63,15 +66,19 @@ TEST(DynamicCodes, HaveABlockOfNothing) {
   EXPECT_EQ(written({0}, false).codes[0], 0);
 }
 
-float rounded(float value, uint32_t random) { return std::bit_cast<float>(uint32_t{round_randomly(value, random)} << 16); }
+float rounded(float value, uint32_t random) {
+  return std::bit_cast<float>(uint32_t{round_randomly(value, random)} << 16);
+}
 
 TEST(RandomRounding, TakesTheNearerNeighbourMoreOften) {
   for (const float value : {1.001f, -1.001f, 3.1415927f, 1e-20f, -7e30f}) {
     double sum = 0;
     std::set<float> seen;
-    for (uint32_t random = 0; random < 65536; ++random) sum += static_cast<double>(rounded(value, random)), seen.insert(rounded(value, random));
+    for (uint32_t random = 0; random < 65536; ++random)
+      sum += static_cast<double>(rounded(value, random)), seen.insert(rounded(value, random));
     EXPECT_EQ(seen.size(), 2u) << value;
-    EXPECT_NEAR(sum / 65536, static_cast<double>(value), std::abs(static_cast<double>(value)) * 1e-7) << "over all random numbers the mean is the value";
+    EXPECT_NEAR(sum / 65536, static_cast<double>(value), std::abs(static_cast<double>(value)) * 1e-7)
+        << "over all random numbers the mean is the value";
   }
   for (const float value : {0.0f, -0.0f, 1.0f, -0.75f, INFINITY}) {
     EXPECT_EQ(rounded(value, 0), value);
@@ -80,7 +87,8 @@ TEST(RandomRounding, TakesTheNearerNeighbourMoreOften) {
   EXPECT_TRUE(std::isnan(rounded(NAN, 0)) && std::isnan(rounded(NAN, 65535)));
 }
 
-// Of what AdamW writes as bf16: parameters, both moments, and their draws.
+// Training of tensors that AdamW stores as bf16: parameters p and both moments m and v. step() runs
+// AdamW once, with the random draws of `stream`.
 struct Bf16Training {
   std::vector<Bf16> p, m, v;
   std::vector<float> g;
@@ -92,9 +100,19 @@ struct Bf16Training {
     scalars.seed = 7, scalars.step = number, scalars.learning_rate = rate, scalars.clip_factor = 1;
     const TestWorkers hands(2, TaskOrder::kShuffled, number);
     const KernelContext context{.workers = &hands.workers(), .machine = test_backend().machine};
-    ASSERT_TRUE(cpu_adamw_update(context, {.parameters = {p.data(), DType::kBf16}, .first_moments = {m.data(), DType::kBf16},
-                                           .second_moments = {v.data(), DType::kBf16}, .gradients = g.data(), .scalars = &scalars, .n = p.size(),
-                                           .weight_decay = 0, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8f, .rate = 1, .stream = stream}).ok());
+    ASSERT_TRUE(cpu_adamw_update(context, {.parameters = {p.data(), DType::kBf16},
+                                           .first_moments = {m.data(), DType::kBf16},
+                                           .second_moments = {v.data(), DType::kBf16},
+                                           .gradients = g.data(),
+                                           .scalars = &scalars,
+                                           .n = p.size(),
+                                           .weight_decay = 0,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.999,
+                                           .epsilon = 1e-8f,
+                                           .rate = 1,
+                                           .stream = stream})
+                    .ok());
   }
   double mean(const std::vector<Bf16>& of) const {
     double sum = 0;
@@ -103,7 +121,8 @@ struct Bf16Training {
   }
 };
 
-// Rounded to the nearest, a second moment that keeps 0.999 of itself would stay 1 for ever: a bf16 below 1 is 0.996.
+// Each step multiplies the second moment by 0.999. With rounding to nearest the moment would remain
+// 1, because the bf16 below 1 is 0.996.
 TEST(RandomRounding, LetsSlowMomentsMove) {
   Bf16Training training(20000);
   for (uint32_t s = 0; s < 200; ++s) training.step(s, 0);
@@ -114,7 +133,8 @@ TEST(RandomRounding, LetsWeightsTakeSmallSteps) {
   Bf16Training training(20000);
   for (float& g : training.g) g = 1;
   for (uint32_t s = 0; s < 50; ++s) training.step(s, 1e-4f);
-  // Adam's steps: m / (1 - b1^t) / sqrt(v / (1 - b2^t)), v near 1.
+  // The expected p, by Adam in double. The step is m / (1 - b1^t) / sqrt(v / (1 - b2^t)); v is near
+  // 1.
   double p = 1, m = 0, v = 1;
   for (int s = 1; s <= 50; ++s) {
     m = 0.9 * m + 0.1, v = 0.999 * v + 0.001;
@@ -124,7 +144,8 @@ TEST(RandomRounding, LetsWeightsTakeSmallSteps) {
   EXPECT_NEAR(training.mean(training.p), p, 0.1 * (1 - p));
 }
 
-// Element by element, tensor by tensor, step by step and part by part another draw; the same for the same.
+// Different elements, tensors, steps and stored parts (parameter, moments) must have different
+// draws. Equal arguments must give equal draws.
 TEST(RandomRounding, DrawsForEveryPlace) {
   std::set<std::vector<uint32_t>> seen;
   size_t draws = 0;
@@ -132,7 +153,8 @@ TEST(RandomRounding, DrawsForEveryPlace) {
     for (const uint32_t stream : {0u, 1u}) {
       for (const RoundedPart part : {RoundedPart::kParameter, RoundedPart::kFirstMoment, RoundedPart::kSecondMoment}) {
         for (uint32_t draw = 0; draw < 2 * kStateDraws; ++draw, ++draws) {
-          const PhiloxBlock words = state_draw({.seed = 1, .step = step, .stream = stream}, part, draw / kStateDraws, draw % kStateDraws);
+          const PhiloxBlock words =
+              state_draw({.seed = 1, .step = step, .stream = stream}, part, draw / kStateDraws, draw % kStateDraws);
           seen.insert({words.word, words.word + 4});
         }
       }
@@ -142,7 +164,9 @@ TEST(RandomRounding, DrawsForEveryPlace) {
   Bf16Training one(1000), again(1000), other(1000);
   other.stream = 2;
   for (Bf16Training* t : {&one, &again, &other}) t->step(0, 1e-3f);
-  const auto same = [](const std::vector<Bf16>& a, const std::vector<Bf16>& b) { return std::memcmp(a.data(), b.data(), a.size() * sizeof(Bf16)) == 0; };
+  const auto same = [](const std::vector<Bf16>& a, const std::vector<Bf16>& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(Bf16)) == 0;
+  };
   EXPECT_TRUE(same(one.v, again.v));
   EXPECT_FALSE(same(one.v, other.v));
 }

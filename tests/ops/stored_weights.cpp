@@ -1,5 +1,7 @@
-// See stored_weights.h. Formats that the tools do not write, or of which a block's scales change when what it says is encoded again, have an encoder
-// here that needs decoding alone: every block has the same scales, and each number takes of the integers that its bits can say the nearest.
+// See stored_weights.h. This file contains an encoder for formats that the tools can only decode,
+// or whose encoder in the tools would change the scales of a block that is encoded again. The
+// encoder uses only the decoder: all blocks have the same fixed scales, and each number gets the
+// bit pattern whose decoded number is nearest.
 #include "tests/ops/stored_weights.h"
 
 #include <cmath>
@@ -10,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/formats/ggml_blocks.h"
+#include "tools/files/formats/ggml_blocks.h"
 
 namespace reprise::test {
 namespace {
@@ -25,10 +27,11 @@ std::vector<float> decode(DType type, const Bytes& bytes, uint64_t elements) {
   return floats;
 }
 
-// What a block of such a test has beside its integers: halves, and bytes of small scales that are never zero.
+// The parts of a block that are not integers: numbers in f16, and bytes that contain small scales.
+// The encoder sets them to fixed values, and no scale to zero.
 struct Scales {
-  std::vector<std::pair<size_t, uint16_t>> halves;  // where, and its bits
-  size_t first = 0, end = 0;                        // of the bytes
+  std::vector<std::pair<size_t, uint16_t>> halves;  // for each f16: offset in bytes, and its bits
+  size_t first = 0, end = 0;                        // the bytes [first, end) of the block contain small scales
 };
 constexpr uint16_t kSixteenth = 0x2c00, kSmall = 0x1800, kSmaller = 0x1400;  // 2^-4, 2^-9, 2^-10
 const std::map<DType, Scales> kScales = {
@@ -37,22 +40,24 @@ const std::map<DType, Scales> kScales = {
     {DType::kQ3_K, {{{108, kSmall}}, 96, 108}},
     {DType::kQ5_K, {{{0, kSmall}, {2, kSmall}}, 4, 16}},
     {DType::kQ6_K, {{{208, kSmaller}}, 192, 208}},
-    {DType::kNF4Double, {{{0, 0}, {2, 0x3d00}, {4, 0}, {6, 0x3e00}}, 8, 16}},  // of f32: 2^-5, 2^-3
+    {DType::kNF4Double, {{{0, 0}, {2, 0x3d00}, {4, 0}, {6, 0x3e00}}, 8, 16}},  // the two f32 scales are 2^-5 and 2^-3
 };
 
-// Of one number of a block: the places of its bits, and what each pattern of them stands for.
+// One number of a block: the positions of its bits in the block, and the decoded number for each
+// pattern of these bits.
 struct Place {
   std::vector<size_t> bits;
   std::vector<float> numbers;
 };
 struct Encoder {
-  Bytes empty;  // a block whose bits of integers are all clear
+  Bytes empty;  // a block with the fixed scales, whose other bits are all clear
   std::vector<Place> places;
 };
 
 void set_pattern(Bytes& block, const Place& place, size_t pattern) {
   for (size_t b = 0; b < place.bits.size(); ++b) {
-    if ((pattern >> b & 1) != 0) block[place.bits[b] / 8] = static_cast<unsigned char>(block[place.bits[b] / 8] | 1 << place.bits[b] % 8);
+    if ((pattern >> b & 1) != 0)
+      block[place.bits[b] / 8] = static_cast<unsigned char>(block[place.bits[b] / 8] | 1 << place.bits[b] % 8);
   }
 }
 
@@ -61,8 +66,10 @@ Encoder make_encoder(DType type) {
   const Scales& scales = kScales.at(type);
   Encoder encoder{Bytes(bytes), std::vector<Place>(elements)};
   std::vector<bool> is_scale(bytes);
-  for (size_t at = scales.first; at < scales.end; ++at) encoder.empty[at] = static_cast<unsigned char>(0x35 + at % 3 * 0x11), is_scale[at] = true;
-  for (const auto& [at, half] : scales.halves) std::memcpy(&encoder.empty[at], &half, sizeof half), is_scale[at] = is_scale[at + 1] = true;
+  for (size_t at = scales.first; at < scales.end; ++at)
+    encoder.empty[at] = static_cast<unsigned char>(0x35 + at % 3 * 0x11), is_scale[at] = true;
+  for (const auto& [at, half] : scales.halves)
+    std::memcpy(&encoder.empty[at], &half, sizeof half), is_scale[at] = is_scale[at + 1] = true;
   const std::vector<float> none = decode(type, encoder.empty, elements);
   for (size_t bit = 0; bit < size_t{bytes} * 8; ++bit) {
     if (is_scale[bit / 8]) continue;
@@ -73,7 +80,9 @@ Encoder make_encoder(DType type) {
     for (size_t i = 0; i < elements; ++i) {
       if (one[i] != none[i]) encoder.places[i].bits.push_back(bit), ++changed;
     }
-    if (changed != 1) throw std::logic_error(std::string(name) + ": bit " + std::to_string(bit) + " belongs to " + std::to_string(changed) + " numbers");
+    if (changed != 1)
+      throw std::logic_error(std::string(name) + ": bit " + std::to_string(bit) + " belongs to " +
+                             std::to_string(changed) + " numbers");
   }
   for (size_t i = 0; i < elements; ++i) {
     Place& place = encoder.places[i];
@@ -100,7 +109,8 @@ Bytes encode_nearest(const Encoder& encoder, const std::vector<float>& values) {
       const Place& place = encoder.places[i];
       const auto error = [&](size_t pattern) { return std::fabs(place.numbers[pattern] - values[first + i]); };
       size_t best = 0;
-      for (size_t pattern = 1; pattern < place.numbers.size(); ++pattern) best = error(pattern) < error(best) ? pattern : best;
+      for (size_t pattern = 1; pattern < place.numbers.size(); ++pattern)
+        best = error(pattern) < error(best) ? pattern : best;
       set_pattern(block, place, best);
     }
     bytes.insert(bytes.end(), block.begin(), block.end());

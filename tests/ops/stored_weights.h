@@ -1,4 +1,5 @@
-// Numbers as a file stores weights, by the encoders and decoders of the tools: what kernels make of such bytes is compared with these.
+// Stores numbers in the formats of weight files, with the encoders and decoders of the tools. Tests
+// compare the kernels' decoders with them.
 #pragma once
 
 #include "lib/weight_format.h"
@@ -8,13 +9,14 @@ namespace reprise::test {
 
 using ref::Array;
 
-// Whether it is a format of weights, other than f32.
+// True if `type` is a format of weights other than f32.
 inline bool is_stored_weight(DType type) { return type != DType::kF32 && takes_weights(kEveryWeight, type); }
 
-// values -> the format's bytes. They are whole blocks, row by row.
+// Writes the values to `out` in the format, in whole blocks, row by row.
 void write_stored_weights(DType type, const Array& values, unsigned char* out);
 
-// Each value becomes one that the format has, near it: encoded again it gives the same bytes.
+// Replaces each value by a nearby value that the format can represent. Encoding the new values
+// gives the bytes that encoding the old values gives.
 void round_stored_weights(DType type, Array& values);
 
 }  // namespace reprise::test

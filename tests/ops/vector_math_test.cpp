@@ -1,5 +1,6 @@
-// The exponentials of lib/cpu/vector_math.h against the C library's in double precision, and against each other.
-// Here because softmax and the loss head take the shorter one: where both may be used they must have the same bits.
+// Compares the exponentials of lib/cpu/vector_math.h with the C library's exp in double, and with
+// each other. Softmax and the loss head use vector_exp_at_most_88 if its range suffices. In this
+// range it must give the bits of vector_exp.
 #include "lib/cpu/vector_math.h"
 
 #include <gtest/gtest.h>
@@ -11,11 +12,12 @@
 namespace reprise {
 namespace {
 
-constexpr uint32_t kStep = 1009;  // of the floats' bits: two million floats of each sign
+constexpr uint32_t kStep = 1009;  // every kStep-th float is tested: one to two million of each sign
 
 template <typename F>
 void for_floats(float first, float last, const F& body) {
-  for (uint32_t bits = std::bit_cast<uint32_t>(first); bits <= std::bit_cast<uint32_t>(last); bits += kStep) body(std::bit_cast<float>(bits));
+  for (uint32_t bits = std::bit_cast<uint32_t>(first); bits <= std::bit_cast<uint32_t>(last); bits += kStep)
+    body(std::bit_cast<float>(bits));
 }
 
 TEST(VectorExp, WithinAUnitInTheLastPlace) {
@@ -27,7 +29,7 @@ TEST(VectorExp, WithinAUnitInTheLastPlace) {
   for_floats(-0.0f, -87.32f, compare);
   for_floats(0.0f, 88.7f, compare);
   EXPECT_LT(worst, 1);
-  EXPECT_GT(worst, 0.25);  // a comparison that always agreed would compare nothing
+  EXPECT_GT(worst, 0.25);  // a worst error near 0 would mean that the comparison detects nothing
 }
 
 TEST(VectorExp, BothHaveTheSameBits) {
@@ -42,7 +44,7 @@ TEST(VectorExp, BothHaveTheSameBits) {
   EXPECT_GT(compared, 3000000u);
 }
 
-// How many of the floats next to x, each of them, have other bits.
+// Returns the number of floats near x for which the two functions give different bits.
 uint64_t different_near(float x, float (*ours)(float), float (*right)(float)) {
   uint64_t different = 0;
   const uint32_t middle = std::bit_cast<uint32_t>(x);
@@ -127,7 +129,8 @@ TEST(VectorExp, Ends) {
   EXPECT_EQ(vector_exp(-__builtin_inff()), 0.0f);
   EXPECT_EQ(vector_exp_at_most_88(-__builtin_inff()), 0.0f);
   EXPECT_EQ(vector_exp(89.0f), __builtin_inff());
-  for (const uint32_t payload : {0x7f800001u, 0x7f8001ffu, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu}) {
+  for (const uint32_t payload :
+       {0x7f800001u, 0x7f8001ffu, 0x7fc00000u, 0x7fffffffu, 0xff800001u, 0xffc00000u, 0xffffffffu}) {
     EXPECT_TRUE(std::isnan(vector_exp(std::bit_cast<float>(payload)))) << payload;
     EXPECT_TRUE(std::isnan(vector_exp_at_most_88(std::bit_cast<float>(payload)))) << payload;
     EXPECT_TRUE(std::isnan(vector_one_plus_exp(std::bit_cast<float>(payload)))) << payload;

@@ -1,5 +1,5 @@
-# Loads the data a recipe names and hands out micro-batches in the order of tools/FORMATS.md for "shuffle": false.
-# It is here so that torch sees exactly the samples, and the pixels, that Reprise sees.
+# Loads the data that a recipe names and returns micro-batches in the order of "shuffle": false
+# (tools/FILES.md, "Data"). With it torch reads exactly the samples and pixels that Reprise reads.
 import gzip
 import os
 import struct
@@ -11,7 +11,8 @@ from safetensors_file import read_safetensors
 
 
 class ImageSamples:
-  """images (N,C,H,W): u8 pixels with mean and std to apply, or f32 used as they are; labels (N,) i64."""
+  """Images (N,C,H,W), either u8 pixels to which mean and std are applied, or f32 used as they are;
+  labels (N,) i64."""
 
   def __init__(self, images, labels, mean=None, std=None):
     self.images, self.labels, self.mean, self.std = images, labels, mean, std
@@ -25,7 +26,8 @@ class ImageSamples:
 
 
 class TokenSamples:
-  """Sample n is tokens n*T .. n*T+T inclusive: T inputs and the T targets one place further on."""
+  """Sample n consists of tokens n*T .. n*T+T inclusive: T inputs and the T targets one position
+  later."""
 
   def __init__(self, tokens, length):
     self.tokens, self.length = tokens, length
@@ -37,13 +39,15 @@ class TokenSamples:
 
 
 def micro_batch_indices(recipe, samples, step, micro):
-  """Micro-batch u of step s (both from 0) takes n = ((s*accumulate+u)*batch+b) mod N."""
+  """Returns the samples of micro-batch u of step s (both from 0): n = ((s*accumulate+u)*batch+b)
+  mod N."""
   first = (step * recipe["accumulate"] + micro) * recipe["batch"]
   return [(first + b) % samples.count for b in range(recipe["batch"])]
 
 
 def load_samples(recipe, evaluation=False):
-  """The training samples, or the evaluation samples (None where the recipe names none)."""
+  """Returns the training samples, or the evaluation samples; None if the recipe names no file of
+  the latter."""
   data = recipe["data"]
   path = data.get("eval_path") if evaluation else data["path"]
   if data["kind"] == "idx":
@@ -64,7 +68,7 @@ def read_bytes(path):
 
 
 def read_idx(folder, stem):
-  """One idx file of unsigned bytes: 0 0 8 rank, big-endian u32 extents, data."""
+  """Reads one idx file of unsigned bytes: 0 0 8 rank, big-endian u32 extents, data."""
   path = os.path.join(folder, stem)
   path = path if os.path.exists(path) else path + ".gz"
   data = read_bytes(path)
@@ -109,7 +113,8 @@ def load_tensors(recipe, path):
 
 
 def load_tokens(recipe, path):
-  """"tokens": raw little-endian u16 or u32; "text": every byte of the file is a token."""
+  """Reads raw little-endian u16 or u32 ("tokens"), or every byte of the file as a token
+  ("text")."""
   bytes_each = recipe["data"]["token_bytes"] if recipe["data"]["kind"] == "tokens" else 1
   data = read_bytes(path)
   require(len(data) % bytes_each == 0, f"{path}: {len(data)} bytes are no whole number of {bytes_each}-byte tokens")

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-# Judges the labels of `reprise chat` by trl, whose training templates mark what the assistant says with {% generation %}, and by
-# transformers, which renders them and tokenises what they write (pip install transformers trl gguf).
-# It is here so that ids and labels of conversations have a judge that shares no code with ours. Nothing of trl's enters the repository.
-# Each model reads conversations with its training template, and with the template that it is published with, which has no marks.
+# Judges the labels of `reprise chat` by trl and transformers (pip install transformers trl gguf).
+# trl's training templates mark the assistant's text with {% generation %}; transformers renders the
+# templates and tokenises the text. The judge of ids and labels shares no code with ours. The
+# repository contains nothing of trl. Each model reads conversations with its training template, and
+# with its published template, which has no marks.
 # Usage: tests/parity/chat_labels.py BUILD/reprise SMOLLM2.gguf VOCABULARIES
 import importlib.util
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tempfile
@@ -18,13 +18,14 @@ from transformers import PreTrainedTokenizerFast
 from tokenizer_parity import from_gguf
 
 kSamples = 12
-# The model's word in trl, its vocabulary, what it calls its tokens, and whether its templates know tools. Qwen3's vocabulary is Qwen2's
-# with a few tokens more, of which none is needed here.
+# Each model: its name in trl, its vocabulary, its special tokens, and whether its templates support
+# tools. Qwen3's vocabulary is Qwen2's with a few more tokens, none of which is needed here.
 kQwen = {"eos": "<|im_end|>", "pad": "<|endoftext|>"}
 kModels = [("qwen2_5", "ggml-vocab-qwen2.gguf", kQwen, True), ("qwen3", "ggml-vocab-qwen2.gguf", kQwen, True),
            ("qwen3_instruct_2507", "ggml-vocab-qwen2.gguf", kQwen, True),
            ("llama3", "ggml-vocab-llama-bpe.gguf", {"bos": "<|begin_of_text|>", "eos": "<|eot_id|>"}, False)]
-# trl has no training template for SmolLM2, so this one says the same as its own, with marks where trl has them in Qwen3's.
+# trl has no training template for SmolLM2: this one writes the text of SmolLM2's own template, with
+# marks where trl has them in Qwen3's.
 kSmollm2 = ("{%- for message in messages %}{%- if loop.first and message.role != 'system' %}{{- '<|im_start|>system\\nYou are a helpful AI "
             "assistant named SmolLM, trained by Hugging Face<|im_end|>\\n' }}{%- endif %}{{- '<|im_start|>' + message.role + '\\n' }}"
             "{%- if message.role == 'assistant' %}{%- generation %}{{- message.content + '<|im_end|>\\n' }}{%- endgeneration %}"
@@ -51,7 +52,7 @@ def conversation(draw, turns, with_tools):
 
 
 def ours(reprise, model, sample):
-  """{"ids", "labels"}, or the line that refuses it."""
+  """Returns {"ids", "labels"}, or the line of the refusal."""
   with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
     json.dump(sample, file, ensure_ascii=False)
     file.flush()
@@ -69,24 +70,34 @@ def theirs(tokenizer, template, sample):
 
 
 def without_header(tokenizer, marked):
-  """trl's marks for Qwen2.5 begin before the line break behind "assistant", which who asks the model writes: ours leave it out."""
+  """Removes the label of the last token of the header "<|im_start|>assistant\n". trl's marks for
+  Qwen2.5 start at its line break, which belongs to the prompt: ours leave it out."""
   header = tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
   at_end = lambda n: n + 1 >= len(header) and marked["ids"][n + 1 - len(header):n + 1] == header
   return {"ids": marked["ids"], "labels": [-100 if at_end(n) else label for n, label in enumerate(marked["labels"])]}
 
 
-def between_headers(tokenizer, template, sample):
-  """What stands from behind "assistant" to the end of the turn, found in the text alone: no message of ours holds these tokens."""
-  text = tokenizer.apply_chat_template(sample["messages"], tools=sample.get("tools"), chat_template=template, tokenize=False)
-  read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-  turns = [match.span(1) for match in re.finditer(r"<\|im_start\|>assistant\n(.*?<\|im_end\|>\n)", text, re.DOTALL)]
-  learned = lambda begin, end: any(begin < turn[1] and end > turn[0] for turn in turns)
-  return {"ids": read["input_ids"], "labels": [id if learned(*span) else -100 for id, span in zip(read["input_ids"], read["offset_mapping"])]}
-
-
-def says_nothing(message):
-  """A reply of which Qwen3's template leaves nothing."""
-  return message["role"] == "assistant" and "tool_calls" not in message and not message["content"].split("</think>")[-1].strip("\n")
+def as_asked(tokenizer, template, sample):
+  """Returns ids and labels with each reply after the prompt that transformers renders for it. A
+  reply shares the sample of another text if its own text is the beginning of that text."""
+  def render(count, asks):
+    return tokenizer.apply_chat_template(sample["messages"][:count], tools=sample.get("tools"), chat_template=template, tokenize=False, add_generation_prompt=asks)
+  texts = [(render(len(sample["messages"]), False), [])]
+  for n in reversed([n for n, message in enumerate(sample["messages"]) if message["role"] == "assistant"]):
+    asked, full = render(n, True), render(n + 1, False)
+    assert full.startswith(asked)
+    holder = next((turns for text, turns in reversed(texts) if text.startswith(full)), None)
+    if holder is None:
+      holder = []
+      texts.append((full, holder))
+    holder.append((len(asked), len(full)))
+  ids, labels = [], []
+  for text, turns in reversed(texts):
+    read = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    learned = lambda begin, end: any(begin < turn[1] and end > turn[0] for turn in turns)
+    ids += read["input_ids"]
+    labels += [id if learned(*span) else -100 for id, span in zip(read["input_ids"], read["offset_mapping"])]
+  return {"ids": ids, "labels": labels}
 
 
 def judge(what, verdicts):
@@ -102,19 +113,21 @@ def samples_of(name, with_tools):
 
 
 def judge_published(reprise, name, model, tokenizer, training, samples):
-  """The same with the published template, whose marks are found by rendering what comes before."""
+  """Judges the published template, in which `reprise chat` finds replies by rendering the messages
+  before them."""
   answers = [(ours(reprise, model, sample), theirs(tokenizer, training, sample), sample) for sample in samples]
   if name == "qwen2_5":
     equal = [mine == without_header(tokenizer, marked) for mine, marked, _ in answers]
     return judge(f"{name}, published template, without the break behind \"assistant\"", equal)
   if name != "qwen3":
     return judge(f"{name}, published template", [mine == marked for mine, marked, _ in answers])
-  # Qwen3's writes thoughts of the last turn only, so a turn is written otherwise when others follow. trl's training template never does so.
+  # Qwen3's template writes the thoughts of the last turn only: a reply is written differently once
+  # others follow, and is learned in a sample of its own. trl's training template writes all
+  # thoughts in one sample.
   published = open(os.path.join(model, "chat_template.jinja"), encoding="utf-8").read()
   has_one = lambda sample: sum(message["role"] == "assistant" for message in sample["messages"]) == 1
   judge(f"{name}, published template, one reply", [mine == marked for mine, marked, sample in answers if has_one(sample)])
-  several = [(mine, between_headers(tokenizer, published, sample)) for mine, _, sample in answers
-             if not has_one(sample) and not any(map(says_nothing, sample["messages"]))]
+  several = [(mine, as_asked(tokenizer, published, sample)) for mine, _, sample in answers if not has_one(sample)]
   judge(f"{name}, published template, several replies", [mine == found for mine, found in several])
 
 

@@ -1,6 +1,8 @@
-# Decoders of the Llama kind (llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3) in plain PyTorch, from config.json and tensors by Hugging Face's names.
-# They are here as the reference in double precision: transformers computes norms, softmax and rotary angles in f32 even where a model
-# is f64. A second implementation also shows that both mean the same. The mutants are what a golden must tell from the right model.
+# Decoders of the Llama kind (llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3) in plain
+# PyTorch, from config.json and tensors with Hugging Face's names. They are the reference in double
+# precision: transformers computes norms, softmax and rotary angles in f32 even if a model is f64. A
+# second implementation also shows that both compute the same model. A golden must distinguish the
+# mutants from the right model.
 import math
 
 import torch
@@ -9,7 +11,7 @@ from torch.nn import functional
 from nets import Gpt2
 from recipe_file import kGpt2
 
-# What a wrong program would compute; each changes one thing.
+# Each mutant: the wrong computation of one thing.
 kMutants = {
     "no_unpermute": "rows of q and k in the order of a llama GGUF file",
     "interleaved_rope": "channels 2i and 2i + 1 turn together, instead of i and i + half",
@@ -41,7 +43,8 @@ def head_size(config):
 
 
 def rope_parameters(config, kind="full_attention"):
-  """The newer form of a config's rope, from either form; of one kind of layers."""
+  """Returns the newer form of a config's rope parameters, from either form, for one kind of
+  layers."""
   if kind in (config.get("rope_parameters") or {}):
     config = {"rope_parameters": config["rope_parameters"][kind]}
   rope = {"rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {}),
@@ -56,7 +59,8 @@ def rotary_channels(config):
 
 
 def rope_frequencies(config, length, layers="full_attention"):
-  """(frequency of each pair of channels, factor of cos and sin) for samples of `length` tokens."""
+  """Returns (frequency of each pair of channels, factor of cos and sin) for samples of `length`
+  tokens."""
   rope, channels = rope_parameters(config, layers), rotary_channels(config)
   kind, base, longest = rope["rope_type"], rope["rope_theta"], config["max_position_embeddings"]
   original = rope.get("original_max_position_embeddings") or longest
@@ -67,7 +71,7 @@ def rope_frequencies(config, length, layers="full_attention"):
     return plain, 1.0
   if kind == "linear":
     return plain / factor, 1.0
-  if kind == "dynamic":  # beyond the longest text of the pretraining only
+  if kind == "dynamic":  # only beyond the longest text of the pretraining
     stretch = factor * max(length, longest) / longest - (factor - 1)
     return (base * stretch ** (channels / (channels - 2))) ** -exponents, 1.0
   if kind == "yarn":
@@ -103,7 +107,7 @@ def llama3(rope, plain, factor, original):
 
 
 def turn(x, positions, frequencies, scale, interleaved):
-  """x [B,H,T,D]; positions [B,T]. Channels that have no frequency stay."""
+  """Rotates x [B,H,T,D] by positions [B,T]. Channels without a frequency stay as they are."""
   rest = x[..., 2 * len(frequencies):]
   x = x[..., :2 * len(frequencies)]
   angles = (positions[:, None, :, None] * frequencies.to(x.dtype)).to(x.dtype)
@@ -122,13 +126,14 @@ def rms_norm(x, weight, epsilon):
 
 
 def gguf_rows(rows, heads):
-  """Rows of q or k as a llama GGUF file has them."""
+  """Returns rows of q or k in the order of a llama GGUF file."""
   half = rows.shape[0] // heads // 2
   return rows.reshape(heads, 2, half, *rows.shape[1:]).transpose(1, 2).reshape(rows.shape)
 
 
 class Decoder:
-  """logits(tokens, document_start) from `weights`, a dict of tensors that may be leaves of a graph; any float type."""
+  """Computes logits(tokens, document_start) from `weights`, a dict of tensors of any float type,
+  which may be leaves of a graph."""
 
   def __init__(self, config, weights, mutant=None):
     self.config, self.weights, self.mutant = config, weights, mutant
@@ -144,7 +149,7 @@ class Decoder:
     return self.norm(x, name) if self.gemma and self.mutant != "no_second_norms" else x
 
   def layer_kind(self, layer):
-    """"full_attention" or "sliding_attention"."""
+    """Returns "full_attention" or "sliding_attention"."""
     if not self.config.get("sliding_window") or self.mutant == "window_ignored":
       return "full_attention"
     if self.gemma and self.mutant != "all_windowed":
@@ -171,7 +176,7 @@ class Decoder:
     return self.norm(x, name) if name + ".weight" in self.weights else x
 
   def heads_of(self, x, name):
-    """q, k and v, side by side in one layer or of a layer each."""
+    """Returns q, k and v, from one merged layer or from a layer each."""
     if name + ".qkv_proj.weight" in self.weights:
       query, key = self.heads * self.size, self.kv_heads * self.size
       return self.linear(x, name + ".qkv_proj").split((query, key, key), dim=-1)
@@ -238,7 +243,7 @@ class Decoder:
 
 
 class Gpt2Decoder:
-  """The same for nets.py's GPT-2; it packs nothing."""
+  """nets.py's GPT-2 with the interface of Decoder; it supports no packed documents."""
 
   def __init__(self, config, weights, mutant=None):
     del mutant
@@ -255,7 +260,7 @@ def make_decoder(config, weights, mutant=None):
 
 
 def mutants_of(config, documents):
-  """The mutants that compute something else than this model does."""
+  """Returns the names of the mutants that differ from this model."""
   if config["model_type"] == "gpt2":
     return []
   kind = config["model_type"]
@@ -282,8 +287,9 @@ def mutants_of(config, documents):
 
 
 def merged(weights, adapter, scale):
-  """The weights with a LoRA adapter added: V = W + scale B A, as a function of A and B. Conv1D of GPT-2 has [in, out].
-  Of DoRA each output's row of V gets the length of its magnitude; the length that it has is no function of A and B (Liu et al. 2024, 4.3)."""
+  """Returns the weights with a LoRA adapter added: V = W + scale B A, as a function of A and B.
+  GPT-2's Conv1D is [in, out]. For DoRA each output's row of V is scaled to the length in its
+  magnitude; the row's own length is treated as a constant (Liu et al. 2024, 4.3)."""
   result = dict(weights)
   for name in adapter:
     if not name.endswith(".lora_A.weight"):

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-# The logits of models in folders of Hugging Face, by whichever generation of transformers is found first (PYTHONPATH).
-# It is here because generation 4 reads a config.json by other fields than generation 5, and both are in use.
-# Usage: folder_logits.py TASKS.json OUT.safetensors. TASKS.json is a list of {"folder": DIR, "ids": [...], "text": null or TEXT}; OUT holds
-# logits [T, vocabulary] as F32 "0", "1" ..., and of a text the ids that the folder's tokenizer gives it, I64 "ids.0" ...
+# Writes the logits of models in Hugging Face folders, computed by the generation of transformers
+# that is found first (PYTHONPATH). Reason: generation 4 reads other fields of a config.json than
+# generation 5, and both are in use.
+# Usage: folder_logits.py TASKS.json OUT.safetensors
+# TASKS.json is a list of {"folder": DIR, "ids": [...], "text": null or TEXT}. OUT contains logits
+# [T, vocabulary] as F32 "0", "1" ..., and for each text the ids that the folder's tokenizer gives
+# it, I64 "ids.0" ...
 import json
 import sys
 
@@ -20,7 +23,9 @@ def main():
     tasks = json.load(file)
   answers = {}
   for number, task in enumerate(tasks):
-    model, report = transformers.AutoModelForCausalLM.from_pretrained(task["folder"], dtype=torch.float32, output_loading_info=True)
+    # Generation 4's default attention for Gemma 2 has no caps of scores.
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(task["folder"], dtype=torch.float32, output_loading_info=True,
+                                                                      attn_implementation="eager")
     wrong = [name for key in ("missing_keys", "unexpected_keys", "mismatched_keys") for name in report[key]]
     if wrong:
       sys.exit(f"{task['folder']}: transformers {transformers.__version__} finds tensors missing, not expected or of another shape: {wrong}")

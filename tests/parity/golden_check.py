@@ -1,5 +1,5 @@
 # Compares a training log and saved weights of Reprise with a golden, and a golden with a fresh one.
-# It is here apart from training so that checking needs no PyTorch.
+# It is separate from training.py so that checking needs no PyTorch.
 import json
 import math
 
@@ -11,7 +11,8 @@ def relative(a, b):
 
 
 def read_log(path):
-  """Log lines by step: ({step: training line}, {step: evaluation line}); a repeated step counts as written last."""
+  """Returns log lines by step: ({step: training line}, {step: evaluation line}); the last line of a
+  repeated step counts."""
   training, evaluation = {}, {}
   try:
     with open(path) as file:
@@ -35,7 +36,8 @@ def as_number(value):
 
 
 def compare(label, value, expected, tolerance):
-  """Prints one line of the table; returns whether value is within tolerance of expected (NaN is not)."""
+  """Prints one line of the table; returns whether value is within tolerance of expected (NaN is
+  not)."""
   error = relative(as_number(value), expected)
   good = error <= tolerance
   print(f"{label:<24} {as_number(value):<16.9g} {expected:<16.9g} {error:<10.2e} {tolerance:<10.2e} "
@@ -44,7 +46,7 @@ def compare(label, value, expected, tolerance):
 
 
 def check_log(golden, path):
-  """Prints the table; returns None, or the first thing that is off."""
+  """Prints the table; returns None, or the first line that is out of tolerance."""
   training, evaluation = read_log(path)
   print(f"{'':<24} {'log':<16} {'torch f64':<16} {'relative':<10} {'tolerance':<10}")
   off = []
@@ -62,7 +64,8 @@ def check_log(golden, path):
 
 
 def explain(golden, index, line):
-  """Names the step, and what else of its log line differs: that is where to look first."""
+  """Returns a text that names the step and the other fields of its log line that differ: look there
+  first."""
   if not line:
     return f"step {index + 1}: the log has no line for it"
   text = f"step {index + 1}: loss is {line['loss']}, torch says {golden['loss_f64'][index]:.9g}"
@@ -73,7 +76,8 @@ def explain(golden, index, line):
 
 
 def check_weights(golden, path, tensors):
-  """Compares the norm of every saved tensor after the last step; prints those off; returns None or the first."""
+  """Compares the norm of every saved tensor after the last step; prints those out of tolerance;
+  returns None or the first."""
   off = []
   for name, expected in golden["final_norms_f64"].items():
     tolerance = max(1e-5, 10 * relative(golden["final_norms_f32"][name], expected))
@@ -87,7 +91,8 @@ def check_weights(golden, path, tensors):
 
 
 def check_golden(fresh, stored):
-  """A golden made afresh against the stored one; the f64 runs must agree far below the tolerance. None or the fault."""
+  """Compares a fresh golden with the stored one; the f64 runs must agree far below the tolerance.
+  Returns None or the fault."""
   if fresh["recipe"] != stored["recipe"]:
     return "golden.json was made from another recipe.json"
   for index, tolerance in enumerate(stored["tolerance"]):

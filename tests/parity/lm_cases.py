@@ -1,5 +1,5 @@
-# The cases of tests/golden/lm_parity: which tiny model, stored how, trained how, on which tokens.
-# They are here as one list, so that a case is a few lines. tests/golden/lm_parity/README.md describes what is written for each.
+# The cases of tests/golden/lm_parity in one list: the tiny model, how it is stored, how it is
+# trained, and on which tokens. tests/golden/lm_parity/README.md describes the files of each case.
 import numpy as np
 
 kSteps = 10
@@ -10,7 +10,8 @@ kSizes = {"vocab_size": 61, "hidden_size": 24, "intermediate_size": 40, "num_hid
           "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "initializer_range": 0.2}
 kOneBlock = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 36}
 kGemma3 = {**kSizes, "head_dim": 8, "sliding_window": 7, "pad_token_id": None, "tie_word_embeddings": True}
-kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 710, "smollm3_nope": 213}  # where the default is refused
+# Seeds of cases for which make_lm_goldens.py refuses the default seed.
+kSeeds = {"llama_tied": 300, "llama_linear": 202, "qwen2_tied": 207, "qwen2_untied": 208, "qwen3_untied": 710, "smollm3_nope": 213}
 kLora = {"r": 4, "alpha": 8, "dropout": 0.0, "targets": "all-linear", "rslora": False}
 
 
@@ -24,8 +25,9 @@ def two_ropes(theta, local):
 
 
 def models():
-  """folder -> {"type", "config", "store": dtype of the file, and perhaps "shards", "gguf" ("unread": transformers does not know the
-  architecture, and llama.cpp alone must compute the same), "old_config"}."""
+  """Returns folder -> {"type", "config", "store": dtype of the file, and optionally "shards",
+  "gguf", "old_config"}. "gguf" is "unread" if transformers does not support the architecture, so
+  that only llama.cpp must compute the same."""
   llama, one = {"type": "llama"}, {**kSizes, **kOneBlock}
   falling = [1.0 + 0.25 * i for i in range(8)]
   return {
@@ -78,7 +80,8 @@ def models():
           **two_ropes(1000.0, 20.0)}}}
 
 
-kBiased = ("llama_tied", "gemma3_full_first", "qwen2_tied", "qwen2_untied", "qwen3_untied")  # a recipe may only name what is there
+# Models with biases: a recipe may name only parameters that exist.
+kBiased = ("llama_tied", "gemma3_full_first", "qwen2_tied", "qwen2_untied", "qwen3_untied")
 
 
 def adamw(**more):
@@ -86,7 +89,8 @@ def adamw(**more):
 
 
 def case(model, seed, **more):
-  """`masks` none, tail or uneven; `documents`: samples are packed."""
+  """Returns a case with defaults. `masks`: none, tail or uneven; `documents`: samples are
+  packed."""
   optimizer = adamw(no_decay=["*.bias", "*norm.weight"]) if model in kBiased else adamw()
   return {"model": model, "seed": seed, "accumulate": 1, "optimizer": optimizer, "masks": "none", "documents": False, "lora": None,
           "lr_schedule": {"kind": "constant"}, "clip_norm": None, **more}
@@ -116,7 +120,8 @@ def all_cases():
 
 
 def recipe_of(name, source):
-  """The recipe of a case, by tools/FORMATS.md. Its data are the golden's own batches, which no kind of data reads."""
+  """Returns the recipe of a case (tools/FILES.md, "The recipe"). The golden's own batches are its
+  data; no kind of data reads them."""
   recipe = {"name": "lm_parity_" + name, "model": {"huggingface": "../../models/" + source["model"]}, "data": {"kind": "synthetic"},
             "batch": kBatch, "sequence": kSequence, "accumulate": source["accumulate"], "dtype": "f32",
             "optimizer": source["optimizer"], "lr_schedule": source["lr_schedule"], "steps": kSteps, "schedule": "none",
@@ -130,7 +135,7 @@ def recipe_of(name, source):
 # ---- the tokens -----------------------------------------------------------------------------------------------------------------
 
 def document_lengths(random, length):
-  """Lengths of the documents of one packed sample."""
+  """Returns the lengths of the documents of one packed sample."""
   lengths = []
   while sum(lengths) < length:
     lengths.append(int(min(random.integers(2, 12), length - sum(lengths))))
@@ -138,7 +143,8 @@ def document_lengths(random, length):
 
 
 def mask_labels(labels, random, kind, micro):
-  """Whole micro-batches of very different numbers of labels; of four in "uneven", the third has none."""
+  """Masks labels so that whole micro-batches have very different numbers of them; in "uneven", the
+  third of four has none."""
   if kind == "tail":
     for row, labelled in zip(labels, (labels.shape[1], 7)):
       row[labelled:] = kIgnored
@@ -148,7 +154,8 @@ def mask_labels(labels, random, kind, micro):
 
 
 def make_batches(source, vocabulary):
-  """Micro-batches, in the order of the steps: tokens, labels (of the next token, already shifted), and document_start where packed."""
+  """Returns the micro-batches in the order of the steps: tokens, labels (of the next token, already
+  shifted), and document_start if samples are packed."""
   random = np.random.default_rng(source["seed"])
   batches = []
   for number in range(kSteps * source["accumulate"]):
@@ -160,7 +167,7 @@ def make_batches(source, vocabulary):
       for row in range(kBatch):
         lengths = document_lengths(random, kSequence)
         starts.append(np.repeat(np.cumsum([0] + lengths[:-1]), lengths))
-        batch["labels"][row, np.cumsum(lengths) - 1] = kIgnored  # the next token is another document's
+        batch["labels"][row, np.cumsum(lengths) - 1] = kIgnored  # the next token belongs to another document
       batch["document_start"] = np.stack(starts)
     batches.append({key: value.tolist() for key, value in batch.items()})
   return batches

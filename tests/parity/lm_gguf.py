@@ -1,5 +1,6 @@
-# Writes a tiny model as a GGUF file with the package gguf: rows of q and k permuted where the architecture is llama's, llama3's scaling
-# as a tensor of divisors. It is here so that the goldens have a file that Reprise has not written.
+# Writes a tiny model as a GGUF file with the package gguf: rows of q and k permuted for the
+# architecture llama, llama3's scaling as a tensor of divisors. With it the goldens have a file that
+# Reprise did not write.
 import math
 
 import gguf
@@ -16,7 +17,7 @@ kBlockNames = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "se
 kPhiNames = {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
 kGemmaNames = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
                "post_feedforward_layernorm": "post_ffw_norm"}
-kArchitectures = {"mistral": "llama", "gemma3_text": "gemma3"}  # where it is not the model's type
+kArchitectures = {"mistral": "llama", "gemma3_text": "gemma3"}  # only those that differ from the model's type
 
 
 def gguf_name(architecture, name):
@@ -29,7 +30,7 @@ def gguf_name(architecture, name):
 
 
 def rope_divisors(rope, size):
-  """What llama3's scaling divides each pair's frequency by."""
+  """Returns the divisors of each pair's frequency in llama3's scaling."""
   plain = rope["rope_theta"] ** -(np.arange(0, size, 2) / size)
   turns = rope["original_max_position_embeddings"] * plain / (2 * math.pi)
   low, high = rope["low_freq_factor"], rope["high_freq_factor"]
@@ -37,7 +38,7 @@ def rope_divisors(rope, size):
   return (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(np.float32)
 
 
-def add_metadata(writer, config):
+def add_metadata(writer, config, add_words):
   rope = rope_parameters(config)
   writer.add_name("tiny")
   writer.add_vocab_size(config["vocab_size"])
@@ -59,12 +60,13 @@ def add_metadata(writer, config):
   if config["model_type"] == "gemma2":
     writer.add_attn_logit_softcapping(config["attn_logit_softcapping"])
     writer.add_final_logit_softcapping(config["final_logit_softcapping"])
-  add_tokenizer(writer, config["vocab_size"])
+  add_words(writer, config["vocab_size"])
   return rope
 
 
 def add_longrope(writer, config, rope):
-  """As llama.cpp's converter of Phi-3: two tensors of divisors, and no word for the type."""
+  """Writes what llama.cpp's converter of Phi-3 writes: two tensors of divisors, and no name of the
+  type."""
   for which in ("long", "short"):
     writer.add_tensor(f"rope_factors_{which}.weight", np.array(rope[f"{which}_factor"], np.float32))
   original, longest = rope["original_max_position_embeddings"], config["max_position_embeddings"]
@@ -73,7 +75,8 @@ def add_longrope(writer, config, rope):
 
 
 def add_tokenizer(writer, count):
-  """A byte-level BPE of `count` tokens without which llama.cpp reads no model: letters from "!", one merge, a control token."""
+  """Adds a byte-level BPE of `count` tokens, because llama.cpp reads no model without one: letters
+  from "!", one merge, a control token."""
   letters = [chr(ord("!") + n) for n in range(count - 2)]
   writer.add_tokenizer_model("gpt2")
   writer.add_tokenizer_pre("gpt-2")
@@ -85,22 +88,24 @@ def add_tokenizer(writer, count):
   writer.add_add_bos_token(False)
 
 
-def write_gguf(path, config, weights):
-  """Matrices as F16, which holds the weights of these models; vectors as F32."""
+def write_gguf(path, config, weights, add_words=add_tokenizer, matrices=np.float16):
+  """Writes the model; `add_words(writer, vocab_size)` adds its tokenizer. Vectors are F32;
+  `matrices` is the type of matrices, and F16 represents these models' weights exactly."""
   architecture = kArchitectures.get(config["model_type"], config["model_type"])
   writer = gguf.GGUFWriter(path, architecture)
-  rope = add_metadata(writer, config)
+  rope = add_metadata(writer, config, add_words)
   if rope["rope_type"] == "llama3":
     writer.add_tensor("rope_freqs.weight", rope_divisors(rope, head_size(config)))
   if rope["rope_type"] == "longrope":
     add_longrope(writer, config, rope)
   for name, tensor in weights.items():
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
-      tensor = tensor + 1  # what llama.cpp multiplies with
+      tensor = tensor + 1  # llama.cpp multiplies with this
     for part, heads in (("q_proj", config["num_attention_heads"]), ("k_proj", config["num_key_value_heads"])):
       if architecture in ("llama", "smollm3") and f"{part}." in name:
         tensor = gguf_rows(tensor, heads)
-    writer.add_tensor(gguf_name(architecture, name), tensor.numpy().astype(np.float16 if tensor.dim() == 2 else np.float32))
+    rows = tensor.float().numpy().astype(matrices if tensor.dim() == 2 else np.float32)
+    writer.add_tensor(gguf_name(architecture, name), np.ascontiguousarray(rows))
   writer.write_header_to_file()
   writer.write_kv_data_to_file()
   writer.write_tensors_to_file()

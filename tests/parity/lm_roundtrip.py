@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
-# Asks peft, transformers and llama.cpp (by the package xllamacpp) what comes after some tokens, from the files that Reprise writes.
-# It is here because an adapter or a merged model is right when other people's programs read it and answer the same.
-"""Usage: build/parity-venv/bin/python tests/parity/lm_roundtrip.py IDS.json SIDE SIDE... [--tolerance 1e-3] [--logits FILE]
+# Compares the next-token probabilities of peft, transformers and llama.cpp (by the package
+# xllamacpp), from the files that Reprise writes: an adapter or a merged model is right if other
+# programs read it and give the same answers.
+"""Usage: build/parity-venv/bin/python tests/parity/lm_roundtrip.py IDS.json SIDE SIDE... [--tolerance 1e-3]
+         [--logits FILE]
 SIDE is one of
   folder=DIR            transformers, from config.json and safetensors
   peft=DIR+ADAPTER      the same with a PEFT adapter, which must load without a missing or an unexpected key
   gguf=FILE             llama.cpp
   gguf=FILE+ADAPTER     the same with an adapter file
-  ours=FILE.json        {"top": [[id, probability], ...]}, the 20 most probable next tokens as Reprise has them
-IDS.json is a list of ids, or {"ids": [...]} as `reprise tokenize --json` prints it. The 20 most probable next tokens of the first side
-are compared with every other side's. --logits names a safetensors file with Reprise's own logits, F32 "logits" [T, vocabulary]; each
-peft or folder side must have them within 1e-4.
-llama.cpp rounds what multiplies a quantised or F16 matrix: give it F32 files where 1e-3 is to be met."""
+  ours=FILE.json        {"top": [[id, probability], ...]}, Reprise's 20 most probable next tokens
+IDS.json is a list of ids, or {"ids": [...]} as `reprise tokenize --json` prints it. The 20 most
+probable next tokens of the first side are compared with every other side's. --logits names a
+safetensors file with Reprise's own logits, F32 "logits" [T, vocabulary]; each peft or folder side
+must have them within 1e-4. llama.cpp rounds the factors of a quantised or F16 matrix: use F32 files
+if 1e-3 must be met."""
 import argparse
 import json
 import os
@@ -34,7 +37,7 @@ def read_ids(path):
   return value["ids"] if isinstance(value, dict) else value
 
 
-# ---- the sides: each answers {id: probability} --------------------------------------------------------------------------------------
+# ---- the sides: each returns {id: probability} --------------------------------------------------------------------------------------
 
 def load_peft(folder, adapter):
   import torch
@@ -50,7 +53,7 @@ def load_peft(folder, adapter):
 
 
 def torch_logits(folder, adapter, ids):
-  """[T, vocabulary] in f32."""
+  """Returns the logits [T, vocabulary] in f32."""
   import torch
   from transformers import AutoModelForCausalLM
   model = load_peft(folder, adapter) if adapter else AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -85,7 +88,7 @@ def llama_cpp(path, adapter, ids):
 
 
 def ask(side, ids, logits_path):
-  """({id: probability}, whether the logits agree)."""
+  """Returns ({id: probability}, whether the logits agree)."""
   kind, _, value = side.partition("=")
   first, _, adapter = value.partition("+")
   if kind in ("folder", "peft"):
@@ -107,7 +110,8 @@ def best(answer):
 
 
 def distance(expected, answer):
-  """Largest difference over the most probable tokens of either; a token that a side does not list has at most its smallest."""
+  """Returns the largest difference over the most probable tokens of either side. A token that a
+  side does not list counts as at most that side's smallest probability."""
   floor = min(answer.values())
   apart = [abs(p - answer[token]) if token in answer else max(0.0, p - floor) for token, p in best(expected)]
   floor = min(expected.values())

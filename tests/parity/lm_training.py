@@ -1,5 +1,6 @@
-# Trains a case of lm_cases.py twice: by transformers and peft in f32, and by decoders.py in f64. The golden is what both say.
-# It is here to state what a step of a language model is: every label of the step weighs the same, whatever its micro-batch.
+# Trains a case of lm_cases.py twice: with transformers and peft in f32, and with decoders.py in
+# f64. The golden contains both results. This file defines a step of a language model: every label
+# of the step has the same weight, in whatever micro-batch it is.
 import json
 import math
 import os
@@ -13,22 +14,22 @@ from recipe_file import RecipeError, read_lr_schedule, read_optimizer
 from safetensors_file import read_safetensors
 from training import digits, learning_rate, matches, relative, tolerances
 
-kTimes = 5  # a gradient may be this many times as far from f64 as PyTorch's own f32
+kTimes = 5  # allowed distance of a gradient from f64, as a multiple of that of PyTorch's own f32
 
 
-# ---- two ways to compute the same: .parameters by name, and .logits(batch) -------------------------------------------------------
+# ---- two implementations: .parameters by name, and .logits(batch) ----------------------------------------------------------------
 
 def tensors_of(batch):
   return {key: torch.tensor(value) for key, value in batch.items()}
 
 
 def mask_of(seen):
-  """What is added to the scores [B,1,T,T] of the positions that are seen or not."""
+  """Returns the tensor [B,1,T,T] to add to the scores, for the positions that are seen or not."""
   return torch.where(seen, 0.0, torch.finfo(torch.float32).min)[:, None]
 
 
 class Transformers:
-  """transformers' own model, and peft's adapter, in f32 with eager attention."""
+  """transformers' own model, with peft's adapter, in f32 with eager attention."""
 
   def __init__(self, folder, adapter=None):
     from transformers import AutoModelForCausalLM
@@ -50,13 +51,14 @@ class Transformers:
       masks = {"full_attention": mask_of(seen)}
       if getattr(config, "sliding_window", None):
         masks["sliding_attention"] = mask_of(seen & (place[None, None, :] > place[None, :, None] - config.sliding_window))
-      by_type = config.model_type.startswith("gemma")  # the others take one mask for all layers
+      by_type = config.model_type.startswith("gemma")  # the others use one mask for all layers
       more = {"position_ids": place - start, "attention_mask": masks if by_type else masks.get("sliding_attention", masks["full_attention"])}
     return self.model(input_ids=batch["tokens"], use_cache=False, **more).logits
 
 
 class Reference:
-  """decoders.py over leaves of one float type; an adapter is added to the weights, as a function of its A and B."""
+  """decoders.py with leaves of one float type; an adapter is added to the weights, as a function of
+  its A and B."""
 
   def __init__(self, config, weights, adapter=None, scale=1.0, dtype=torch.float64, mutant=None):
     def leaves(tensors, trained):
@@ -78,7 +80,8 @@ def loss_sum(run, batch):
 
 
 def backward_of_step(run, batches):
-  """The gradients of one step, and its loss: both of the mean over all labels of its micro-batches."""
+  """Computes the gradients of one step and returns its loss, both as means over all labels of its
+  micro-batches."""
   labelled = sum((batch["labels"] != kIgnored).sum().item() for batch in batches)
   total = 0.0
   for batch in batches:
@@ -89,7 +92,7 @@ def backward_of_step(run, batches):
 
 
 def filled(recipe):
-  """The recipe's optimizer and lr_schedule with their defaults."""
+  """Returns the recipe with all fields of its optimizer and lr_schedule."""
   recipe = {"lr_schedule": {}, "clip_norm": None, **recipe}
   return {**recipe, "optimizer": read_optimizer(recipe["name"], recipe["optimizer"]), "lr_schedule": read_lr_schedule(recipe["name"], recipe)}
 
@@ -121,14 +124,15 @@ def train(run, recipe, batches, steps):
 
 
 def difference(gradients, reference):
-  """By tensor, the relative distance in the 2-norm."""
+  """Returns the relative distance in the 2-norm, by tensor."""
   return {name: ((gradients[name] - right).norm() / right.norm()).item() for name, right in reference.items()}
 
 
 # ---- one case --------------------------------------------------------------------------------------------------------------------
 
 def read_model(folder):
-  """(config, weights as f32 tensors) of a Hugging Face folder; bf16 files are transformers' to read, so that all are read by it."""
+  """Returns (config, weights as f32 tensors) of a Hugging Face folder. safetensors.torch reads the
+  files, because safetensors_file.py reads no bf16."""
   from safetensors.torch import load_file
   with open(os.path.join(folder, "config.json")) as file:
     config = json.load(file)
@@ -140,7 +144,7 @@ def read_model(folder):
 
 
 def read_adapter(folder):
-  """peft's file, by the names of the model's layers."""
+  """Returns the tensors of peft's file, by the names of the model's layers."""
   tensors = read_safetensors(os.path.join(folder, "adapter_model.safetensors"))
   return {name.removeprefix("base_model.model."): torch.from_numpy(array) for name, array in tensors.items()}
 
@@ -150,7 +154,7 @@ def lora_scale(lora):
 
 
 class Case:
-  """What is needed to train a case from its folders; `batches` as the golden has them."""
+  """A case with its folders' files, ready to be trained; `batches` are the golden's."""
 
   def __init__(self, recipe, model_folder, adapter_folder, batches):
     self.recipe, self.model_folder, self.adapter_folder, self.batches = filled(recipe), model_folder, adapter_folder, batches
@@ -170,14 +174,14 @@ class Case:
     return train(run, self.recipe, self.batches, steps or self.recipe["steps"])
 
   def first_step(self, run, batches=None):
-    """(loss, gradients) of the first step."""
+    """Returns (loss, gradients) of the first step."""
     loss = backward_of_step(run, [tensors_of(batch) for batch in batches or self.batches[:self.recipe["accumulate"]]])
-    unread = torch.zeros(())  # the gradient of a weight that a mutant does not read
+    unread = torch.zeros(())  # the gradient of a weight that a mutant does not use
     return loss, {name: (unread if tensor.grad is None else tensor.grad).double() for name, tensor in run.parameters.items()}
 
 
 def make_golden(case):
-  """(golden, f64 gradients of the first step)."""
+  """Returns (golden, f64 gradients of the first step)."""
   torch.set_num_threads(1)
   f32, f64 = case.train(Transformers(case.model_folder, case.adapter_folder)), case.train(case.reference())
   own = difference(f32["gradients"], f64["gradients"])
@@ -194,10 +198,10 @@ def make_golden(case):
   return digits(golden), f64["gradients"]
 
 
-# ---- what a golden is worth --------------------------------------------------------------------------------------------------------
+# ---- how sensitive a golden is -----------------------------------------------------------------------------------------------------
 
 def documents_apart(case):
-  """The first step with every document as a sample of its own: no packing at all. By length, since a batch has one."""
+  """Returns the batches of the first step with every document as a sample of its own, unpacked."""
   apart = []
   for batch in case.batches[:case.recipe["accumulate"]]:
     for tokens, labels, starts in zip(batch["tokens"], batch["labels"], batch["document_start"]):
@@ -208,13 +212,15 @@ def documents_apart(case):
 
 
 def check_documents(case, golden, gradients):
-  """pack(a, b) equals a and b apart, weighted by their tokens: the largest relative difference, of f64."""
+  """Returns the largest relative difference, in f64, between packed documents and separate ones
+  weighted by their tokens."""
   loss, other = case.first_step(case.reference(), documents_apart(case))
   return max(relative(loss, golden["loss_f64"][0]), *difference(other, gradients).values())
 
 
 def check_mutants(case, golden, gradients):
-  """mutant -> (loss error in tolerances, worst gradient error in bounds, share of tensors out of bound) of the first step, in f64."""
+  """Returns mutant -> (loss error in tolerances, worst gradient error in bounds, share of tensors
+  out of bound) of the first step, in f64."""
   found = {}
   for mutant in mutants_of(case.config, "document_start" in case.batches[0]):
     loss, wrong = case.first_step(case.reference(mutant=mutant))
@@ -224,8 +230,9 @@ def check_mutants(case, golden, gradients):
 
 
 def probe(case, golden, gradients, count):
-  """Other f32 programs: decoders.py in f32, from weights nudged by one ulp (the first of them from the weights as they are).
-  Returns (worst loss error in tolerances, worst gradient error in bounds, its tensor)."""
+  """Runs other f32 programs: decoders.py in f32, from weights nudged by one ulp (the first run from
+  unchanged weights). Returns (worst loss error in tolerances, worst gradient error in bounds, its
+  tensor)."""
   worst_loss, worst_gradient, where = 0.0, 0.0, ""
   for seed in range(count):
     nudge = torch.Generator().manual_seed(seed) if seed else None

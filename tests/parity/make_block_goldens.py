@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-# Makes the goldens of tests/golden/formats with the PyPI packages `gguf`, `libgguf` and `bitsandbytes` (pip install gguf libgguf; pip install
-# --no-deps bitsandbytes): blocks and the floats that they hold, floats and the blocks that they become, and a small GGUF file.
-# It is here so that the tests of tools/formats need no Python, and so that other people's reader and writer judge ours.
+# Makes the goldens of tests/golden/formats with the PyPI packages `gguf`, `libgguf` and
+# `bitsandbytes` (pip install gguf libgguf; pip install --no-deps bitsandbytes): blocks and the
+# floats that they decode to, floats and the blocks that they encode to, and a small GGUF file. With
+# these files the tests of tools/files/formats need no Python, and other projects' readers and
+# writers judge ours.
 import ctypes
 import importlib.util
 import os
@@ -14,7 +16,7 @@ kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden
 kTypes = ["F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "Q2_K", "Q3_K"]
 kHalves = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
            "IQ4_NL": [0], "Q2_K": [80, 82], "Q3_K": [108]}
-# Scales: the largest half, the smallest subnormal and normal, zero, negative, a usual one.
+# Scales: the largest half, the smallest subnormal and normal, zero, negative, a typical one.
 kScales = np.array([65504, 2**-24, 2**-14, -0.0, -3.0517578125e-05, 0.01], np.float16)
 
 
@@ -47,13 +49,13 @@ def encoded(random):
       if n == 0:
         floats[:] = 0
       if values == 32 and n == 1:
-        floats[0] = (np.arange(32) - 16) * 0.5  # halves, and their ties
+        floats[0] = (np.arange(32) - 16) * 0.5  # halves, which are ties in rounding
         floats[0, 0] = 127
       if values == 1 and n < 24:  # ties between two numbers of 11 or 8 bits, and their neighbours
         bits = np.uint32(0x3F800000 + (n << (12 if name == "F16" else 15)) + (n % 3 - 1))
         floats[0] = bits.view(np.float32) * np.float32(2.0**(-15 if n % 2 else 3))
       if name == "F16":
-        blocks = floats.astype(np.float16)  # what gguf itself does
+        blocks = floats.astype(np.float16)  # as gguf itself does
       else:
         blocks = gguf.quantize(floats, kind)
       yield f"encode {name} {hex_of(floats)} {hex_of(blocks)}"
@@ -73,7 +75,7 @@ def encoded_k(random):
     yield f"encode Q4_K {hex_of(floats)} {hex_of(libgguf.quantize_rows(floats, gguf.GGMLQuantizationType.Q4_K))}"
 
 
-# By the library of bitsandbytes that needs no torch.
+# Uses the library of bitsandbytes that needs no torch.
 def decoded_nf4(random):
   folder = os.path.dirname(importlib.util.find_spec("bitsandbytes").origin)
   library = ctypes.CDLL(os.path.join(folder, "libbitsandbytes_cpu.so"))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# Makes the goldens of tests/golden/weights: for each architecture a tiny GGUF of random numbers in several types, and the same model as
-# transformers reads it from there (pip install gguf transformers torch safetensors).
-# It is here so that somebody else's reader says which row of a GGUF is which row of a model.
+# Makes the goldens of tests/golden/weights: for each architecture a tiny GGUF file of random
+# numbers in several types, and the same model as transformers reads it. Needs pip install gguf
+# transformers torch safetensors. An independent reader decides which row of a GGUF file is which
+# row of a model.
 import os
 import tempfile
 
@@ -17,11 +18,11 @@ Q = gguf.GGMLQuantizationType
 
 
 kWideHeads = ("qwen3", "gemma2", "gemma3")
-kReadAs = {"smollm3": "llama"}  # transformers 5.23 does not know the architecture, whose tensors are llama's
+kReadAs = {"smollm3": "llama"}  # transformers 5.23 does not support the architecture, whose tensors are llama's
 
 
 def decoder_tensors(arch):
-  """(name, shape, type) of a model with one block."""
+  """Yields (name, shape, type) of the tensors of a model with one block."""
   head = 16 if arch in kWideHeads else kHead  # these heads need not add up to the width
   rows, kv_rows = kHeads * head, kKvHeads * head
   yield "token_embd.weight", (kVocabulary, kWidth), Q.Q8_0
@@ -108,11 +109,11 @@ def main():
       os.environ["HF_HOME"] = cache
       write_gguf(os.path.join(cache, arch + ".gguf"), kReadAs.get(arch, arch), tensors, np.random.default_rng(n))
       config = AutoConfig.from_pretrained(cache, gguf_file=arch + ".gguf")
-      config.pad_token_id = None  # a family's own may lie behind so few tokens
+      config.pad_token_id = None  # the family's own may be beyond so small a vocabulary
       if arch in kWideHeads:
-        config.head_dim = 16  # transformers 5.23 does not look at attention.key_length,
+        config.head_dim = 16  # transformers 5.23 ignores attention.key_length
       if arch == "gpt2":
-        config.n_inner, config.n_positions, config.vocab_size = kInner, 16, kVocabulary  # nor at GPT-2's lengths
+        config.n_inner, config.n_positions, config.vocab_size = kInner, 16, kVocabulary  # and GPT-2's lengths
       model = AutoModelForCausalLM.from_pretrained(cache, gguf_file=arch + ".gguf", config=config, dtype=torch.float32)
     state = {key: value.contiguous().clone() for key, value in model.state_dict().items() if not key.endswith((".attn.bias", ".masked_bias"))}
     if model.config.tie_word_embeddings:

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-# Makes the goldens of tests/golden/parity, or (--verify) makes them afresh elsewhere and compares.
-# It is here so that the goldens are re-blessed by one command and never by hand.
-# It must not know Reprise's code; --train runs a command that the caller words.
+# Makes the goldens of tests/golden/parity, or (--verify) makes them anew elsewhere and compares.
+# One command re-blesses the goldens; they are never edited by hand. The script must not use
+# Reprise's code; --train runs a command that the caller specifies.
 import argparse
 import gzip
 import os
@@ -44,7 +44,7 @@ def gpt2_recipe(name, seed, batch, sequence, optimizer, **more):
 
 
 def all_recipes():
-  """One case a line; odd extents on purpose, and sample counts that wrap around."""
+  """Returns one case a line; odd extents are intended, as are sample counts that wrap around."""
   no_decay_bn = ["*.bias", "*bn?.weight", "*downsample.1.weight"]
   return {
       "resnet_basic_sgd": resnet_recipe(
@@ -93,7 +93,8 @@ What is kept, what is dropped, and what is played once more: that is the whole o
 
 
 def write_data(folder, recipe):
-  """Random but learnable: every label shifts its image's mean; tokens follow one another by a noisy rule."""
+  """Writes random but learnable data: every label shifts its image's mean; tokens follow one
+  another by a noisy rule."""
   random = np.random.default_rng(recipe["seed"])
   kind = recipe["data"]["kind"]
   if kind == "text":
@@ -160,7 +161,8 @@ def make_case(folder, source):
 
 
 def verify_case(stored, source):
-  """Trains the stored recipe, weights and data afresh, in a copy. Another torch may draw other weights: those stay."""
+  """Trains the stored recipe, weights and data anew, in a copy. Another torch may draw other
+  weights: the stored ones are used. Returns None or the fault."""
   from training import make_golden
   if read_json(os.path.join(stored, "recipe.json")) != source:
     return "recipe.json is not what make_goldens.py writes; make the goldens again"
@@ -173,7 +175,8 @@ def verify_case(stored, source):
 
 
 def train_case(template, stored, source, logs):
-  """Runs the caller's training command and checks the log it wrote. None or the fault."""
+  """Runs the caller's training command and checks the log that it wrote. Returns None or the
+  fault."""
   log = os.path.join(logs, source["name"] + ".jsonl")
   if os.path.exists(log):
     os.remove(log)

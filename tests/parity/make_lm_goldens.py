@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# Makes the goldens of language models, tests/golden/lm_parity, or (--verify) makes them afresh and compares.
-# It is here so that they are re-blessed by one command and never by hand. It needs the packages of requirements.txt (make parity).
+# Makes the goldens of language models, tests/golden/lm_parity, or (--verify) makes them anew and
+# compares. One command re-blesses them; they are never edited by hand. Needs the packages of
+# requirements.txt (make parity).
 """Usage: build/parity-venv/bin/python tests/parity/make_lm_goldens.py [--case NAME]... [--verify]"""
 import argparse
 import json
@@ -17,14 +18,15 @@ from recipe_file import RecipeError, read_json
 from safetensors_file import SafetensorsError, read_safetensors, write_safetensors
 
 kFolder = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "lm_parity"))
-kJitter = 0.3  # on norms and biases, which start at 1 and 0: a swapped or unread one must show
+kJitter = 0.3  # for norms and biases, which start at 1 and 0: a swapped or unread one must show
 kProbes = 8
 
 
 # ---- the files of a model and of an adapter ---------------------------------------------------------------------------------------
 
 def make_model(folder, source, seed):
-  """A random model as transformers saves it, its numbers such as the file's type holds."""
+  """Writes a random model as transformers saves it; its numbers are representable in the file's
+  type."""
   import torch
   from transformers import AutoConfig, AutoModelForCausalLM
   torch.manual_seed(seed)
@@ -44,7 +46,7 @@ def make_model(folder, source, seed):
 
 
 def write_old_config(path):
-  """The form that transformers wrote before 5.0."""
+  """Rewrites the config in the form that transformers wrote before 5.0."""
   config = read_json(path)
   rope = config.pop("rope_parameters")
   config.update(rope_theta=rope.pop("rope_theta"), rope_scaling=None, torch_dtype=config.pop("dtype"))
@@ -52,7 +54,8 @@ def write_old_config(path):
 
 
 def add_gguf(folder, is_read):
-  """model.gguf beside the safetensors; transformers must read the same numbers from it where it can, and llama.cpp compute the same."""
+  """Writes model.gguf next to the safetensors. transformers must read the same numbers from it if
+  it can (`is_read`), and llama.cpp must compute the same."""
   import torch
   from transformers import AutoConfig, AutoModelForCausalLM
   from lm_gguf import write_gguf
@@ -78,7 +81,8 @@ def add_gguf(folder, is_read):
 
 
 def make_adapter(folder, model_folder, lora, seed):
-  """A LoRA adapter as peft saves it. peft starts lora_B at zero, which would hide everything: it is drawn too."""
+  """Writes a LoRA adapter as peft saves it. lora_B is random, because peft's initial zeros would
+  hide everything."""
   import torch
   from peft import LoraConfig, get_peft_model
   from transformers import AutoModelForCausalLM
@@ -96,7 +100,7 @@ def make_adapter(folder, model_folder, lora, seed):
   os.remove(os.path.join(folder, "README.md"))
   path = os.path.join(folder, "adapter_config.json")
   config = read_json(path)
-  config["target_modules"] = sorted(config["target_modules"])  # a set, whose order peft does not fix
+  config["target_modules"] = sorted(config["target_modules"])  # a set; peft does not fix its order
   config["base_model_name_or_path"] = os.path.basename(model_folder)
   write_json(path, config)
 
@@ -110,7 +114,7 @@ def write_json(path, value):
 
 
 def write_batches(path, batches):
-  """One micro-batch a line."""
+  """Writes one micro-batch a line."""
   with open(path, "w") as file:
     file.write("[\n" + ",\n".join(" " + json.dumps(batch, separators=(",", ":")) for batch in batches) + "\n]\n")
 
@@ -124,7 +128,7 @@ def open_case(folder):
 
 
 def full_golden(folder):
-  """(case, golden.json, f64 gradients) from the files in the folder."""
+  """Returns (case, golden.json, f64 gradients) from the files in the folder."""
   from lm_training import make_golden
   case = open_case(folder)
   golden, gradients = make_golden(case)
@@ -149,7 +153,7 @@ def make_case(folder, name, source):
 
 
 def judge(case, golden, gradients):
-  """Prints what the golden is worth; returns None, or why another seed must be chosen."""
+  """Prints how sensitive the golden is; returns None, or why another seed must be chosen."""
   from lm_training import check_documents, check_mutants, probe
   errors = [entry["error_f32"] for entry in golden["gradients"].values()]
   print(f"  loss {golden['loss_f64'][0]:.6g} -> {golden['loss_f64'][-1]:.6g}; tolerance at most {max(golden['tolerance']):.1e}; "
@@ -172,7 +176,8 @@ def judge(case, golden, gradients):
 
 
 def verify_case(folder, name, source):
-  """Trains the stored model on the stored data afresh. Another torch may draw other weights: those stay."""
+  """Trains the stored model on the stored data anew. Another torch may draw other weights: the
+  stored ones are used."""
   stored = read_json(os.path.join(folder, "golden.json"))
   if stored["recipe"] != recipe_of(name, source):
     return "recipe.json is not what make_lm_goldens.py writes; make the goldens again"

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-# Makes tests/golden/losses.txt: what PyTorch's losses, and the gradients of them, are for the numbers below.
-# It is here so that the losses of lib/ops/target_loss.h, class_loss.h and pair_loss.h are judged by those whose names they have. It needs torch and numpy alone, as
-# Debian's python3-torch has them, and computes in double. Dice is its formula, which MONAI's DiceLoss has, differentiated by torch.
+# Makes tests/golden/losses.txt: PyTorch's losses and their gradients for the numbers below. They
+# judge the losses of lib/ops/target_loss.h, class_loss.h and pair_loss.h by the functions whose
+# names they have. Needs only torch and numpy, as in Debian's python3-torch, and computes in double.
+# Dice is its formula as in MONAI's DiceLoss, differentiated by torch.
 import os
 
 import numpy as np
@@ -11,7 +12,7 @@ kFile = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden",
 
 
 def numbers(count, seed):
-  """count floats in [-1, 1): a multiplicative hash of the place."""
+  """Returns `count` floats in [-1, 1): a multiplicative hash of the index."""
   place = np.arange(count, dtype=np.uint64)
   word = (place * np.uint64(2654435761) + np.uint64(seed) * np.uint64(40503)) & np.uint64(0xFFFFFFFF)
   word = ((word ^ (word >> np.uint64(15))) * np.uint64(2246822519)) & np.uint64(0xFFFFFFFF)
@@ -24,7 +25,8 @@ def tensor(shape, seed, factor=1.0):
 
 
 def dice(x, labels, classes):
-  """One minus the coefficient of each sample and class: x [N,C,P], labels [N,P], -100 for none."""
+  """Returns one minus the coefficient of each sample and class, averaged: x [N,C,P], labels [N,P],
+  -100 for none."""
   there = (labels != -100).unsqueeze(1).double()
   p = torch.softmax(x, 1) * there
   wanted = torch.nn.functional.one_hot(labels.clamp(min=0), classes).permute(0, 2, 1).double() * there
@@ -52,7 +54,7 @@ def main():
   add("classes", x, lambda x: nn.CrossEntropyLoss()(x, labels))
   add("classes.weighted", x, lambda x: nn.CrossEntropyLoss(weight=weights)(x, labels))
   add("classes.smoothed", x, lambda x: nn.CrossEntropyLoss(weight=weights, label_smoothing=0.125)(x, labels))
-  # Of maps the channels are last here, as Reprise has them: [N,P,C].
+  # Maps have their channels last, as in Reprise: [N,P,C].
   maps = tensor((3, 8, 4), 4, 2.0)
   places = torch.tensor([[(i * i + n) % 4 if (i + n) % 5 else -100 for i in range(8)] for n in range(3)])
   weights4 = tensor((4,), 5).abs() + 0.5
@@ -60,7 +62,7 @@ def main():
   add("maps", maps, lambda x: entropy(x.permute(0, 2, 1), places))
   add("maps.dice", maps, lambda x: dice(x.permute(0, 2, 1), places, 4))
   add("maps.both", maps, lambda x: 0.75 * entropy(x.permute(0, 2, 1), places) + 0.25 * dice(x.permute(0, 2, 1), places, 4))
-  # Of pairs one's first and second are neighbours: [2B,D]. The fourth pair has no target.
+  # The two vectors of a pair are neighbours: [2B,D]. The fourth pair has no target.
   vectors, wanted = tensor((12, 9), 6, 2.0), torch.tensor([1.0, -1.0, 1.0, float("nan"), -1.0, 1.0], dtype=torch.float64)
   likeness, there = tensor((6,), 7), ~torch.isnan(wanted)
 

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-# Makes tests/golden/nets: small nets of the shapes that people bring, as torch's two exporters and torch.export write them, and what they compute.
-# It is here so that imported nets are judged by torch's own gradients. It needs, beside torch, pip install onnx onnxscript transformers peft, and is run
-# by build/parity-venv/bin/python. It must not know Reprise's code. tests/golden/nets/README.md says what each file holds.
+# Makes tests/golden/nets: small nets with popular structures, as torch's two exporters and
+# torch.export write them, and their losses and gradients. They judge imported nets by torch's own
+# gradients. In addition to torch it needs pip install onnx onnxscript transformers peft; run it
+# with build/parity-venv/bin/python. It must not use Reprise's code. tests/golden/nets/README.md
+# describes each file.
 import copy
 import json
 import os
@@ -41,7 +43,8 @@ class Gate(nn.Module):
 
 
 class Inverted(nn.Module):
-  """The block of MobileNetV2, V3 and EfficientNet: widen, by channel, gate, narrow."""
+  """The block of MobileNetV2, V3 and EfficientNet: expansion, depthwise convolution, gate,
+  projection."""
 
   def __init__(self, inputs, outputs, kernel, stride, activation, gate=None, widened=2):
     super().__init__()
@@ -109,7 +112,7 @@ def convnext():
 
 
 class Vit(nn.Module):
-  """torchvision's: a class token, learned positions, torch's own attention."""
+  """torchvision's ViT: a class token, learned positions, torch's own attention."""
 
   def __init__(self, width=16, heads=2, depth=2, patch=8, side=16):
     super().__init__()
@@ -128,7 +131,7 @@ class Vit(nn.Module):
 
 
 class DinoBlock(nn.Module):
-  """timm's block: one layer for q, k and v, layer scale."""
+  """timm's block: one layer for q, k and v, and layer scale."""
 
   def __init__(self, width, heads):
     super().__init__()
@@ -227,7 +230,7 @@ def resnext():
 
 
 class Unet(nn.Module):
-  """An encoder, a decoder with skips, and a head that reads all of the image."""
+  """An encoder, a decoder with skips, and a head that reads the whole image."""
 
   def __init__(self, width=6):
     super().__init__()
@@ -247,7 +250,7 @@ class Unet(nn.Module):
 
 
 class Segmenter(Unet):
-  """The same for a class of each place, of which some have none."""
+  """A Unet with a class for each pixel; some pixels have none."""
 
   def __init__(self, width=6):
     super().__init__(width)
@@ -258,7 +261,7 @@ class Segmenter(Unet):
 
 
 class Csp(nn.Module):
-  """YOLOv8's C2f."""
+  """YOLOv8's C2f block."""
 
   def __init__(self, inputs, outputs):
     super().__init__()
@@ -272,7 +275,7 @@ class Csp(nn.Module):
 
 
 class Yolo(nn.Module):
-  """A backbone with pooling in series and a neck of two scales."""
+  """A backbone with pools in series and a neck with two scales."""
 
   def __init__(self, width=8):
     super().__init__()
@@ -291,7 +294,8 @@ class Yolo(nn.Module):
 
 
 class WindowBlock(nn.Module):
-  """Attention within windows (Liu et al. 2021), which may be shifted, with a learned number for each distance between two places."""
+  """Attention within windows (Liu et al. 2021), which may be shifted, with a learned bias for each
+  distance between two positions."""
 
   def __init__(self, width, heads, side, window, shift):
     super().__init__()
@@ -302,7 +306,7 @@ class WindowBlock(nn.Module):
     apart = places[:, :, None] - places[:, None, :] + window - 1
     self.register_buffer("distances", apart[0] * (2 * window - 1) + apart[1])
     part = torch.zeros(side, side)
-    for axis in (0, 1):  # which of what lies in one window was neighbours before the shift
+    for axis in (0, 1):  # marks positions that the shift brings into one window though they were no neighbours
       wrapped = torch.arange(side) >= side - shift
       part = part + (wrapped.float() * (axis + 1)).unsqueeze(1 - axis)
     part = self.cut(part.reshape(1, side, side, 1), 1).squeeze(2)
@@ -338,7 +342,8 @@ class Windows(nn.Module):
 
 
 class Crossed(nn.Module):
-  """Attention to other places than its own: fewer (Wang et al. 2021), heads that are mixed (Touvron et al. 2021), and channels to channels."""
+  """Cross-attention: to fewer positions (Wang et al. 2021), with mixed heads (Touvron et al. 2021),
+  and between channels."""
 
   def __init__(self, width=12, heads=2):
     super().__init__()
@@ -359,13 +364,14 @@ class Crossed(nn.Module):
     return self.head((y * self.pool(y).softmax(1)).sum(1))
 
 
-kTokens, kLength, kLengths = 31, 12, (12, 7, 3)  # of texts: a vocabulary, the length of each, and how much of it is no padding
+# The vocabulary of texts, the length of each, and how many of its tokens are no padding.
+kTokens, kLength, kLengths = 31, 12, (12, 7, 3)
 kSizes = dict(vocab_size=kTokens, max_position_embeddings=20)
 kBertSizes = dict(kSizes, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24)
 
 
 class Minilm(nn.Module):
-  """A sentence encoder: BERT and the mean over a text's own tokens."""
+  """A sentence encoder: BERT and the mean over a text's tokens without padding."""
   pad = 0
 
   def __init__(self):
@@ -400,7 +406,8 @@ def roberta():
 
 
 class Typed(nn.Module):
-  """One of transformers' own that tells the two texts of a row apart; its inputs come in an order of their own, and need not be all."""
+  """A classifier of transformers that distinguishes the two texts of a row. Its inputs may be in
+  another order, or not all."""
 
   def __init__(self, net, inputs):
     super().__init__()
@@ -418,7 +425,8 @@ class TypesFirst(Typed):
 
 
 class WithPositions(Typed):
-  """ALBERT (Lan et al. 2020): tables narrower than the layers, which are all one."""
+  """ALBERT (Lan et al. 2020): its tables are narrower than its layers, which share their
+  weights."""
 
   def __init__(self):
     config = transformers.AlbertConfig(**kBertSizes, embedding_size=8, num_labels=kClasses)
@@ -429,7 +437,7 @@ class WithPositions(Typed):
 
 
 class WithoutMask(Typed):
-  """ELECTRA (Clark et al. 2020), of texts without padding."""
+  """ELECTRA (Clark et al. 2020), for texts without padding."""
 
   def __init__(self):
     config = transformers.ElectraConfig(**kBertSizes, embedding_size=12, num_labels=kClasses)
@@ -439,11 +447,26 @@ class WithoutMask(Typed):
     return self.net(input_ids=input_ids, token_type_ids=token_type_ids).logits
 
 
-kTextNets = {"minilm": Minilm, "distilbert": distilbert, "roberta": roberta, "bert_pairs": TypesFirst, "albert": WithPositions, "electra": WithoutMask}
+class Padded(nn.Module):
+  """Texts with positions, whose mean includes a token whose table row gets no gradient
+  (padding_idx)."""
+  pad, inputs = 0, ["input_ids"]
+
+  def __init__(self, width=8):
+    super().__init__()
+    self.words, self.places = nn.Embedding(kTokens, width, padding_idx=23), nn.Embedding(20, width)
+    self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, kClasses)
+
+  def forward(self, input_ids):
+    x = self.words(input_ids) + self.places(torch.arange(input_ids.shape[1]))
+    return self.head(F.silu(self.norm(x)).mean(1))
+
+
+kTextNets = {"padded": Padded, "minilm": Minilm, "distilbert": distilbert, "roberta": roberta, "bert_pairs": TypesFirst, "albert": WithPositions, "electra": WithoutMask}
 
 
 class Gpt2(nn.Module):
-  """transformers' language model, its head tied to its embedding."""
+  """transformers' language model, with its head tied to its embedding."""
 
   def __init__(self):
     super().__init__()
@@ -468,7 +491,7 @@ def resnet():
 
 
 class Adapted(nn.Module):
-  """Layers of each kind that may have an adapter."""
+  """Layers of each kind that can have an adapter."""
 
   def __init__(self):
     super().__init__()
@@ -482,7 +505,8 @@ class Adapted(nn.Module):
 
 
 class Shared(nn.Module):
-  """A tower for two scales, as RetinaNet's (Lin et al. 2017), and layers that are used again."""
+  """A tower for two scales, as in RetinaNet (Lin et al. 2017), and layers that are used several
+  times."""
 
   def __init__(self):
     super().__init__()
@@ -496,7 +520,8 @@ class Shared(nn.Module):
 
 
 class Pyramid(nn.Module):
-  """Pools to sizes that the maps are no multiple of, as PSPNet's (Zhao et al. 2017), behind a norm without weight and bias."""
+  """Pools to sizes that do not divide the maps, as in PSPNet (Zhao et al. 2017), after a norm
+  without weight and bias."""
 
   def __init__(self):
     super().__init__()
@@ -513,7 +538,7 @@ class Pyramid(nn.Module):
 
 
 class RootNorm(nn.Module):
-  """As transformers writes it."""
+  """An RMS norm as transformers writes it."""
 
   def __init__(self, channels):
     super().__init__()
@@ -524,7 +549,8 @@ class RootNorm(nn.Module):
 
 
 class Rooted(nn.Module):
-  """Norms without a mean (Zhang & Sennrich 2019) and of a map's responses (Woo et al. 2023), and attention by the cosine (Liu et al. 2022)."""
+  """Norms without a mean (Zhang & Sennrich 2019) and of a map's responses (Woo et al. 2023), and
+  attention by cosine (Liu et al. 2022)."""
 
   def __init__(self, width=8):
     super().__init__()
@@ -543,7 +569,8 @@ class Rooted(nn.Module):
 
 
 class Clipped(nn.Module):
-  """Functions with bounds, slopes that are learned (He et al. 2015), every second place, and the largest of all places."""
+  """Bounded functions, learned slopes (He et al. 2015), strided slices, and maxima over all
+  positions."""
 
   def __init__(self, width=8):
     super().__init__()
@@ -557,7 +584,8 @@ class Clipped(nn.Module):
 
 
 class SeenBlock(WindowBlock):
-  """The same by torch's own attention, whose mask is the numbers of the distances and, written out for each sample, who is a stranger to whom."""
+  """A WindowBlock with torch's own attention. Its mask is the sum of the distances' biases and of
+  the shift's mask, expanded for each sample."""
 
   def forward(self, x):
     n, w, width = self.side // self.window, self.window, x.shape[3]
@@ -571,7 +599,8 @@ class SeenBlock(WindowBlock):
 
 
 class Seen(nn.Module):
-  """Attention with masks that are written out for each sample, as transformers' nets of images have them: one that shuts nothing, and a sum."""
+  """Attention with masks that are expanded for each sample, as in transformers' nets for images:
+  one that masks nothing, and a sum."""
 
   def __init__(self, width=12, heads=2):
     super().__init__()
@@ -589,7 +618,8 @@ class Seen(nn.Module):
 
 
 class Placed(nn.Module):
-  """Waves that say where each place lies (Vaswani et al. 2017, of two axes), written out for each sample, which layers read before they are added."""
+  """Sinusoidal positions (Vaswani et al. 2017, on two axes), expanded for each sample and read by
+  layers before they are added."""
 
   def __init__(self, width=8, waves=4):
     super().__init__()
@@ -608,16 +638,59 @@ class Placed(nn.Module):
     return self.head(self.norm(x + F.gelu(self.place(torch.cat(parts, 3).permute(0, 3, 1, 2)))).mean((2, 3)))
 
 
-kNets = {"adapted": Adapted, "seen": Seen, "placed": Placed, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
+class Obeyed(nn.Module):
+  """All that a .pt2 file states about gradients: frozen parameters, buffers, detach, no_grad, norms
+  in evaluation or without parameters, scales, ties."""
+
+  def __init__(self, width=8):
+    super().__init__()
+    self.stem, self.frozen = nn.Conv2d(3, width, 3, padding=1), nn.BatchNorm2d(width)
+    for parameter in (*self.stem.parameters(), *self.frozen.parameters()):
+      parameter.requires_grad = False  # its norm still uses the batch's statistics
+    self.kept = nn.BatchNorm2d(width)
+    self.trunk, self.norm = nn.Conv2d(width, width, 1), nn.BatchNorm2d(width)  # no gradient reaches them
+    self.aside, self.body = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 3, padding=1)
+    self.register_buffer("blur", torch.ones(width, 1, 3, 3))
+    self.register_buffer("gate", torch.ones(width, 1, 1))
+    self.register_buffer("steps", torch.ones(1, 9, 9), persistent=False)
+    self.groups, self.instance = nn.GroupNorm(2, width, affine=False), nn.InstanceNorm2d(width)
+    self.layer, self.plain, self.root = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, elementwise_affine=False), nn.RMSNorm(width, elementwise_affine=False)
+    self.gain = nn.Parameter(torch.tensor(1.0))
+    self.head = nn.Linear(4 * width, kClasses)
+
+  def train(self, mode=True):
+    super().train(mode)
+    self.kept.eval()
+    return self
+
+  def forward(self, x):
+    x = F.silu(self.kept(self.frozen(self.stem(x))))
+    with torch.no_grad():
+      fixed = F.silu(self.norm(self.trunk(x)))
+      also = fixed.mean((2, 3), keepdim=True)
+    x = x + self.aside(x.detach()) + fixed * self.gain + also
+    x = F.interpolate(F.conv2d(x * self.gate, self.blur, padding=1, groups=8), scale_factor=0.75, mode="nearest")
+    x = self.groups(F.interpolate(self.body(x), scale_factor=0.7, mode="nearest-exact"))
+    x = F.interpolate(self.instance(x), scale_factor=1.2, mode="bilinear")
+    x = self.layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    tied = (x - x.detach() + (self.steps > 1).to(x.dtype)).amax((2, 3))  # several are the maximum
+    rows = x.flatten(2).transpose(1, 2)
+    rows = torch.cat([self.plain(rows), self.root(rows)], 2)
+    return self.head(torch.cat([tied + x.mean((2, 3)), rows.mean(1), x.flatten(2).max(2)[0]], 1))
+
+
+kNets = {"obeyed": Obeyed, "adapted": Adapted, "seen": Seen, "placed": Placed, "pyramid": Pyramid, "rooted": Rooted, "clipped": Clipped, "shared": Shared, "mobilenet_v2": mobilenet_v2, "mobilenet_v3": mobilenet_v3, "efficientnet": efficientnet, "convnext": convnext, "vit": Vit, "dino": Dino,
          "poolformer": poolformer, "shufflenet": shufflenet, "densenet": densenet, "resnext": resnext, "unet": Unet, "yolo": Yolo, "segmenter": Segmenter, "windows": Windows,
          "crossed": Crossed, "resnet": resnet, **kTextNets, **kLanguageNets}
-kProgramsAlone = ("adapted", "pyramid")  # without a file of ONNX: adapters need none, and the exporters refuse such pools
-kOlderAlone = ("seen", "placed")  # the newer exporter refuses such masks, and its constants may be parameters
-kNoLabel, kNoByte = -100, 255  # of torch, and in a file of bytes
+# Nets without an ONNX file: adapters need none, the exporters refuse such pools, and ONNX cannot
+# express the gradients of the others.
+kProgramsAlone = ("adapted", "pyramid", "obeyed", "padded")
+kOlderAlone = ("seen", "placed")  # the newer exporter refuses such masks, and may make constants of its own parameters
+kNoLabel, kNoByte = -100, 255  # torch's ignored label, and the one of a file of u8 labels
 
 
 def plain_name(name):
-  """A parameter's name in the net to which peft added adapters."""
+  """Returns a parameter's name before peft added adapters to the net."""
   return name.removeprefix("base_model.model.").replace(".default.", ".").replace(".modules_to_save.", ".")
 
 
@@ -630,7 +703,7 @@ def gradients(net, x, labels):
   net.zero_grad()
   loss = loss_of(net, x, labels)
   loss.backward()
-  return loss.item(), {plain_name(name): parameter.grad.double().clone() for name, parameter in net.named_parameters() if parameter.requires_grad}
+  return loss.item(), {plain_name(name): parameter.grad.double().clone() for name, parameter in net.named_parameters() if parameter.grad is not None}
 
 
 def doubled(x):
@@ -655,7 +728,8 @@ def evaluation(net, x, labels):
 
 
 def with_adapters(net):
-  """peft's own, of no zeros, beside a net that is as in evaluation."""
+  """Returns a copy of the net in evaluation mode with peft's adapters, whose weights are random
+  instead of zero."""
   config = peft.LoraConfig(**kAdapters, lora_dropout=0.0)
   adapted = peft.get_peft_model(copy.deepcopy(net), config).eval()
   with torch.no_grad():
@@ -666,7 +740,8 @@ def with_adapters(net):
 
 
 def texts(net):
-  """Tokens and what else the net reads of them: their mask, to which of two texts each belongs, where each stands."""
+  """Returns token ids and the other inputs that the net reads: their mask, the types (first or
+  second text), the positions."""
   pad = net.pad
   ids, mask = torch.randint(2, kTokens, (kBatch, kLength)), torch.zeros(kBatch, kLength, dtype=torch.long)
   lengths = kLengths if "attention_mask" in input_names_of(net) else (kLength,) * kBatch
@@ -684,24 +759,25 @@ def input_names_of(net):
 
 
 def in_other_order(net, x):
-  """A second run in f32, whose sums have another order."""
+  """Returns net and inputs for a second run in f32 whose sums are in another order."""
   if not x[0].is_floating_point():
     return copy.deepcopy(net), tuple(each.flip(0) for each in x)
   return copy.deepcopy(net).to(memory_format=torch.channels_last), (x[0].contiguous(memory_format=torch.channels_last),)
 
 
 def attempt(name, seed):
-  """A net, its batch and its gradients; None where other f32 runs would not keep to PyTorch's own distance."""
+  """Returns (net, inputs, labels, f64 gradients, golden), or None if other f32 runs come too near
+  to the bounds."""
   torch.manual_seed(seed)
   net = kNets[name]().train()
-  for module in net.modules():  # transformers' nets drop by default
+  for module in net.modules():  # transformers' nets have dropout by default
     if isinstance(module, nn.Dropout):
       module.p = 0.0
   is_text = name in kTextNets or name in kLanguageNets
   if is_text:
-    net.eval()  # their attention draws, too
+    net.eval()  # their attention has dropout that is no module
   with torch.no_grad():
-    for parameter in net.parameters():  # no two alike, or an exporter makes one of them
+    for parameter in net.parameters():  # no two are equal: an exporter would merge them
       if parameter.dim() < 2 or parameter.shape[-1] == 1 and parameter.dim() == 3:
         parameter.uniform_(0.5, 1.5)
       else:
@@ -756,7 +832,7 @@ def export(net, x, path, dynamo, optimize=True):
   else:
     mode = torch.onnx.TrainingMode.EVAL if is_text else torch.onnx.TrainingMode.TRAINING
     torch.onnx.export(net, x, path, dynamo=False, do_constant_folding=False, training=mode, dynamic_axes={name: {0: "batch"} for name in names}, **shared)
-  model = onnx.load(path)  # without where in this machine's folders each node comes from
+  model = onnx.load(path)  # removes the paths of this machine's sources from each node
   del model.metadata_props[:], model.graph.metadata_props[:], model.graph.value_info[:]
   for node in model.graph.node:
     del node.metadata_props[:]
@@ -767,8 +843,9 @@ def export(net, x, path, dynamo, optimize=True):
 def save_program(net, x, path):
   batch = torch.export.Dim("batch", min=2, max=4096)
   program = torch.export.export(net, x, dynamic_shapes=tuple({0: batch} for _ in x))
-  for node in program.graph.nodes:
-    node.meta.pop("stack_trace", None)
+  for module in program.graph_module.modules():  # no_grad blocks are modules of their own
+    for node in module.graph.nodes:
+      node.meta.pop("stack_trace", None)
   torch.export.save(program, path)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-# Makes tests/golden/weights/nf4: matrices as bitsandbytes stores them in NF4, and the numbers that it makes of them again.
-# It is here so that tools/weights/bitsandbytes_weights.h is judged by bitsandbytes. It needs, beside torch, pip install --no-deps bitsandbytes, and is
-# run by build/parity-venv/bin/python. It must not know Reprise's code.
+# Makes tests/golden/weights/nf4: matrices as bitsandbytes stores them in NF4, and the numbers that
+# it decodes from them. They judge tools/files/weights/bitsandbytes_weights.h by bitsandbytes. In
+# addition to torch it needs pip install --no-deps bitsandbytes; run it with
+# build/parity-venv/bin/python. It must not use Reprise's code.
 import os
 import sys
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-# Makes tests/golden/onnx: a small ResNet as torch's exporter writes it, its state_dict, and what it computes.
-# It is here so that tools/onnx is judged by torch's own files. It needs, beside torch, pip install onnx, and is run by build/parity-venv/bin/python.
-# It must not know Reprise's code.
+# Makes tests/golden/onnx: a small ResNet as torch's exporter writes it, its state_dict, and its
+# outputs. It judges tools/plan/onnx by torch's own files. In addition to torch it needs pip install
+# onnx; run it with build/parity-venv/bin/python. It must not use Reprise's code.
 import os
 import sys
 
@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-  """torchvision's, of three stages of one basic block."""
+  """torchvision's ResNet with three stages of one basic block each."""
 
   def __init__(self, width, classes):
     super().__init__()
@@ -53,7 +53,7 @@ def main():
   os.makedirs(folder, exist_ok=True)
   torch.manual_seed(1)
   net = ResNet(4, 10)
-  for buffer in net.buffers():  # not what they begin with
+  for buffer in net.buffers():  # other values than the initial ones
     if buffer.dtype == torch.float32:
       buffer.uniform_(0.5, 2)
   torch.onnx.export(net, (torch.randn(2, 3, 16, 16),), os.path.join(folder, "resnet.onnx"), dynamo=False, opset_version=17, do_constant_folding=False,

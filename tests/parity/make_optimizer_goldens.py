@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-# Makes tests/golden/optimizers.txt: what the packages' own optimizers make of a few steps on one matrix.
-# It is here so that the rules of lib/ops/optimizer.h and matrix_update.h are judged by those who published them. It needs, beside torch,
+# Makes tests/golden/optimizers.txt: the results of a few steps of the packages' own optimizers on
+# one matrix. They judge the rules of lib/ops/optimizer.h and matrix_update.h by their authors'
+# code. In addition to torch it needs
 #   pip install --no-deps bitsandbytes apollo-torch lomo-optim
-# and is run by build/parity-venv/bin/python. It must not know Reprise's code: parameters, gradients and APOLLO's projection are the formulas here.
+# Run it with build/parity-venv/bin/python. It must not use Reprise's code: parameters, gradients
+# and APOLLO's projection are the formulas here.
 import os
 import sys
 
@@ -14,7 +16,7 @@ kFile = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden",
 
 
 def numbers(count, seed):
-  """count floats in [-1, 1): a multiplicative hash of the place."""
+  """Returns `count` floats in [-1, 1): a multiplicative hash of the index."""
   place = np.arange(count, dtype=np.uint64)
   word = (place * np.uint64(2654435761) + np.uint64(seed) * np.uint64(40503)) & np.uint64(0xFFFFFFFF)
   word = ((word ^ (word >> np.uint64(15))) * np.uint64(2246822519)) & np.uint64(0xFFFFFFFF)
@@ -23,7 +25,7 @@ def numbers(count, seed):
 
 
 def philox(key, high, low):
-  """Philox4x32-10 (Salmon et al. 2011): four words."""
+  """Returns the four words of Philox4x32-10 (Salmon et al. 2011)."""
   mask = 0xFFFFFFFF
   c = [low & mask, low >> 32 & mask, high & mask, high >> 32 & mask]
   k = [key & mask, key >> 32 & mask]
@@ -35,7 +37,8 @@ def philox(key, high, low):
 
 
 def signs(shorter, rank):
-  """The projection of lib/ops/matrix_update.h for seed 7, stream 3, steps before the first period ends: [shorter, rank]."""
+  """Returns the projection [shorter, rank] of lib/ops/matrix_update.h for seed 7, stream 3, and
+  steps before the first period ends."""
   flat = [1.0 if philox(7, 0xFFFFFFFC << 32, i // 128 | 3 << 40)[i % 128 // 32] >> i % 32 & 1 else -1.0 for i in range(shorter * rank)]
   return torch.tensor(flat, dtype=torch.float32).reshape(shorter, rank) / rank**0.5
 
@@ -82,7 +85,7 @@ def apollo(shape, mini):
 
 def adalomo(shape):
   from lomo_optim import AdaLomo
-  torch.Tensor.cuda = lambda self, *_, **__: self  # the package asks for a card
+  torch.Tensor.cuda = lambda self, *_, **__: self  # the package requests a card
 
   class Net(torch.nn.Module):
     def __init__(self):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-# Makes the goldens of losses on pairs of answers, tests/golden/preferences, or (--verify) makes them afresh and compares.
-# It is here so that trl's own trainers say what a few steps of DPO, ORPO and KTO are: from texts and conversations to losses, rewards and
-# gradients. It needs the packages of requirements.txt (make parity).
+# Makes the goldens of losses on pairs of answers, tests/golden/preferences, or (--verify) makes
+# them anew and compares. trl's own trainers define a few steps of DPO, ORPO and KTO, from texts and
+# conversations to losses, rewards and gradients. Needs the packages of requirements.txt (make
+# parity).
 """Usage: build/parity-venv/bin/python tests/parity/make_preference_goldens.py [--verify]"""
 import argparse
 import json
@@ -21,9 +22,10 @@ import torch
 
 kFolder = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "preferences"))
 kSteps = 3
-kTimes = 5  # a gradient may be this many times as far from f64 as trl's own f32
+kTimes = 5  # allowed distance of a gradient from f64, as a multiple of that of trl's own f32
 kLearningRate = 0.01
-kChatMl = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+kChatMl = ("{% if tools %}{{'<|im_start|>system\\n' + (tools | tojson) + '<|im_end|>' + '\\n'}}{% endif %}"
+           "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
            "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 
 kShape = {"vocab_size": 264, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -33,6 +35,7 @@ kLora = {"r": 4, "alpha": 8, "dropout": 0, "rslora": False, "targets": ["q_proj"
 kCases = {
     "dpo": {"model": "llama", "loss": {"kind": "dpo", "beta": 0.5}, "data": "texts", "batch": 2, "accumulate": 2, "sequence": 160, "lora": kLora},
     "dpo_chat": {"model": "qwen3", "loss": {"kind": "dpo", "beta": 0.1}, "data": "chats", "batch": 2, "accumulate": 2, "sequence": 256, "lora": None},
+    "dpo_tools": {"model": "qwen3", "loss": {"kind": "dpo", "beta": 0.2}, "data": "tools", "batch": 2, "accumulate": 1, "sequence": 256, "lora": kLora},
     "orpo": {"model": "llama", "loss": {"kind": "orpo", "beta": 0.2}, "data": "texts", "batch": 4, "accumulate": 1, "sequence": 160, "lora": kLora},
     "kto": {"model": "llama", "loss": {"kind": "kto", "beta": 0.3, "desirable_weight": 1.5, "undesirable_weight": 0.75}, "data": "texts", "batch": 4,
             "accumulate": 1, "sequence": 192, "lora": kLora},
@@ -49,7 +52,7 @@ def write_json(path, value):
 
 
 def byte_alphabet():
-  """GPT-2's letters for bytes."""
+  """Returns GPT-2's letters for bytes."""
   shown = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
   letters, more = {byte: chr(byte) for byte in shown}, 0
   for byte in range(256):
@@ -62,7 +65,7 @@ def byte_alphabet():
 def write_tokenizer(folder):
   vocabulary = {letter: byte for byte, letter in sorted(byte_alphabet().items())}
   merges = []
-  for first, second in ((" ", "t"), ("i", "s")):  # so that a prompt and its answer can part within a token
+  for first, second in ((" ", "t"), ("i", "s")):  # so that the border between prompt and answer can be inside a token
     pair = [byte_alphabet()[ord(letter)] for letter in (first, second)]
     merges.append(pair)
     vocabulary["".join(pair)] = len(vocabulary)
@@ -99,20 +102,23 @@ def write_records(path, records):
 
 
 def make_records(kind, data, count):
-  """Answers of different lengths, some of which go on within the prompt's last token."""
+  """Returns records with answers of different lengths, some of which start within the prompt's last
+  token."""
   draw = random.Random(f"{kind} {data}")
   words = ["is", "this", "that", "two", "ten", "sum", "one", "tea", "ist", "no"]
   say = lambda least, most: " ".join(draw.choice(words) for _ in range(draw.randint(least, most)))
   records = []
   for n in range(count):
     prompt, good, bad = f"{n}. {say(2, 5)}:", " " + say(1, 4), " " + say(1, 4) + "."
-    if n % 5 == 4 and kind != "orpo":  # where trl's ORPO trainer, unlike the others, parts each answer from the prompt by itself
+    if n % 5 == 4 and kind != "orpo":  # trl's ORPO trainer, unlike the others, separates answer and prompt itself
       prompt, good, bad = prompt + " ", good[1:], bad[1:]
-    if data == "chats":
+    if data in ("chats", "tools"):
       prompt = ([{"role": "system", "content": "Sum."}] if n % 3 == 0 else []) + [{"role": "user", "content": prompt}]
       good, bad = [{"role": "assistant", "content": good.strip()}], [{"role": "assistant", "content": bad.strip()}]
     if kind != "kto":
       records.append({"prompt": prompt, "chosen": good, "rejected": bad})
+      if data == "tools":
+        records[-1]["tools"] = None if n % 3 == 0 else json.dumps([{"name": f"f{n}", "of": {"n": None}}])
     else:
       wished = n % 3 != 1
       records.append({"prompt": prompt, "completion": good if wished else bad, "label": wished})
@@ -167,7 +173,8 @@ def name_of(parameter):
 
 
 def set_adapter(model, tensors):
-  """peft starts lora_B at zero, which would hide everything: A and B are drawn."""
+  """Copies the tensors into A and B of the adapter, because peft's initial zeros of lora_B would
+  hide everything."""
   with torch.no_grad():
     for name, parameter in model.named_parameters():
       if "lora_" in name:
@@ -269,7 +276,7 @@ def make_all(root):
 
 
 def verify(root):
-  """Texts must be the same; of numbers, losses within a bound of the golden's own."""
+  """Exits if texts differ, or if a number differs by more than 1e-6 relative to its size."""
   for name in kCases:
     old, new = (json.load(open(os.path.join(folder, "cases", name, "golden.json"))) for folder in (kFolder, root))
     if old["tokens"] != new["tokens"]:

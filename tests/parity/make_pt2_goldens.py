@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-# Makes tests/golden/pt2: nets as torch.export.save writes them.
-# It is here so that tools/onnx is judged by torch's own files. It needs torch 2.8 or later, and is run by build/parity-venv/bin/python. The small
-# ResNet has the numbers of tests/golden/onnx/resnet.safetensors. It must not know Reprise's code.
+# Makes tests/golden/pt2: nets as torch.export.save writes them. They judge tools/plan/onnx by
+# torch's own files. Needs torch 2.8 or later; run it with build/parity-venv/bin/python. The small
+# ResNet has the weights of tests/golden/onnx/resnet.safetensors. It must not use Reprise's code.
 import os
 import sys
 
@@ -16,7 +16,7 @@ kGoldens = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golde
 
 
 class Many(nn.Module):
-  """One of nearly every op that has a translation; its numbers mean nothing."""
+  """A net with one of nearly every op that has a translation; its outputs have no meaning."""
 
   def __init__(self):
     super().__init__()
@@ -65,7 +65,7 @@ class WritesThroughView(nn.Module):
 
 def write(folder, name, net, x, training=False, **more):
   program = export(net.train(training), x if isinstance(x, tuple) else (x,), **more)
-  for node in program.graph.nodes:  # lines of the sources of whoever ran this
+  for node in program.graph.nodes:  # removes source lines of this machine
     node.meta.pop("stack_trace", None)
   save(program, os.path.join(folder, name))
 

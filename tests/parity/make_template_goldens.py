@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-# Makes tests/golden/chat/templates.json with the PyPI package jinja2: small templates of our own, conversations, and what Jinja makes of
-# them with the settings that transformers gives it. It is here so that the test of tools/chat needs no Python, and so that Jinja itself
-# is the judge.
+# Makes tests/golden/chat/templates.json with the PyPI package jinja2: small templates of our own,
+# conversations, and Jinja's output with the settings of transformers. With this file the test of
+# tools/files/chat needs no Python, and Jinja itself is the judge.
 #   make_template_goldens.py                       writes the goldens
-#   make_template_goldens.py --real OUT FILE...    writes cases of other people's templates, each with many conversations, to OUT;
-#       TEMPLATE_CASES=OUT build/tests/faces/chat_template_test --gtest_filter='*Jinja*' judges them. They do not enter the repository.
+#   make_template_goldens.py --real OUT FILE...    writes cases of other projects' templates, each with many
+#       conversations, to OUT; they do not enter the repository. To judge them:
+#       TEMPLATE_CASES=OUT build/tests/interfaces/texts/chat_template_test --gtest_filter='*Jinja*'
 import datetime
 import json
 import os
@@ -17,7 +18,7 @@ import jinja2.sandbox
 
 kGolden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "chat", "templates.json")
 kToday = "2024-07-26"
-kBegin, kEnd = "\ue000", "\ue001"  # around what {% generation %} holds; no case has them otherwise
+kBegin, kEnd = "\ue000", "\ue001"  # enclose the content of {% generation %}; no case contains them otherwise
 
 
 class Generation(jinja2.ext.Extension):
@@ -48,7 +49,7 @@ def environment(today):
 
 
 def case(name, template, conversation, add_generation_prompt=False, today=kToday):
-  """What Jinja makes of it: text and marks, or that it refuses."""
+  """Returns the case with Jinja's output, text and marks, or with its refusal."""
   one = {"name": name, "template": template, "conversation": conversation, "add_generation_prompt": add_generation_prompt, "today": today}
   try:
     variables = {"tools": None, "documents": None, **conversation}
@@ -68,12 +69,13 @@ def case(name, template, conversation, add_generation_prompt=False, today=kToday
 
 
 def undated_case(name, template, conversation, add_generation_prompt=False):
-  """Without a day strftime_now is not defined, and a template that calls it all the same gets a fixed one."""
+  """Returns a case without a date: strftime_now is not defined, or fixed if the template calls it
+  unconditionally."""
   calls = "strftime_now(" in template and "strftime_now is defined" not in template
   return {**case(name, template, conversation, add_generation_prompt, today="2024-07-26" if calls else None), "today": None}
 
 
-# ---- templates of our own: one or two things of the language each
+# ---- templates of our own: one or two features of the language each
 
 kChat = {"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  Hé, wörld \n"},
                       {"role": "assistant", "content": "Hello\n<b>&\"quotes\"</b>"}, {"role": "user", "content": "日本語?"},
@@ -181,7 +183,7 @@ kTemplates = {
     "strftime_now": "{{ strftime_now('%d %b %Y') }} {{ strftime_now('%Y-%m-%d %H:%M, %A %j %%') }}{{ strftime_now is defined }}",
     "tokens": "{{ bos_token }}{{ messages[0].content }}{{ eos_token }}{{ unk_token is defined }}{{ tools is none }}",
     "generation": "{% for m in messages %}\n{{ m.role }}: \n{%- if m.role == 'assistant' %}\n    {%- generation %}\n{{ m.content }}<end>\n    {%- endgeneration %}\n{% else %}\n{{ m.content }}\n{%- endif %}\n{% endfor %}\n{% generation %}{% endgeneration %}",
-    # what Python refuses
+    # Python refuses these
     "range of nothing": "{{ range() }}",
     "range of text": "{{ range('3') | length }}",
     "range without a step": "{{ range(1, 2, 0) | length }}",
@@ -244,7 +246,7 @@ def own_cases():
               "{{ part.text }}{%- endif -%}{%- endfor -%}{%- endif -%}{%- endmacro -%}{% for m in messages %}<{{ text_of(m.content) }}>{% endfor %}")
   yield case("parts", of_parts, parts)
   yield case("parts as text", of_parts, kChat)
-  # A reply's thoughts stand in the text only behind the last question, as in Qwen3's.
+  # A reply's thoughts appear in the text only after the last question, as in Qwen3's template.
   thinking = ("{%- set ns = namespace(last=messages | length - 1, looks=true) %}\n{%- for m in messages[::-1] %}\n    {%- set i = messages | length - 1 - loop.index0 %}\n"
               "    {%- if ns.looks and m.role == 'user' %}{%- set ns.looks = false %}{%- set ns.last = i %}{%- endif %}\n{%- endfor %}\n"
               "{%- for i in range(messages | length - 1, -1, -1) %}{% if loop.first %}{{ i }}:{% endif %}{% endfor %}"
@@ -262,7 +264,7 @@ def own_cases():
   yield case("by attribute", by_attribute, kTools)
 
 
-# ---- conversations for other people's templates
+# ---- conversations for other projects' templates
 
 kWords = ["hello", "Wörld", "日本", "😀", "<|im_end|>", "<think>", "</think>", "a b", "\n", "  ", "\"quoted\"", "{{ x }}", "{% if %}", "\\n", "1.5", "", "<tool_response>", "</tool_response>", "\t", "\u00a0"]
 

@@ -1,5 +1,6 @@
-# The two nets in plain PyTorch: torchvision's ResNet and Hugging Face's GPT-2, with their parameter names and layouts.
-# It is here because neither package is in Debian, and the goldens must speak the names that users' files speak.
+# The two nets in plain PyTorch: torchvision's ResNet and Hugging Face's GPT-2, with their parameter
+# names and layouts. Neither package is in Debian, and the goldens must use the names of users'
+# files.
 import math
 
 import torch
@@ -44,7 +45,8 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-  """Input (N,C,H,W), output logits (N,classes). Stages layer1.. double the width; all but the first halve the image."""
+  """Maps (N,C,H,W) to logits (N,classes). Stages layer1.. double the width; all but the first halve
+  the image."""
 
   def __init__(self, model):
     super().__init__()
@@ -84,7 +86,7 @@ class ResNet(nn.Module):
 
 
 class Conv1D(nn.Module):
-  """Hugging Face's linear layer: weight [in, out]."""
+  """Hugging Face's linear layer with a weight [in, out]."""
 
   def __init__(self, inputs, outputs):
     super().__init__()
@@ -140,7 +142,7 @@ class Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-  """Input tokens (N,T), output logits (N,T,V) through the tied head."""
+  """Maps tokens (N,T) to logits (N,T,V) through the tied head."""
 
   def __init__(self, model):
     super().__init__()
@@ -170,7 +172,8 @@ def make_net(model):
 
 
 def jitter_vectors(net, jitter):
-  """Moves everything that starts at exactly 0 or 1 off it, so that a swapped or unread vector shows in the loss."""
+  """Moves every vector away from its initial 0 or 1, so that a swapped or unread vector shows in
+  the loss."""
   for name, tensor in net.state_dict().items():
     if tensor.dtype == torch.int64:
       tensor.fill_(3)

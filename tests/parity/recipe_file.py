@@ -1,10 +1,11 @@
-# Reads a recipe (tools/FORMATS.md), fills in torch's, torchvision's and Hugging Face's defaults, refuses what has no parity.
-# It is here so that nets, batches and training take plain values that were checked once.
+# Reads a recipe (tools/FILES.md, "The recipe"), adds the defaults of torch, torchvision and Hugging
+# Face, and refuses whatever has no parity. nets.py, batches.py and training.py use these checked
+# values.
 import json
 import os
 
 kKeys = {"name", "model", "data", "batch", "sequence", "accumulate", "dtype", "optimizer", "lr_schedule", "clip_norm",
-         "gradient_release", "freeze", "lora", "parallel", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "schedule", "budget",
+         "gradient_release", "freeze", "lora", "parallel", "evaluate_every", "evaluate_batches", "init", "loss", "steps", "epochs", "schedule", "budget",
          "budgets", "feature_map_budget", "seed", "backend", "card", "math", "$schema", "written_by"}
 kOptimizers = {
     "sgd": {"lr": 1e-3, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
@@ -38,7 +39,7 @@ def read_json(path):
 
 
 def read_recipe(path):
-  """Returns the recipe with every default filled in, plus "folder" (its own) and "source" (as written)."""
+  """Returns the recipe with every default, plus "folder" (its own) and "source" (as written)."""
   source = read_json(path)
   require(isinstance(source, dict), f"{path}: a recipe is one JSON object")
   unknown = sorted(set(source) - kKeys)
@@ -49,7 +50,7 @@ def read_recipe(path):
             "evaluate_every": 0, "steps": None, **source,
             "source": source, "folder": os.path.dirname(os.path.abspath(path))}
   require(recipe["dtype"] == "f32", f"{path}: dtype: parity is defined for f32 only; set \"dtype\": \"f32\"")
-  for key in ("lora", "loss", "evaluate_batches", "init"):
+  for key in ("lora", "loss", "evaluate_batches", "init", "epochs"):
     require(not recipe.get(key), f"{path}: {key}: not supported here; remove the field")
   recipe["model"] = read_model(path, recipe)
   recipe["data"] = read_data(path, recipe)

@@ -1,5 +1,6 @@
-# Reads and writes safetensors files as numpy arrays: u64 header length, JSON header, raw little-endian data.
-# It is here because the judge must not share a reader with what it judges, and Debian has no safetensors package.
+# Reads and writes safetensors files as numpy arrays: u64 header length, JSON header, raw
+# little-endian data. The judge must not share a reader with what it judges, and Debian has no
+# safetensors package.
 import json
 import struct
 
@@ -14,7 +15,8 @@ class SafetensorsError(Exception):
 
 
 def write_safetensors(path, tensors):
-  """tensors: name -> numpy array. Data in the dict's order, the header padded with blanks to 8 bytes."""
+  """Writes `tensors`, name -> numpy array, in the dict's order; the header is padded with blanks to
+  8 bytes."""
   header, chunks, offset = {}, [], 0
   for name, array in tensors.items():
     array = np.ascontiguousarray(array).reshape(np.shape(array))
@@ -29,7 +31,8 @@ def write_safetensors(path, tensors):
 
 
 def read_safetensors(path):
-  """Returns name -> numpy array (copies); raises SafetensorsError naming the file and what is wrong with it."""
+  """Returns name -> numpy array (copies); raises SafetensorsError, which names the file and its
+  fault."""
   try:
     with open(path, "rb") as file:
       data = file.read()

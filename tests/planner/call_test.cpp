@@ -1,6 +1,7 @@
-// Calls made by the kernels' own names: what is put where, and what is refused with the kernel's and the argument's name.
-// Here because a call that lacks an argument must be seen where it is made, not when its plan is checked.
-#include "tools/graph/call.h"
+// Tests calls that are made with the names of a kernel's arguments: the order of the arguments, and
+// refusals that name the kernel and the argument. A missing argument must be refused where the call
+// is made, not when its plan is checked.
+#include "tools/plan/graph/call.h"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +24,9 @@ std::string refusal_of(const Make& make) {
 
 TEST(Call, ArgumentsStandWhereTheKernelHasThem) {
   using A = LossHeadBackward;
-  const Call head = call<A>({{A::kLabels, 9}, {A::kX, 4}, {A::kW, 5}, {A::kScalars, 3}, {A::kDx, kNoValue}, {A::kDb, 2}, {A::kB, kNoValue}}, 7);
+  const Call head = call<A>(
+      {{A::kLabels, 9}, {A::kX, 4}, {A::kW, 5}, {A::kScalars, 3}, {A::kDx, kNoValue}, {A::kDb, 2}, {A::kB, kNoValue}},
+      7);
   EXPECT_EQ(head, (Call{Op::kLossHead, Pass::kBackward, 7, {kNoValue, kNoValue, 2, 3, 4, 5, kNoValue, 9, kNoValue}}));
   using C = CopyForward;
   EXPECT_EQ(call<C>({{C::kX, 1}, {C::kY, 2}}), (Call{Op::kCopy, Pass::kForward, 0, {2, 1}}));
@@ -31,27 +34,46 @@ TEST(Call, ArgumentsStandWhereTheKernelHasThem) {
 
 TEST(Call, WhatIsMissingDoubledOrUnknownIsRefusedByName) {
   using A = LossHeadBackward;
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}}); }), "loss_head.backward: labels[M] is missing; it is not optional");
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}}); }), "loss_head.backward: dx[M,C] is missing; it is not optional");
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kX, 4}, {A::kW, 4}, {A::kLabels, 5}}); }),
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}});
+            }),
+            "loss_head.backward: labels[M] is missing; it is not optional");
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}});
+            }),
+            "loss_head.backward: dx[M,C] is missing; it is not optional");
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kX, 4}, {A::kW, 4}, {A::kLabels, 5}});
+            }),
             "loss_head.backward: x[M,C] is named twice");
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, kNoValue}, {A::kW, 4}, {A::kLabels, 5}}); }),
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, kNoValue}, {A::kW, 4}, {A::kLabels, 5}});
+            }),
             "loss_head.backward: x[M,C] has no value; it is not optional");
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kDx, 1}, {A::kScalars, kNoValue}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}}); }),
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kDx, 1}, {A::kScalars, kNoValue}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}});
+            }),
             "loss_head.backward: scalars has no value; it is not optional");
-  EXPECT_EQ(refusal_of([] { call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}, {A::kScratch, 6}}); }),
+  EXPECT_EQ(refusal_of([] {
+              call<A>({{A::kDx, 1}, {A::kScalars, 2}, {A::kX, 3}, {A::kW, 4}, {A::kLabels, 5}, {A::kScratch, 6}});
+            }),
             "loss_head.backward: scratch is found by the planner; a call does not name it");
   using C = CopyForward;
-  EXPECT_EQ(refusal_of([] { call<C>({{C::kY, 1}, {C::kX, 2}, {C::kArity, 3}}); }), "copy.forward: argument 2 is none of this kernel's");
+  EXPECT_EQ(refusal_of([] {
+              call<C>({{C::kY, 1}, {C::kX, 2}, {C::kArity, 3}});
+            }),
+            "copy.forward: argument 2 is none of this kernel's");
 }
 
-// Another kernel's enumerator is another type.
+// The names of a kernel's arguments have a type of their own for each kernel. So a call cannot use
+// a name of another kernel.
 template <typename K, typename Other>
 concept TakesPlacesOf = requires(ValueId v) { NamedArgument<K, ValueId>{Other::kX, v}; };
 static_assert(TakesPlacesOf<ConvForward, ConvForward>);
 static_assert(!TakesPlacesOf<ConvForward, NormConvForward>);
 
-// Of every kernel, all arguments by name, the last place first, are put in the order of kInfo.
+// Names all arguments of a kernel, the last one first. in_order() must return them in the order of
+// kInfo.
 template <typename K>
 void expect_all_named() {
   std::vector<PlacedArgument<ValueId>> placed;

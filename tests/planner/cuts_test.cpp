@@ -1,6 +1,7 @@
-// Where graphs are cut: every shipped recipe as its family is drawn in papers, nets that no family has, and random graphs by the rule's words.
-// Here because a missed cut costs memory and a wrong one a plan.
-#include "tools/graph/cuts.h"
+// Tests where graphs are cut: every shipped recipe as in the papers of its family, nets of no
+// family, and random graphs by the definition of the rule. A missed cut costs memory, and a wrong
+// cut gives a wrong plan.
+#include "tools/plan/graph/cuts.h"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +16,11 @@
 #include "tests/planner/random_graph.h"
 #include "tests/planner/unet.h"
 #include "tests/runtime/squeeze_network.h"
-#include "tools/graph/link.h"
-#include "tools/graph/rules.h"
-#include "tools/planning/backends.h"
-#include "tools/planning/planner.h"
-#include "tools/recipes/recipe_graph.h"
+#include "tools/plan/costs/backends.h"
+#include "tools/plan/graph/link.h"
+#include "tools/plan/graph/rules.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/plan/recipes/recipe_graph.h"
 
 namespace reprise {
 namespace {
@@ -33,11 +34,13 @@ Names names_of(const Graph& graph, const std::vector<ValueId>& values) {
 }
 Names cuts_of(const Graph& graph) { return names_of(graph, find_cuts(graph)); }
 
-// A ResNet after its stem and each unit, a transformer after its embedding and each half of a block.
+// Returns the names of the values at which a model must be cut. A ResNet is cut after its stem and
+// after each unit. A transformer is cut after its embedding and after each half of a block.
 Names expected(const ResNetModel& model) {
   Names names = {model.stem == ResNetModel::Stem::kImagenet ? "maxpool" : "relu"};
   for (size_t stage = 0; stage < model.units.size(); ++stage) {
-    for (int unit = 0; unit < model.units[stage]; ++unit) names.push_back("layer" + std::to_string(stage + 1) + "." + std::to_string(unit));
+    for (int unit = 0; unit < model.units[stage]; ++unit)
+      names.push_back("layer" + std::to_string(stage + 1) + "." + std::to_string(unit));
   }
   return names;
 }
@@ -48,14 +51,20 @@ Names halves(const std::string& embedding, const std::string& block, int layers)
   }
   return names;
 }
-Names expected(const Gpt2Model& model) { return halves(model.embd_pdrop > 0 ? "transformer.drop" : "transformer.wte", "transformer.h.", model.n_layer); }
-Names expected(const DecoderModel& model) { return halves("model.embed_tokens", "model.layers.", model.num_hidden_layers); }
-Names expected(const NetModel&) { return {}; }  // no shipped recipe is one, and whoever ships one says here where it is cut
+Names expected(const Gpt2Model& model) {
+  return halves(model.embd_pdrop > 0 ? "transformer.drop" : "transformer.wte", "transformer.h.", model.n_layer);
+}
+Names expected(const DecoderModel& model) {
+  return halves("model.embed_tokens", "model.layers.", model.num_hidden_layers);
+}
+// No shipped recipe is a net of this kind. If there is one, return its cuts here.
+Names expected(const NetModel&) { return {}; }
 
 void expect_family_cuts(const Recipe& recipe) {
   SCOPED_TRACE(recipe.name);
   const Graph graph = build_model(recipe);
-  EXPECT_EQ(names_of(graph, graph.boundaries), std::visit([](const auto& model) { return expected(model); }, recipe.model));
+  EXPECT_EQ(names_of(graph, graph.boundaries),
+            std::visit([](const auto& model) { return expected(model); }, recipe.model));
 }
 
 TEST(Cuts, EveryShippedRecipeIsCutAsItsFamilyIsDrawn) {
@@ -65,7 +74,9 @@ TEST(Cuts, EveryShippedRecipeIsCutAsItsFamilyIsDrawn) {
     for (const auto& entry : std::filesystem::directory_iterator(root / folder)) {
       const std::string path = entry.path().string();
       if (entry.path().extension() != ".json" || entry.path().filename() == "chen_curves.json") continue;
-      if (path.find("smollm2") != std::string::npos) continue;  // its model is a file that is not there: the next test has its family
+      // The recipe needs a model file that is not in the repository; the next test covers its
+      // family.
+      if (path.find("smollm2") != std::string::npos) continue;
       expect_family_cuts(read_recipe(path));
       ++recipes;
     }
@@ -74,9 +85,12 @@ TEST(Cuts, EveryShippedRecipeIsCutAsItsFamilyIsDrawn) {
 }
 
 Recipe recipe_of(const std::string& model, const std::string& more = "") {
-  return parse_recipe(R"({"name": "some", "model": {)" + model + R"(}, "data": {"kind": "synthetic"}, "batch": 2)" + more + "}", "some.json", "/");
+  return parse_recipe(R"({"name": "some", "model": {)" + model + R"(}, "data": {"kind": "synthetic"}, "batch": 2)" +
+                          more + "}",
+                      "some.json", "/");
 }
-const std::string kSizes = R"(, "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
+const std::string kSizes =
+    R"(, "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3, "num_attention_heads": 4,
                              "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64)";
 
 TEST(Cuts, AdaptersDropoutAndDocumentsMoveNone) {
@@ -91,15 +105,16 @@ TEST(Cuts, AdaptersDropoutAndDocumentsMoveNone) {
     EXPECT_EQ(names_of(packed, packed.boundaries), halves("model.embed_tokens", "model.layers.", 3));
   }
   for (const char* dropout : {"0", "0.1"}) {
-    expect_family_cuts(recipe_of(R"("family": "gpt2", "vocab_size": 50, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 2, "embd_pdrop": )" +
-                                     std::string(dropout),
-                                 R"(, "sequence": 16)"));
+    expect_family_cuts(recipe_of(
+        R"("family": "gpt2", "vocab_size": 50, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 2, "embd_pdrop": )" +
+            std::string(dropout),
+        R"(, "sequence": 16)"));
   }
   expect_family_cuts(deep_resnet({1, 2, 1, 1}));
   expect_family_cuts(recipe_of(R"("family": "resnet", "block": "basic", "units": [1, 2, 1], "image": [32, 32, 3])"));
 }
 
-// As the planner makes it of any graph: a plan that the checker takes.
+// Plans the graph as the planner does, and expects a plan that check() accepts.
 void expect_plan(const Graph& network, const std::string& strategy) {
   Recipe recipe;
   recipe.name = "line";
@@ -114,7 +129,8 @@ void expect_plan(const Graph& network, const std::string& strategy) {
   EXPECT_EQ(check(plan, marks.data(), backend_of(recipe)).fault, Fault::kNone);
 }
 
-// Each link has as many values as are tried in every combination; a ReLU or a norm stays with its convolution, which it is computed in place of.
+// Without blocks, a link gets as many values as can be tried in every combination. A ReLU or norm
+// stays in the link of its convolution, because it overwrites the convolution's output.
 TEST(Cuts, ALongLineIsCutIntoLinksThatCanBeSolved) {
   Net net;
   for (int i = 0; i < 10; ++i) net.step("s" + std::to_string(i));
@@ -128,12 +144,13 @@ TEST(Cuts, ALongLineIsCutIntoLinksThatCanBeSolved) {
   EXPECT_EQ(truncated_links(bodies.links), 0u);
 }
 
-// Of a small core's plans: a convolution, its norm and its function. What blocks there are is cut as ever.
+// In plans for a small core, each step (a convolution, its norm and its function) is a link. Nets
+// with blocks are cut as for large processors.
 TEST(Cuts, OnASmallCoreALineIsCutAtEachStep) {
   Net net;
   for (int i = 0; i < 4; ++i) net.step("s" + std::to_string(i));
   net.end();
-  EXPECT_EQ(names_of(net.graph, find_cuts(net.graph, kMostValuesOnSmallCore)), (Names{"s0", "s1", "s2", "s3"}));
+  EXPECT_EQ(names_of(net.graph, find_cuts(net.graph, kMaxValuesOnSmallCore)), (Names{"s0", "s1", "s2", "s3"}));
   const auto small = std::filesystem::path(__FILE__).parent_path() / "../../tools/recipes/small";
   const auto cuts_of_file = [&small](const char* file) {
     const Graph graph = build_model(read_recipe((small / file).string()));
@@ -155,7 +172,8 @@ TEST(Cuts, AShortLineIsOneLink) {
   for (const char* strategy : {"none", "optimal"}) expect_plan(net.graph, strategy);
 }
 
-// What stands between two blocks belongs to the one before; behind the last one, only what is computed in place.
+// A node between two blocks belongs to the block before it. After the last block this holds only
+// for a node that is computed in place: the last norm belongs to the next link.
 TEST(Cuts, ANormBehindABlockBelongsToIt) {
   Graph graph;
   ValueId x = graph.input = graph.add_value("x", ValueKind::kInput, {2, 3, 8});
@@ -169,7 +187,8 @@ TEST(Cuts, ANormBehindABlockBelongsToIt) {
   EXPECT_EQ(cuts_of(graph), (Names{"a.norm", "b.drop"}));
 }
 
-// The input may be read late: until then nothing else crosses alone.
+// The node "again" reads the input once more. So there is no cut before it, because the input would
+// cross there in addition to the boundary.
 TEST(Cuts, WhereTheInputIsReadAgainNothingIsCutBefore) {
   Net net;
   const ValueId images = net.x;
@@ -181,15 +200,17 @@ TEST(Cuts, WhereTheInputIsReadAgainNothingIsCutBefore) {
   EXPECT_EQ(cuts_of(net.graph), (Names{"again"}));
 }
 
-std::vector<std::string> held_values(const Graph& graph) {
+std::vector<std::string> skip_values(const Graph& graph) {
   std::vector<std::string> names;
   for (const Value& value : graph.values) {
-    if (value.kind == ValueKind::kHeld) names.push_back(value.name);
+    if (value.kind == ValueKind::kSkip) names.push_back(value.name);
   }
   return names;
 }
 
-// A small block is one link; a large one is cut where its skips alone cross beside what is computed, from the outermost to one that is small.
+// A small block is one link. A large block is cut at places where only skips cross in addition to
+// the boundary. The cuts proceed inwards from the outermost skip until the remaining part is small
+// enough.
 TEST(Cuts, ALargeBlockIsCutWhereItsSkipsCross) {
   for (const auto& [levels, held] : {std::pair{1, Names{}}, {3, Names{"down0b"}}, {4, Names{"down0b", "down1b"}}}) {
     SCOPED_TRACE(levels);
@@ -197,12 +218,14 @@ TEST(Cuts, ALargeBlockIsCutWhereItsSkipsCross) {
     graph.boundaries = find_cuts(graph);
     for (const char* strategy : {"none", "sqrt", "revolve", "optimal"}) expect_plan(graph, strategy);
     const ChainBodies bodies = cut_into_links(graph);
-    EXPECT_EQ(held_values(graph), held);
-    for (const LinkBody& link : bodies.links) EXPECT_LE(link.end_node - link.first_node, kMostBlockNodes + kMostCandidates) << link.name;
+    EXPECT_EQ(skip_values(graph), held);
+    for (const LinkBody& link : bodies.links)
+      EXPECT_LE(link.end_node - link.first_node, kMaxBlockNodes + kMaxCandidates) << link.name;
   }
 }
 
-// A leaf is nobody's way: what reads one is no block by that, and two readers of one parameter may lie in two links.
+// A leaf (a learned value without inputs) is no path around other nodes. So reading a leaf makes no
+// block, and two readers of one leaf may be in two links.
 TEST(Cuts, LeavesMakeNoBlocks) {
   const auto scaled = [](bool by_leaf) {
     Graph g;
@@ -225,7 +248,7 @@ TEST(Cuts, LeavesMakeNoBlocks) {
   EXPECT_NO_THROW(cut_into_links(squeeze));
 }
 
-// Whether the main output of node i is all that nodes behind it read of what was there before them.
+// True if node i's main output is the only earlier value that the nodes after i read.
 bool may_cut(const Graph& graph, size_t i) {
   std::set<ValueId> read, written;
   for (size_t n = i + 1; n < graph.nodes.size(); ++n) {
@@ -237,13 +260,13 @@ bool may_cut(const Graph& graph, size_t i) {
   return !graph.nodes[i].outputs.empty() && read == std::set<ValueId>{graph.nodes[i].outputs[0]};
 }
 
-// The rule, by trying every cut for itself.
+// Checks each cut, and each place that is not cut, against rules 1 to 3 of find_cuts() (cuts.h).
 TEST(Cuts, RandomGraphsAreCutByTheRule) {
   size_t all_cuts = 0, long_lines = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
-    Graph graph = random_graph(random, 3 + random() % (kMostBlockNodes - 4), 3);
+    Graph graph = random_graph(random, 3 + random() % (kMaxBlockNodes - 4), 3);
     const std::vector<ValueId> cuts = find_cuts(graph);
     all_cuts += cuts.size();
     size_t first = 0, last_possible = 0;
@@ -257,9 +280,10 @@ TEST(Cuts, RandomGraphsAreCutByTheRule) {
       has_block = has_block || i + 1 - last_possible > 1;
       ASSERT_TRUE(begins_link || i + 1 - last_possible == 1) << "a block must begin a link: " << graph.nodes[i].name;
       const bool in_place = i + 1 - last_possible == 1 && graph.nodes[i].op == Op::kRelu;
-      ASSERT_TRUE(!begins_link || first == 0 || !in_place) << "cut off from what it is computed in place of: " << graph.nodes[i].name;
+      ASSERT_TRUE(!begins_link || first == 0 || !in_place)
+          << "cut off from what it is computed in place of: " << graph.nodes[i].name;
       if (!begins_link && !in_place) {
-        EXPECT_LE(i + (last ? 0 : 1) - first, kMostCandidates) << graph.nodes[i].name;
+        EXPECT_LE(i + (last ? 0 : 1) - first, kMaxCandidates) << graph.nodes[i].name;
       }
       last_possible = i + 1;
       if (taken) {

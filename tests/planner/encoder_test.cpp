@@ -1,6 +1,7 @@
-// A network of the blocks that encoders have (ViT, BERT), with attention that is not causal: its gradients are those of its loss, and every schedule
-// trains it with the same bits; with whole samples, and with texts that are padded to one length, of which each position has a class, or the first.
-// Here because no family has such attention yet.
+// Tests a network of encoder blocks (ViT, BERT), whose attention is not causal. Its gradients must
+// be those of its loss, and every schedule must train it with the same bits. Samples are complete
+// sequences or padded texts. Either each position has a class, or only the first one. No family of
+// models contains such a network yet.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,15 +15,21 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-// Patches -> embedding -> a block (norm, q, k, v, attention, projection, sum, norm, MLP with GELU, sum) -> norm -> classes.
+// Patches -> embedding -> one block (norm, q, k, v, attention, projection, sum, norm, MLP with
+// GELU, sum) -> norm -> classes.
 struct Encoder {
   static constexpr uint32_t kB = 2, kT = 5, kIn = 3, kC = 8, kHeads = 4, kD = kC / kHeads, kHidden = 6, kClasses = 3;
   static constexpr float kEpsilon = 1e-3f;
 
   uint32_t kv_heads = kHeads;
-  bool apart = false;   // q, k and v by a linear layer each, put side by side by a rope that turns nothing
-  bool padded = false;  // the first sample is one text of three positions, the second two texts
-  bool of_samples = false;  // the first position of each sample, as of a class token, has a class, not each of them
+  // True: three linear layers compute q, k and v, and a rope with rotary = 0 joins them. False: one
+  // layer computes all three.
+  bool apart = false;
+  // True: the first sample is a text of three positions and padding, and the second sample consists
+  // of two texts.
+  bool padded = false;
+  // True: only the first position of each sample has a label, as with a class token.
+  bool of_samples = false;
   float dropout = 0;
 
   Graph build(DType stored = DType::kF32) const {
@@ -33,26 +40,30 @@ struct Encoder {
     const ValueId x = linear(g, g.input, "embed", kC);
     g.cut(x);
     const ValueId n = g.layer_norm(x, "norm1", kEpsilon);
-    const ValueId mixed = g.attention(queries_keys_values(g, n), "core", {.heads = kHeads, .kv_heads = kv_heads, .dropout = dropout, .stream = 0, .causal = 0},
-                                      g.document_start);
+    const ValueId mixed =
+        g.attention(queries_keys_values(g, n), "core",
+                    {.heads = kHeads, .kv_heads = kv_heads, .dropout = dropout, .stream = 0, .causal = 0},
+                    g.document_start);
     const ValueId seen = g.add(x, linear(g, mixed, "proj", kC), "seen");
     g.cut(seen);
     const ValueId hidden = g.gelu(linear(g, g.layer_norm(seen, "norm2", kEpsilon), "fc1", kHidden), "gelu", false);
     ValueId y = g.add(seen, linear(g, hidden, "fc2", kC), "thought");
     g.cut(y);
     if (of_samples) y = g.reshape(g.slice(y, "first", 1, 0, 1), "of_samples", {kB, kC});
-    g.loss_head(g.layer_norm(y, "norm3", kEpsilon), "head", g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
+    g.loss_head(g.layer_norm(y, "norm3", kEpsilon), "head",
+                g.parameter("head.weight", {kClasses, kC}, InitKind::kNormal, 0.5f), kNoValue);
     return g;
   }
 
-  // The same in every step. Nobody asks for the padding behind the first text.
+  // Returns a source that gives the same batch in every step. Positions of padding have no label.
   static BatchSource source(const Encoder& encoder) {
     return {const_cast<Encoder*>(&encoder), [](void* self, uint64_t, uint32_t, BatchSink& sink) {
               const std::vector<float> all = patches();
               const std::vector<Bf16> rounded(all.begin(), all.end());
               const bool is_f32 = sink.input_bytes() == all.size() * sizeof(float);
               const Encoder& e = *static_cast<const Encoder*>(self);
-              sink.add(is_f32 ? static_cast<const void*>(all.data()) : rounded.data(), sink.input_bytes(), e.labels(), e.rows(), e.padded ? kStarts : nullptr);
+              sink.add(is_f32 ? static_cast<const void*>(all.data()) : rounded.data(), sink.input_bytes(), e.labels(),
+                       e.rows(), e.padded ? kStarts : nullptr);
               return ok_status();
             },
             [](void* self, uint64_t) {
@@ -60,7 +71,7 @@ struct Encoder {
               return uint64_t{2} * (e.rows() - std::count(e.labels(), e.labels() + e.rows(), kIgnoredLabel));
             }};
   }
-  uint32_t rows() const { return of_samples ? kB : kB * kT; }  // that have a label
+  uint32_t rows() const { return of_samples ? kB : kB * kT; }  // number of positions with a label
   const int32_t* labels() const { return padded && !of_samples ? kPaddedLabels : kLabels; }
   static std::vector<float> patches() {
     std::mt19937 random(4);
@@ -74,19 +85,26 @@ struct Encoder {
   static constexpr int32_t kStarts[] = {0, 0, 0, 3, 3, 0, 0, 2, 2, 2};
 
  private:
-  static ValueId linear(Graph& g, ValueId x, const std::string& name, uint32_t out, bool bias = true) { return g.linear(x, name, out, false, bias, 0.5f); }
+  static ValueId linear(Graph& g, ValueId x, const std::string& name, uint32_t out, bool bias = true) {
+    return g.linear(x, name, out, false, bias, 0.5f);
+  }
   ValueId queries_keys_values(Graph& g, ValueId x) const {
     if (!apart) return linear(g, x, "qkv", (kHeads + 2 * kv_heads) * kD);
-    // A bias of k would have no gradient: it shifts all scores of a query alike.
-    const ValueId q = linear(g, x, "q", kC), k = linear(g, x, "k", kv_heads * kD, false), v = linear(g, x, "v", kv_heads * kD);
-    return g.rope(q, k, v, "side_by_side", {.heads = kHeads, .kv_heads = kv_heads, .rotary = 0, .neighbours = 0, .theta = 10000}, g.document_start);
+    // k has no bias: it would add the same number to all scores of a query, so that its gradient
+    // would be zero.
+    const ValueId q = linear(g, x, "q", kC), k = linear(g, x, "k", kv_heads * kD, false),
+                  v = linear(g, x, "v", kv_heads * kD);
+    return g.rope(q, k, v, "side_by_side",
+                  {.heads = kHeads, .kv_heads = kv_heads, .rotary = 0, .neighbours = 0, .theta = 10000},
+                  g.document_start);
   }
 };
 
-// The same network in double.
+// Computes the loss of this network in double.
 class EncoderReference {
  public:
-  EncoderReference(const Encoder& encoder, const ParametersInDouble& parameters) : encoder_(encoder), parameters_(parameters) {}
+  EncoderReference(const Encoder& encoder, const ParametersInDouble& parameters)
+      : encoder_(encoder), parameters_(parameters) {}
 
   double loss() const {
     const std::vector<float> patches = Encoder::patches();
@@ -102,7 +120,8 @@ class EncoderReference {
       if (label == kIgnoredLabel) continue;
       double logits[E::kClasses] = {}, exponentials = 0;
       for (size_t k = 0; k < E::kClasses; ++k) {
-        for (size_t c = 0; c < E::kC; ++c) logits[k] += z[row * E::kC + c] * parameters_.at("head.weight")[k * E::kC + c];
+        for (size_t c = 0; c < E::kC; ++c)
+          logits[k] += z[row * E::kC + c] * parameters_.at("head.weight")[k * E::kC + c];
         exponentials += std::exp(logits[k]);
       }
       total += std::log(exponentials) - logits[label];
@@ -143,14 +162,15 @@ class EncoderReference {
     for (size_t i = 0; i < a.size(); ++i) a[i] += b[i];
     return a;
   }
-  // Columns of q, then of k, then of v, by head.
+  // Computes attention. The columns are q by head, then k by head, then v by head.
   Numbers attention(const Numbers& n) const {
     const size_t shared = encoder_.kv_heads * E::kD, group = E::kHeads / encoder_.kv_heads;
     const Numbers packed = encoder_.apart ? Numbers() : linear(n, "qkv");
     const auto part = [&](const char* name, size_t first, size_t columns) {
       if (encoder_.apart) return linear(n, name);
       Numbers of_qkv(kRows * columns);
-      for (size_t i = 0; i < of_qkv.size(); ++i) of_qkv[i] = packed[i / columns * (E::kC + 2 * shared) + first + i % columns];
+      for (size_t i = 0; i < of_qkv.size(); ++i)
+        of_qkv[i] = packed[i / columns * (E::kC + 2 * shared) + first + i % columns];
       return of_qkv;
     };
     const Numbers q = part("q", 0, E::kC), k = part("k", E::kC, shared), v = part("v", E::kC + shared, shared);
@@ -168,7 +188,8 @@ class EncoderReference {
           all += weights[s];
         }
         for (size_t s = 0; s < E::kT; ++s) {
-          for (size_t d = 0; d < E::kD; ++d) y[row * E::kC + h * E::kD + d] += weights[s] / all * v[(b * E::kT + s) * shared + of_head + d];
+          for (size_t d = 0; d < E::kD; ++d)
+            y[row * E::kC + h * E::kD + d] += weights[s] / all * v[(b * E::kT + s) * shared + of_head + d];
         }
       }
     }
@@ -191,14 +212,19 @@ Recipe encoder_recipe(DType stored) {
   return recipe;
 }
 
-constexpr Encoder kWhole = {}, kPadded = {.padded = true}, kApart = {.kv_heads = 2, .apart = true, .padded = true}, kOfSamples = {.padded = true, .of_samples = true};
+constexpr Encoder kWhole = {}, kPadded = {.padded = true}, kApart = {.kv_heads = 2, .apart = true, .padded = true},
+                  kOfSamples = {.padded = true, .of_samples = true};
 
 TEST(Encoder, GradientsAreThoseOfTheWholeNetwork) {
   for (const Encoder* encoder : {&kWhole, &kPadded, &kApart, &kOfSamples}) {
-    SCOPED_TRACE(encoder == &kWhole ? "whole" : encoder == &kPadded ? "padded" : encoder == &kApart ? "q, k and v apart" : "a class for each sample");
-    expect_gradients_of_the_loss(encoder_recipe(DType::kF32), encoder->build(), Encoder::source(*encoder),
-                                 [encoder](const ParametersInDouble& parameters) { return EncoderReference(*encoder, parameters).loss(); },
-                                 encoder->apart ? 20 : 17);
+    SCOPED_TRACE(encoder == &kWhole    ? "whole"
+                 : encoder == &kPadded ? "padded"
+                 : encoder == &kApart  ? "q, k and v apart"
+                                       : "a class for each sample");
+    expect_gradients_of_the_loss(
+        encoder_recipe(DType::kF32), encoder->build(), Encoder::source(*encoder),
+        [encoder](const ParametersInDouble& parameters) { return EncoderReference(*encoder, parameters).loss(); },
+        encoder->apart ? 20 : 17);
   }
 }
 

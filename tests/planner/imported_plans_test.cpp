@@ -1,15 +1,16 @@
-// A net that torch wrote to a file has, once imported, the plan of the family that it is of: the same bytes, work, links and rows at any budget. Here
-// because an importer that finds other nodes than a family's would train just as rightly, only with more memory or more time.
+// Tests that a net imported from a file of torch has the same plan as the recipe of its family:
+// equal bytes, work, links and rows at any budget. An imported net with additional nodes would also
+// train, but with more memory or time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
 #include <nlohmann/json.hpp>
 
-#include "tests/faces/expect_user_error.h"
-#include "tools/formats/output_file.h"
-#include "tools/onnx/import_net.h"
-#include "tools/planning/planner.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tools/files/io/output_file.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/run/nets/import_net.h"
 
 namespace reprise::test {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 struct ImportedPlan {
-  const char* file;  // of tests/golden
+  const char* file;  // path below tests/golden
   json family;
 };
 
@@ -26,10 +27,13 @@ json gpt2(int positions) {
           {"n_head", 2},      {"resid_pdrop", 0}, {"embd_pdrop", 0},          {"attn_pdrop", 0}};
 }
 
-// tests/parity/make_onnx_goldens.py, make_pt2_goldens.py and make_net_goldens.py. The newer exporter takes the first 12 of a model's 20 positions for a
-// tensor of its own. It folds batch-norms away, which is another net than the family's, unless it is asked not to optimise (resnet.unfolded.onnx).
+// Returns the files of tests/parity/make_onnx_goldens.py, make_pt2_goldens.py and
+// make_net_goldens.py. torch's newer exporter stores the first 12 of a model's 20 positions as a
+// separate tensor. It also folds batch-norms, which makes a net that differs from the family's.
+// resnet.unfolded.onnx was exported without this optimisation.
 std::vector<ImportedPlan> imported_plans() {
-  const json basic = {{"family", "resnet"}, {"units", {1, 1, 1}}, {"width", 4}, {"classes", 10}, {"image", {16, 16, 3}}};
+  const json basic = {
+      {"family", "resnet"}, {"units", {1, 1, 1}}, {"width", 4}, {"classes", 10}, {"image", {16, 16, 3}}};
   const json bottleneck = {{"family", "resnet"}, {"block", "bottleneck"}, {"units", {1, 2, 1}},
                            {"width", 4},         {"classes", 5},          {"image", {16, 16, 3}}};
   return {{"onnx/resnet.onnx", basic},
@@ -45,7 +49,8 @@ std::vector<ImportedPlan> imported_plans() {
           {"nets/plain_gpt2.pt2", gpt2(20)}};
 }
 
-// All that a schedule knows of a net: so no budget tells one from the other.
+// Requires that everything on which a schedule depends is equal, so that the plans are equal at
+// every budget.
 void expect_same_chain(const Chain& imported, const Chain& family) {
   EXPECT_EQ(imported.input_bytes, family.input_bytes);
   ASSERT_EQ(imported.links.size(), family.links.size());
@@ -60,7 +65,7 @@ void expect_same_chain(const Chain& imported, const Chain& family) {
   }
 }
 
-// Bytes and work are compared as they are, not within a tolerance.
+// Requires that both plans have equal bytes, equal work and equal rows.
 void expect_same_plan(const SolvedModel& imported, const SolvedModel& family) {
   const PlannedModel ours = plan_model(imported, request_of(imported)), theirs = plan_model(family, request_of(family));
   ASSERT_TRUE(ours.fits && theirs.fits);
@@ -97,10 +102,10 @@ TEST_P(ImportedPlans, AreThoseOfTheFamily) {
   EXPECT_EQ(imported.forward_backward_cost, family.forward_backward_cost);
   expect_same_chain(imported.chain, family.chain);
   EXPECT_EQ(imported.store_all_bytes, family.store_all_bytes);
-  const uint64_t all = family.store_all_bytes, least = smallest_budget(family, request_of(family));
-  EXPECT_EQ(smallest_budget(imported, request_of(imported)), least);
-  ASSERT_LT(least, all);
-  for (const uint64_t budget : {all, least + (all - least) / 2, least + (all - least) / 4, least}) {
+  const uint64_t all = family.store_all_bytes, minimum = smallest_budget(family, request_of(family));
+  EXPECT_EQ(smallest_budget(imported, request_of(imported)), minimum);
+  ASSERT_LT(minimum, all);
+  for (const uint64_t budget : {all, minimum + (all - minimum) / 2, minimum + (all - minimum) / 4, minimum}) {
     SCOPED_TRACE(budget);
     imported.recipe.budget_bytes = family.recipe.budget_bytes = budget;
     expect_same_plan(imported, family);
@@ -116,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ImportedPlans, ::testing::ValuesIn(imported_pl
   return name;
 });
 
-// What an importer may leave in a net changes its plan: the test above would see it.
+// If an importer left these extra nodes in a net, the plan would change. So the previous test would
+// detect it.
 TEST(ImportedPlansSee, ANodeThatAFamilyHasNot) {
   const TemporaryFolder folder;
   import_net({"tests/golden/nets/gpt2.old.onnx", folder.file("net.json"), {}, {}, "", ""});
@@ -128,7 +134,7 @@ TEST(ImportedPlansSee, ANodeThatAFamilyHasNot) {
   };
   const auto right = bytes_of(graph);
   json apart = graph, untied = graph;
-  for (json& node : apart["nodes"]) {  // the positions added by a node of their own
+  for (json& node : apart["nodes"]) {  // adds the positions in a separate node
     if (node["op"] != "embedding") continue;
     const json positions = node["inputs"][1], name = node["name"];
     node["inputs"] = {"tokens"};
@@ -137,7 +143,8 @@ TEST(ImportedPlansSee, ANodeThatAFamilyHasNot) {
     for (json& reader : apart["nodes"]) {
       for (json& input : reader["inputs"]) input = input == name ? json("sum") : input;
     }
-    apart["nodes"].insert(apart["nodes"].begin() + 2, json({{"op", "add"}, {"name", "sum"}, {"inputs", {name, positions}}}));
+    apart["nodes"].insert(apart["nodes"].begin() + 2,
+                          json({{"op", "add"}, {"name", "sum"}, {"inputs", {name, positions}}}));
     break;
   }
   untied.erase("tied");

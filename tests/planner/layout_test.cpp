@@ -1,5 +1,6 @@
-// Judges chain layouts: random chains x random nested schedules, every live block against every other.
-// A wrong offset would train on garbage without a word, so the judge shares no code with the layout.
+// Judges the layouts of random chains with random nested schedules: compares every live block with
+// every other. A wrong offset would train on overwritten values without any error, so the judge
+// shares no code with the layout.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "tools/layout/chain_layout.h"
+#include "tools/plan/layout/chain_layout.h"
 
 namespace reprise {
 namespace {
@@ -24,13 +25,13 @@ struct Taste {
   bool residues = false;
   int longest = 14;
   bool disk = false;
-  bool held_tapes = false;
+  bool kept_tapes = false;
 };
 
 class Dice {
  public:
   explicit Dice(uint32_t seed) : engine_(seed) {}
-  uint64_t upto(uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(engine_); }
+  uint64_t upto(uint64_t maximum) { return std::uniform_int_distribution<uint64_t>(0, maximum)(engine_); }
   int between(int low, int high) { return std::uniform_int_distribution<int>(low, high)(engine_); }
   bool one_in(int n) { return between(1, n) == 1; }
 
@@ -38,12 +39,14 @@ class Dice {
   std::mt19937 engine_;
 };
 
-// Every tape has some values in common with every residue, or the whole of it.
+// Sets the bytes that a tape and a residue need together, at random: at least the bytes of the
+// larger one (a residue counts with the boundary), at most the sum of both.
 void share_bytes(Link& link, Dice& dice) {
   for (Residue& residue : link.residues) {
     for (const Tape& tape : link.tapes) {
-      const uint64_t least = std::max(tape.bytes, link.boundary_bytes + residue.bytes), most = tape.bytes + residue.bytes;
-      residue.tape_bytes.push_back(least + dice.upto(most - least));
+      const uint64_t minimum = std::max(tape.bytes, link.boundary_bytes + residue.bytes),
+                     maximum = tape.bytes + residue.bytes;
+      residue.tape_bytes.push_back(minimum + dice.upto(maximum - minimum));
     }
   }
 }
@@ -77,9 +80,12 @@ Chain random_chain(Dice& dice, const Taste& taste) {
   return chain;
 }
 
-void solve(const Chain& chain, int first, int last, int mode, const Taste& taste, Dice& dice, std::vector<Action>& actions);
+void solve(const Chain& chain, int first, int last, int mode, const Taste& taste, Dice& dice,
+           std::vector<Action>& actions);
 
-// The same with boundary `first` on disk, or not (yet): after an advance it may leave memory and come back for what is before.
+// Draws a schedule as solve() does, for links first to last, with writes and reads. `written`:
+// boundary `first` is already on disk; otherwise it may be written now. If it is on disk, an
+// advance may drop it from memory, and it is read again for the earlier links.
 void solve_spilled(const Chain& chain, int first, int last, int mode, bool written, const Taste& taste, Dice& dice,
                    std::vector<Action>& actions) {
   if (first == last || dice.one_in(4)) return solve(chain, first, last, mode, taste, dice, actions);
@@ -97,12 +103,15 @@ void solve_spilled(const Chain& chain, int first, int last, int mode, bool writt
   solve_spilled(chain, first, to - 1, mode, written, taste, dice, actions);
 }
 
-// The links first..last when the tape of `last` is held and its gradient there: boundary `last` is made again.
-void solve_holding(const Chain& chain, int first, int last, const Taste& taste, Dice& dice, std::vector<Action>& actions) {
+// Draws a schedule for links first to last, if the tape of `last` is already stored and its
+// gradient is live. Boundary `last` is computed again.
+void solve_holding(const Chain& chain, int first, int last, const Taste& taste, Dice& dice,
+                   std::vector<Action>& actions) {
   if (first == last) {
     actions.push_back({ActionKind::kBackward, first, 0, -1});
   } else if (dice.one_in(3)) {
-    actions.push_back({ActionKind::kRecord, first, 0, dice.between(0, static_cast<int>(chain.links[first].tapes.size()) - 1)});
+    actions.push_back(
+        {ActionKind::kRecord, first, 0, dice.between(0, static_cast<int>(chain.links[first].tapes.size()) - 1)});
     solve_holding(chain, first + 1, last, taste, dice, actions);
     actions.push_back({ActionKind::kBackward, first, 0, -1});
   } else {
@@ -114,8 +123,11 @@ void solve_holding(const Chain& chain, int first, int last, const Taste& taste, 
   }
 }
 
-// C(first, last) of PLANNING 4 and 5 with the dice for a minimum; `mode` is the residue mode that all its links hold.
-void solve(const Chain& chain, int first, int last, int mode, const Taste& taste, Dice& dice, std::vector<Action>& actions) {
+// Draws a schedule for links first to last: by the recursion C(first, last) of PLANNING 4 and 5,
+// but with random choices in place of the minimum. `mode` is the residue mode of all these links;
+// -1: none.
+void solve(const Chain& chain, int first, int last, int mode, const Taste& taste, Dice& dice,
+           std::vector<Action>& actions) {
   const int tapes = static_cast<int>(chain.links[first].tapes.size());
   const auto record = [&] { actions.push_back({ActionKind::kRecord, first, 0, dice.between(0, tapes - 1)}); };
   if (first == last) {
@@ -125,14 +137,14 @@ void solve(const Chain& chain, int first, int last, int mode, const Taste& taste
     record();
     solve(chain, first + 1, last, mode, taste, dice, actions);
     actions.push_back({ActionKind::kBackward, first, 0, -1});
-  } else if (taste.held_tapes && mode < 0 && last > first + 1 && dice.one_in(2)) {
-    const int held = dice.between(first + 1, last - 1);
-    const int tape = dice.between(0, static_cast<int>(chain.links[held].tapes.size()) - 1);
-    actions.push_back({ActionKind::kAdvance, first, held, -1});
-    actions.push_back({ActionKind::kRecord, held, 0, tape});
-    actions.push_back({ActionKind::kDrop, held, 0, -1});
-    solve(chain, held + 1, last, -1, taste, dice, actions);
-    solve_holding(chain, first, held, taste, dice, actions);
+  } else if (taste.kept_tapes && mode < 0 && last > first + 1 && dice.one_in(2)) {
+    const int kept = dice.between(first + 1, last - 1);
+    const int tape = dice.between(0, static_cast<int>(chain.links[kept].tapes.size()) - 1);
+    actions.push_back({ActionKind::kAdvance, first, kept, -1});
+    actions.push_back({ActionKind::kRecord, kept, 0, tape});
+    actions.push_back({ActionKind::kDrop, kept, 0, -1});
+    solve(chain, kept + 1, last, -1, taste, dice, actions);
+    solve_holding(chain, first, kept, taste, dice, actions);
   } else {
     const int modes = static_cast<int>(chain.links[first].residues.size());
     const int to = dice.between(first + 1, last);
@@ -160,10 +172,10 @@ Case random_case(uint32_t seed, const Taste& taste) {
 std::vector<Taste> tastes() {
   std::vector<Taste> all;
   for (bool disk : {false, true})
-    for (bool held_tapes : {false, true})
+    for (bool kept_tapes : {false, true})
       for (bool residues : {false, true})
         for (uint64_t scratch : {0u, 8u, 64u, 1000u})
-          for (uint64_t boundary : {1u, 5u, 64u}) all.push_back({boundary, scratch, residues, 14, disk, held_tapes});
+          for (uint64_t boundary : {1u, 5u, 64u}) all.push_back({boundary, scratch, residues, 14, disk, kept_tapes});
   return all;
 }
 
@@ -180,7 +192,8 @@ bool overlap(const Block& a, const Block& b) {
 
 class Judge {
  public:
-  Judge(const Chain& chain, const std::vector<Action>& actions, const ChainLayout& layout) : chain_(chain), layout_(layout) {
+  Judge(const Chain& chain, const std::vector<Action>& actions, const ChainLayout& layout)
+      : chain_(chain), layout_(layout) {
     live_["boundary 0"] = {0, chain.input_bytes};
     gradient_ = chain.length();
     if (actions.size() != layout.actions.size()) fail("placements are not parallel to the actions");
@@ -197,14 +210,14 @@ class Judge {
 
   std::string fault;
   uint64_t peak = 0, highest = 0, moved = 0, written = 0;
-  std::vector<size_t> at_peak;  // actions during which live bytes == peak
+  std::vector<size_t> at_peak;  // actions during which the live bytes equal the peak
 
  private:
   void fail(const std::string& what) {
     if (fault.empty()) fault = "action " + std::to_string(at_) + ": " + what;
   }
 
-  // Nothing overlaps, nothing sticks out.
+  // Requires that no two blocks overlap and that no block exceeds the area.
   void look(std::map<std::string, Block> live) {
     uint64_t sum = 0;
     for (auto a = live.begin(); a != live.end(); ++a) {
@@ -227,7 +240,8 @@ class Judge {
 
   void move(const GradientMove& move) {
     Block& gradient = live_["gradient"];
-    if (move.from != gradient.offset || move.bytes != gradient.bytes || move.bytes == 0) fail("moves what is not the gradient");
+    if (move.from != gradient.offset || move.bytes != gradient.bytes || move.bytes == 0)
+      fail("moves what is not the gradient");
     gradient.offset = move.to;
     moved += move.bytes;
     look(live_);
@@ -240,7 +254,8 @@ class Judge {
     if (gradient.bytes != placed.gradient_bytes) fail("gradient_bytes is wrong");
     if (gradient.bytes > 0 && gradient.offset != placed.gradient) fail("the gradient is elsewhere");
     if (action.kind == ActionKind::kRead) return read(action, placed);
-    if (boundary(action.first).bytes > 0 && placed.input != boundary(action.first).offset) fail("the input is elsewhere");
+    if (boundary(action.first).bytes > 0 && placed.input != boundary(action.first).offset)
+      fail("the input is elsewhere");
     switch (action.kind) {
       case ActionKind::kAdvance: advance(action, placed); break;
       case ActionKind::kRecord: record(action, placed); break;
@@ -269,7 +284,8 @@ class Judge {
   }
 
   void read(const Action& action, const ActionPlacement& placed) {
-    if (disk_.count(action.first) == 0 || disk_[action.first].offset != placed.disk) return fail("reads what is not there on disk");
+    if (disk_.count(action.first) == 0 || disk_[action.first].offset != placed.disk)
+      return fail("reads what is not there on disk");
     const std::string name = "boundary " + std::to_string(action.first);
     if (live_.count(name) > 0 || placed.links.size() != 1) return fail("reads what is in memory");
     live_[name] = {placed.links[0].output, chain_.boundary_bytes(action.first)};
@@ -278,7 +294,8 @@ class Judge {
   }
 
   void advance(const Action& action, const ActionPlacement& placed) {
-    if (placed.links.size() != static_cast<size_t>(action.last - action.first)) return fail("not one placement per link");
+    if (placed.links.size() != static_cast<size_t>(action.last - action.first))
+      return fail("not one placement per link");
     for (int u = action.first; action.choice >= 0 && u < action.last; ++u) {
       const std::string name = "residue " + std::to_string(u);
       const Block residue = {placed.links[u - action.first].residue, chain_.links[u].residues[action.choice].bytes};
@@ -326,7 +343,8 @@ class Judge {
   }
 
   void backward(const Action& action, const ActionPlacement& placed) {
-    const std::string tape = "tape " + std::to_string(action.first), residue = "residue " + std::to_string(action.first);
+    const std::string tape = "tape " + std::to_string(action.first),
+                      residue = "residue " + std::to_string(action.first);
     if (gradient_ != action.first + 1 || live_.count(tape) == 0) return fail("a backward without its gradient or tape");
     if (placed.tape_bytes != live_[tape].bytes) fail("tape_bytes is wrong");
     if (placed.tape_bytes > 0 && placed.tape != live_[tape].offset) fail("the tape is elsewhere");
@@ -347,9 +365,9 @@ class Judge {
   const Chain& chain_;
   const ChainLayout& layout_;
   std::map<std::string, Block> live_;
-  std::map<int, uint64_t> scratch_;  // of the backward, by link
-  std::map<int, int> mode_;          // of the residue that a link holds or held last
-  std::map<int, Block> disk_;        // copies, by boundary
+  std::map<int, uint64_t> scratch_;  // bytes of the backward's scratch, by link
+  std::map<int, int> mode_;          // residue mode of the link, now or most recently
+  std::map<int, Block> disk_;        // copies on disk, by boundary
   uint64_t disk_peak_ = 0, disk_highest_ = 0;
   int gradient_ = 0;
   size_t at_ = 0;
@@ -376,7 +394,8 @@ TEST(ChainLayout, PacksEveryNestedScheduleToItsPeak) {
     }
   }
   std::printf("%d schedules: moved / written bytes %.3f%% in all, %.3f%% on average, none in %.0f%%\n", cases,
-              100.0 * static_cast<double>(moved) / static_cast<double>(written), 100.0 * mean / cases, 100.0 * still / cases);
+              100.0 * static_cast<double>(moved) / static_cast<double>(written), 100.0 * mean / cases,
+              100.0 * still / cases);
   EXPECT_LT(mean / cases, 0.01);
 }
 
@@ -388,7 +407,8 @@ TEST(ChainLayout, LongChains) {
   }
 }
 
-// 10 units of input, links of 4, 2 and 0: by hand.
+// A chain with an input of 10 bytes and three links with boundaries of 4, 2 and 0 bytes. The
+// expected offsets were computed by hand.
 TEST(ChainLayout, ASmallChainByHand) {
   Chain chain;
   chain.input_bytes = 10;
@@ -404,7 +424,8 @@ TEST(ChainLayout, ASmallChainByHand) {
                                        {ActionKind::kBackward, 1, 0, -1}, {ActionKind::kBackward, 0, 0, -1}};
   const ChainLayout layout = layout_chain(chain, actions);
   EXPECT_EQ(Judge(chain, actions, layout).fault, "");
-  // Backward 1: input 10, tapes 7 and 5, gradients 2 and 4, scratch 1 = 29. Backward 0: 10 + 7 + 4 + 10 + 1 = 32.
+  // Live in backward 1: input 10, tapes 7 and 5, gradients 2 and 4, scratch 1, in total 29. Live in
+  // backward 0: 10 + 7 + 4 + 10 + 1 = 32.
   EXPECT_EQ(layout.packed_bytes, 32u);
   EXPECT_EQ(layout.actions[0].links[1].output, 30u);
   EXPECT_EQ(layout.actions[4].tape, 25u);
@@ -412,7 +433,7 @@ TEST(ChainLayout, ASmallChainByHand) {
   EXPECT_EQ(layout.move_bytes, 0u);
 }
 
-// Every offset that a placement holds and that counts, as a thing to shift.
+// Returns the offsets of the placement of action `i` that have an effect. Mutants change them by 1.
 std::vector<uint64_t*> offsets_of(const Case& made, ChainLayout& layout, size_t i) {
   ActionPlacement& placed = layout.actions[i];
   const Action& action = made.actions[i];
@@ -426,7 +447,8 @@ std::vector<uint64_t*> offsets_of(const Case& made, ChainLayout& layout, size_t 
   return all;
 }
 
-// While all bytes are live no block can shift; elsewhere whatever must agree with an earlier action cannot.
+// In an action at which the live bytes equal the peak, no block can be shifted without overlap. In
+// other actions a shift could be harmless, so they are not mutated in this way.
 TEST(ChainLayout, TheJudgeRejectsMutants) {
   int mutants = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
@@ -453,7 +475,7 @@ TEST(ChainLayout, TheJudgeRejectsMutants) {
       mutant.actions[i].moves.clear();
       EXPECT_TRUE(rejected(mutant)) << "seed " << seed << " action " << i;
       mutant = layout;
-      mutant.actions[i].moves[0].to = made.chain.input_bytes - 1;  // onto the input
+      mutant.actions[i].moves[0].to = made.chain.input_bytes - 1;  // moves the gradient onto the input
       mutant.actions[i].gradient = made.chain.input_bytes - 1;
       EXPECT_TRUE(rejected(mutant)) << "seed " << seed << " action " << i;
     }
@@ -476,7 +498,8 @@ TEST(ChainLayout, TheInputsGradientOfALossAlone) {
   EXPECT_EQ(layout.packed_bytes, 19u);
 }
 
-// With a disk, every boundary that is written comes back: a write alone could be left out.
+// Returns a case with more than 20 actions. If `disk`, it has writes, and every written boundary is
+// also read; otherwise the write could be omitted without a fault.
 Case long_case(bool disk) {
   for (uint32_t seed = 1;; ++seed) {
     Case made = random_case(seed, {64, 8, true, 10, disk, true});
@@ -489,8 +512,11 @@ Case long_case(bool disk) {
   }
 }
 
-// A write and the advance after it may change places; no other two neighbours may.
-bool may_swap(const Action& a, const Action& b) { return a.kind == ActionKind::kWrite && b.kind == ActionKind::kAdvance; }
+// True if the schedule remains valid when two adjacent actions are exchanged. This holds only for a
+// write and the advance after it.
+bool may_swap(const Action& a, const Action& b) {
+  return a.kind == ActionKind::kWrite && b.kind == ActionKind::kAdvance;
+}
 
 TEST(ChainLayout, WhatIsNoNestedRecursionThrows) {
   for (const bool disk : {false, true}) {
@@ -507,7 +533,8 @@ TEST(ChainLayout, WhatIsNoNestedRecursionThrows) {
       if (may_swap(good.actions[i], good.actions[i + 1])) {
         EXPECT_EQ(Judge(good.chain, actions, layout_chain(good.chain, actions)).fault, "");
       } else {
-        EXPECT_THROW((void)layout_chain(good.chain, actions), std::logic_error) << "actions " << i << " and the next swapped";
+        EXPECT_THROW((void)layout_chain(good.chain, actions), std::logic_error)
+            << "actions " << i << " and the next swapped";
       }
     }
     std::vector<Action> actions = good.actions;

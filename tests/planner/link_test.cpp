@@ -1,6 +1,7 @@
-// What links offer the schedule: residues that serve the many links, and the budgets that they reach on Chen et al.'s net.
-// Here because a mode that no link needs costs time, and a missing one costs every plan.
-#include "tools/graph/link.h"
+// Tests the choices that links offer to the schedule: residues that many links have in common, and
+// budgets at which the net of Chen et al. can be planned. A mode that no link needs costs planning
+// time, and a missing mode makes every plan worse.
+#include "tools/plan/graph/link.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -14,10 +15,10 @@
 #include <vector>
 
 #include "tests/planner/deep_resnet.h"
-#include "tools/audit/manifest.h"
-#include "tools/recipes/recipe_graph.h"
-#include "tools/schedule/schedule.h"
-#include "tools/writing/summary.h"
+#include "tools/plan/audit/manifest.h"
+#include "tools/plan/recipes/recipe_graph.h"
+#include "tools/plan/schedule/schedule.h"
+#include "tools/plan/writing/summary.h"
 
 namespace reprise {
 namespace {
@@ -41,21 +42,26 @@ struct DeepResNet {
   }
 };
 
-// The two narrow convolutions are a sixth of a bottleneck unit's values and three quarters of its flops.
+// Requires that links of the two long stages offer the outputs of the two narrow convolutions as a
+// residue. These are a sixth of the values of a bottleneck unit and cost three quarters of its
+// flops.
 void expect_narrow_convolutions(const DeepResNet& net) {
   for (const std::string name : {"layer2.60", "layer3.90"}) {
     const std::vector<LinkBody>& links = net.bodies.links;
     const auto link = std::find_if(links.begin(), links.end(), [&](const LinkBody& body) { return body.name == name; });
     ASSERT_NE(link, links.end()) << name;
     const std::vector<std::string> wanted = {name + ".conv1", name + ".conv2"};
-    const bool found = std::any_of(link->residues.begin(), link->residues.end(), [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
+    const bool found = std::any_of(link->residues.begin(), link->residues.end(),
+                                   [&](const ResidueChoice& r) { return net.kept(r) == wanted; });
     EXPECT_TRUE(found) << name;
   }
 }
 
 TEST(Residues, NarrowConvolutionsInTheLongStages) { expect_narrow_convolutions(DeepResNet()); }
 
-// A profile prices equal flops unequally, and rare links by many prices: both stages are offered theirs all the same.
+// In a profile, calls with equal flops have different prices, and rare links have many different
+// prices. The links of the two long stages must still offer the outputs of the two narrow
+// convolutions as a residue.
 TEST(Residues, NarrowConvolutionsAtMeasuredPrices) {
   for (uint64_t profile = 1; profile <= 8; ++profile) {
     SCOPED_TRACE(profile);
@@ -70,32 +76,41 @@ TEST(Residues, NarrowConvolutionsAtMeasuredPrices) {
   }
 }
 
-// Norms of heads, and an adapter with a dropout of its own on every layer, leave more values to keep than are tried in every combination. It is said.
+// In an attention with norms of heads and with an adapter with dropout on every layer, a link has
+// more values than can be tried in every combination. It must be reported as truncated.
 TEST(Links, OneOfMoreValuesThanAreTriedIsCalledTruncated) {
   for (const bool dropout : {false, true}) {
-    const Recipe recipe = parse_recipe(std::string(R"({"name": "some", "model": {"family": "qwen3", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "head_dim": 8,
+    const Recipe recipe = parse_recipe(
+        std::string(
+            R"({"name": "some", "model": {"family": "qwen3", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 40, "head_dim": 8,
         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}, "data": {"kind": "synthetic"},
-        "batch": 2, "sequence": 16, "lora": {"r": 2, "dropout": )") + (dropout ? "0.1" : "0") + "}}", "some.json", "/");
+        "batch": 2, "sequence": 16, "lora": {"r": 2, "dropout": )") +
+            (dropout ? "0.1" : "0") + "}}",
+        "some.json", "/");
     const SolvedModel model = solve_model(recipe);
     const PlannedModel planned = plan_model(model, request_of(model));
     const size_t truncated = truncated_links(model.bodies.links);
     EXPECT_EQ(truncated, dropout ? 3u : 0u);
     EXPECT_EQ(manifest_of(model, planned)["truncated"], truncated);
     const std::string summary = summary_of(model, planned);
-    EXPECT_EQ(summary.find("truncated       3 of 8 links may keep more values than the 12") != std::string::npos, dropout) << summary;
+    EXPECT_EQ(summary.find("truncated       3 of 8 links may keep more values than the 12") != std::string::npos,
+              dropout)
+        << summary;
     for (const LinkBody& link : model.bodies.links) {
       if (!link.truncated) continue;
       EXPECT_TRUE(link.name.ends_with(".attn")) << link.name;
       const std::vector<ValueId>& all = link.tapes[0].kept;
-      ASSERT_GT(all.size(), kMostCandidates);
+      ASSERT_GT(all.size(), kMaxCandidates);
       const auto bytes = [&](ValueId v) { return model.graph.tensor(v).bytes; };
-      const ValueId smallest = *std::min_element(all.begin(), all.end(), [&](ValueId a, ValueId b) { return bytes(a) < bytes(b); });
-      for (const TapeChoice& tape : link.tapes) EXPECT_NE(std::find(tape.kept.begin(), tape.kept.end(), smallest), tape.kept.end());
+      const ValueId smallest =
+          *std::min_element(all.begin(), all.end(), [&](ValueId a, ValueId b) { return bytes(a) < bytes(b); });
+      for (const TapeChoice& tape : link.tapes)
+        EXPECT_NE(std::find(tape.kept.begin(), tape.kept.end(), smallest), tape.kept.end());
     }
   }
 }
 
-// What a tape and a residue have in common lies in memory once.
+// A value that is both in a tape and in a residue must be counted once.
 TEST(Residues, SharedValuesCountOnce) {
   const DeepResNet net;
   int shared = 0;
@@ -116,7 +131,8 @@ TEST(Residues, SharedValuesCountOnce) {
   EXPECT_GT(shared, 100);
 }
 
-// What a strategy finds for a smaller budget also fits a larger one.
+// With more memory a strategy must not be slower, because the schedule for the smaller budget also
+// fits.
 TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
   for (const char* file : {"resnet20-fashion.json", "gpt-text.json"}) {
     const auto folder = std::filesystem::path(__FILE__).parent_path() / "../../tools/recipes";
@@ -124,11 +140,12 @@ TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
     ChainBodies bodies = cut_into_links(graph);
     solve_links(graph, bodies.links, kNoScratch, convolution_flops);
     const Chain chain = chain_of(graph, bodies.links);
-    const uint64_t most = make_schedule(chain, {.strategy = "none"}).peak_bytes;
+    const uint64_t maximum = make_schedule(chain, {.strategy = "none"}).peak_bytes;
     for (const std::string& name : strategy_names()) {
-      if (name == "optimal" || name == "h-revolve") continue;  // the larger part of their time; plan_bench asks this of whole plans
+      // These two strategies would take most of the time; plan_bench tests them on complete plans.
+      if (name == "optimal" || name == "h-revolve") continue;
       double before = INFINITY;
-      for (uint64_t memory = most / 50; memory <= most; memory += most / 200) {
+      for (uint64_t memory = maximum / 50; memory <= maximum; memory += maximum / 200) {
         const Schedule plan = make_schedule(chain, {.strategy = name, .memory_bytes = memory});
         ASSERT_TRUE(plan.feasible || before == INFINITY) << file << ", " << name << ", M = " << memory;
         if (!plan.feasible) continue;
@@ -139,7 +156,8 @@ TEST(Strategies, MoreMemoryNeverCostsTimeOnRealChains) {
   }
 }
 
-// PLANNING 5's figures, whole per cents of a step's forward and backward.
+// Tests the numbers of PLANNING 5: extra work at a budget, in whole per cent of a step's forward
+// and backward.
 TEST(Residues, FiguresOfTheDeepResNet) {
   const DeepResNet net;
   double forward_backward = 0;

@@ -1,5 +1,6 @@
-// Judges general packing: random problems against an O(n^2) check and an exhaustive optimum, hard instances, bad files.
-// A packer that overlaps two buffers or claims a bound it has not would poison every plan that is no chain recursion.
+// Judges general packing: random problems with an O(n^2) check and with an exhaustive optimum, hard
+// instances, and bad files. Layouts that no chain recursion gives use this packer. If it overlapped
+// two buffers or claimed a wrong bound, all these layouts would be wrong.
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -10,16 +11,16 @@
 #include <sstream>
 #include <string>
 
-#include "tools/formats/error.h"
-#include "tools/layout/pack.h"
-#include "tools/layout/pack_command.h"
+#include "tools/files/io/error.h"
+#include "tools/plan/layout/pack.h"
+#include "tools/plan/layout/pack_command.h"
 
 namespace reprise {
 namespace {
 
 std::vector<PackBuffer> random_buffers(uint32_t seed, int count, uint64_t span, uint64_t largest) {
   std::mt19937 engine(seed);
-  const auto upto = [&](uint64_t most) { return std::uniform_int_distribution<uint64_t>(0, most)(engine); };
+  const auto upto = [&](uint64_t maximum) { return std::uniform_int_distribution<uint64_t>(0, maximum)(engine); };
   std::vector<PackBuffer> buffers;
   for (int i = 0; i < count; ++i) {
     const uint64_t lower = upto(span - 1), upper = lower + 1 + upto(span - 1 - lower);
@@ -28,11 +29,14 @@ std::vector<PackBuffer> random_buffers(uint32_t seed, int count, uint64_t span, 
   return buffers;
 }
 
-// Twelve buffers that leave no room: two die, and their bytes are shared out anew. Where the two were no neighbours the
-// optimum can lie above the largest sum of live bytes; in one case of fifty it does.
+// Returns twelve or a few more buffers that fill the memory. At each time two buffers die, and one
+// or two buffers of the same total size are born. If the dead buffers were not adjacent, the
+// optimum may exceed the maximum sum of live bytes. This happens in one of about fifty cases.
 std::vector<PackBuffer> crowded_buffers(uint32_t seed) {
   std::mt19937 engine(seed);
-  const auto between = [&](uint64_t low, uint64_t high) { return std::uniform_int_distribution<uint64_t>(low, high)(engine); };
+  const auto between = [&](uint64_t low, uint64_t high) {
+    return std::uniform_int_distribution<uint64_t>(low, high)(engine);
+  };
   std::vector<PackBuffer> buffers;
   std::vector<size_t> live;
   const auto give_birth = [&](uint64_t time, uint64_t size) {
@@ -56,7 +60,7 @@ std::vector<PackBuffer> crowded_buffers(uint32_t seed) {
   return buffers;
 }
 
-// Empty, or what is wrong.
+// Returns a description of the first fault; "" if there is none.
 std::string fault_of(const std::vector<PackBuffer>& buffers, const std::vector<uint64_t>& offsets, uint64_t packed) {
   if (buffers.size() != offsets.size()) return "not one offset per buffer";
   uint64_t highest = 0;
@@ -73,16 +77,18 @@ std::string fault_of(const std::vector<PackBuffer>& buffers, const std::vector<u
 }
 
 uint64_t live_bound(const std::vector<PackBuffer>& buffers) {
-  uint64_t most = 0;
+  uint64_t maximum = 0;
   for (const PackBuffer& at : buffers) {
     uint64_t live = 0;
     for (const PackBuffer& b : buffers) live += b.lower <= at.lower && at.lower < b.upper ? b.size : 0;
-    most = std::max(most, live);
+    maximum = std::max(maximum, live);
   }
-  return most;
+  return maximum;
 }
 
-// In order of rising offsets every buffer of some optimal packing rests on those before it: try all such orders.
+// Tries all orders of placing buffers, each at the lowest offset above the overlapping earlier
+// ones. This finds an optimum: in some optimal packing, taken in the order of offsets, each buffer
+// rests on earlier buffers or the bottom.
 void try_all_orders(const std::vector<PackBuffer>& buffers, std::vector<uint64_t>& tops, uint64_t last, uint64_t height,
                     uint64_t& best) {
   bool complete = true;
@@ -91,7 +97,8 @@ void try_all_orders(const std::vector<PackBuffer>& buffers, std::vector<uint64_t
     complete = false;
     uint64_t offset = 0;
     for (size_t j = 0; j < buffers.size(); ++j)
-      if (buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper) offset = std::max(offset, tops[j]);
+      if (buffers[i].lower < buffers[j].upper && buffers[j].lower < buffers[i].upper)
+        offset = std::max(offset, tops[j]);
     const uint64_t top = offset + buffers[i].size;
     if (offset < last || top >= best) continue;
     tops[i] = top;
@@ -101,9 +108,9 @@ void try_all_orders(const std::vector<PackBuffer>& buffers, std::vector<uint64_t
   if (complete) best = height;
 }
 
-// The optimum, or `best` if there is none below.
+// Returns the smallest packed size below `best`; `best` if there is none.
 uint64_t exhaustive_optimum(const std::vector<PackBuffer>& buffers, uint64_t best = UINT64_MAX) {
-  std::vector<uint64_t> tops(buffers.size(), 0);  // 0: not yet placed
+  std::vector<uint64_t> tops(buffers.size(), 0);  // end of each buffer; 0: not yet placed
   try_all_orders(buffers, tops, 0, 0, best);
   return best;
 }
@@ -119,7 +126,8 @@ TEST(Pack, TinyProblemsAreOptimal) {
   }
 }
 
-// Where the optimum lies above the bound the packer must say so, and neither claim less nor settle for more.
+// If the optimum exceeds the lower bound, the packer must report the optimum as proven. It must
+// accept this capacity, and refuse a capacity of one byte less.
 TEST(Pack, AboveTheBoundOnlyWhereTheOptimumIs) {
   int above = 0;
   for (uint32_t seed = 1; seed <= 400; ++seed) {
@@ -127,7 +135,7 @@ TEST(Pack, AboveTheBoundOnlyWhereTheOptimumIs) {
     const Packing packing = pack_buffers(buffers);
     ASSERT_EQ(fault_of(buffers, packing.offsets, packing.packed_bytes), "") << "seed " << seed;
     ASSERT_TRUE(packing.proven) << "seed " << seed;
-    if (packing.packed_bytes == live_bound(buffers)) continue;  // nothing can be below
+    if (packing.packed_bytes == live_bound(buffers)) continue;  // equals the lower bound, so it is optimal
     ++above;
     const uint64_t optimum = packing.packed_bytes;
     ASSERT_EQ(exhaustive_optimum(buffers, optimum + 1), optimum) << "seed " << seed;
@@ -139,7 +147,7 @@ TEST(Pack, AboveTheBoundOnlyWhereTheOptimumIs) {
     ASSERT_TRUE(refused.proven) << "seed " << seed;
     ASSERT_EQ(fault_of(buffers, refused.offsets, refused.packed_bytes), "") << "seed " << seed;
   }
-  EXPECT_GT(above, 3);  // else these cases would not tell an optimum from a bound
+  EXPECT_GT(above, 3);  // otherwise no case has an optimum above the lower bound
 }
 
 TEST(Pack, MiddlingProblemsAreValidAndRepeat) {
@@ -178,7 +186,9 @@ TEST(Pack, NothingAndBuffersOfNothing) {
 
 TEST(Pack, TheJudgeRejectsMutants) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
-    const std::vector<PackBuffer> buffers = {{0, 9, 3 + seed}, {0, 9, 5}, {0, 9, 7}};  // no slack: every shift collides
+    // At time 0 to 9 the buffers fill the memory completely, so every shift makes two of them
+    // overlap.
+    const std::vector<PackBuffer> buffers = {{0, 9, 3 + seed}, {0, 9, 5}, {0, 9, 7}};
     const Packing packing = pack_buffers(buffers);
     ASSERT_EQ(fault_of(buffers, packing.offsets, packing.packed_bytes), "");
     for (size_t i = 0; i < 3; ++i)
@@ -198,10 +208,11 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-// All eleven by a fixed number of placements, so that a slow machine is no failure.
+// Packs input.12 and the eleven hard instances. The effort is limited by a number of placements,
+// not by time, so that slow machines also pass.
 TEST(PackCommand, HardInstancesAtTheirCapacities) {
-  for (const char* name : {"input.12", "A.1048576", "B.1048576", "C.1048576", "D.1048576", "E.1048576", "F.1048576", "G.1048576",
-                           "H.1048576", "I.1048576", "J.1048576", "K.1048576"}) {
+  for (const char* name : {"input.12", "A.1048576", "B.1048576", "C.1048576", "D.1048576", "E.1048576", "F.1048576",
+                           "G.1048576", "H.1048576", "I.1048576", "J.1048576", "K.1048576"}) {
     const std::string path = std::string("tests/data/minimalloc/") + name + ".csv";
     const uint64_t capacity = std::string(name) == "input.12" ? 12 : 1048576;
     const PackProblem problem = parse_pack_problem(text_of(path), path, capacity);
@@ -233,7 +244,8 @@ class Folder {
 TEST(PackCommand, ReportsAndWrites) {
   Folder folder;
   const std::string out = folder.file("out.csv");
-  const auto report = run_pack({.problem_path = "tests/data/minimalloc/input.12.csv", .capacity = 12, .output_path = out});
+  const auto report =
+      run_pack({.problem_path = "tests/data/minimalloc/input.12.csv", .capacity = 12, .output_path = out});
   EXPECT_EQ(report["feasible"], true);
   EXPECT_EQ(report["packed"], 12);
   EXPECT_EQ(report["lower_bound"], 12);
@@ -242,7 +254,7 @@ TEST(PackCommand, ReportsAndWrites) {
   const std::string written = text_of(out);
   EXPECT_EQ(written.substr(0, written.find('\n')), "id,lower,upper,size,offset");
   EXPECT_EQ(std::count(written.begin(), written.end(), '\n'), 6);
-  // What was written can be read again: other columns are ignored.
+  // The written file can be read again, because columns with other names are ignored.
   EXPECT_EQ(run_pack({.problem_path = out})["packed"], 12);
   EXPECT_NE(describe_pack(report, 12).find("12"), std::string::npos);
 }
@@ -258,7 +270,8 @@ TEST(PackCommand, WhatDoesNotFitLeavesNoFile) {
 
 TEST(PackCommand, AnOutputThatCannotBeWritten) {
   Folder folder;
-  const PackRequest request = {.problem_path = "tests/data/minimalloc/input.12.csv", .output_path = folder.file("no/out.csv")};
+  const PackRequest request = {.problem_path = "tests/data/minimalloc/input.12.csv",
+                               .output_path = folder.file("no/out.csv")};
   EXPECT_THROW(run_pack(request), UserError);
   EXPECT_EQ(folder.count(), 0u);
 }
@@ -276,7 +289,7 @@ TEST(PackCommand, ColumnsInAnyOrderAndWindowsLines) {
 
 struct BadFile {
   const char* text;
-  const char* names;  // must stand in the message
+  const char* names;  // text that the message must contain
 };
 
 class BadPackFiles : public testing::TestWithParam<BadFile> {};
@@ -296,8 +309,9 @@ TEST_P(BadPackFiles, GetOneClearLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, BadPackFiles,
-    testing::Values(BadFile{"", "empty"}, BadFile{"\n\n", "empty"}, BadFile{"id,lower,upper\na,1,2\n", "no column \"size\""},
-                    BadFile{"a,1,2,3\n", "no column \"id\""}, BadFile{"id,lower,upper,size,size\n", "\"size\" twice"},
+    testing::Values(BadFile{"", "empty"}, BadFile{"\n\n", "empty"},
+                    BadFile{"id,lower,upper\na,1,2\n", "no column \"size\""}, BadFile{"a,1,2,3\n", "no column \"id\""},
+                    BadFile{"id,lower,upper,size,size\n", "\"size\" twice"},
                     BadFile{"id,lower,upper,size\na,1,2\n", "p.csv:2: has 3 fields"},
                     BadFile{"id,lower,upper,size\na,1,2,3,4\n", "p.csv:2: has 5 fields"},
                     BadFile{"id,lower,upper,size\na,5,5,3\n", "p.csv:2: lower 5 is not below upper 5"},
@@ -313,7 +327,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadFile{"id,lower,upper,size\n,1,2,3\n", "\"id\" is empty"}));
 
 TEST(PackCommand, SumsThatWouldOverflow) {
-  EXPECT_THROW(parse_pack_problem("id,lower,upper,size\na,0,1,4000000000000000000\nb,0,1,4000000000000000000\n", "p.csv", 0),
+  EXPECT_THROW(parse_pack_problem("id,lower,upper,size\na,0,1,4000000000000000000\nb,0,1,4000000000000000000\n",
+                                  "p.csv", 0),
                UserError);
 }
 

@@ -1,5 +1,5 @@
-// Random graphs of rows: linear layers, ReLUs, norms and additions, some of whose values nobody reads.
-// Here because rules of cuts, plans and their judges must hold for graphs that no family has.
+// Random graphs of linear layers, ReLUs, norms and additions. Some of their values have no reader.
+// The rules of cuts and plans, and the judges of both, must also hold for graphs of no family.
 #pragma once
 
 #include <algorithm>
@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "tools/graph/graph.h"
+#include "tools/plan/graph/graph.h"
 
 namespace reprise {
 
-// Of `length` nodes beside the first and the loss. A node reads the latest value, or one of the latest `reach`.
+// Returns a graph of a first node, `length` further nodes, and a loss. A ReLU or a linear layer
+// reads the latest value; a norm reads one of the latest `reach` values. An addition reads the
+// latest value and one of the latest `reach` values.
 inline Graph random_graph(std::mt19937_64& random, uint64_t length, uint64_t reach) {
   Graph graph;
   graph.input = graph.add_value("x", ValueKind::kInput, {2, 3, 8});
@@ -19,7 +21,7 @@ inline Graph random_graph(std::mt19937_64& random, uint64_t length, uint64_t rea
   std::vector<ValueId> values = {graph.linear(graph.input, "first", 8, false, false, 1)};
   for (uint64_t i = 0; i < length; ++i) {
     const std::string name = "n" + std::to_string(i);
-    // One after the other: of two draws in an expression either may be made first.
+    // A separate statement, because the order of two draws in one expression is unspecified.
     const uint64_t draw = random();
     const ValueId other = values[values.size() - 1 - draw % std::min<uint64_t>(values.size(), 1 + random() % reach)];
     switch (random() % 4) {

@@ -1,5 +1,6 @@
-// The network of rearranged_net.h: its gradients, its bits under every schedule, and where its values lie.
-// Here because each op's own cases see one call, and these see gradients that several of them add to, and values that take another's place.
+// Tests the network of rearranged_net.h: its gradients, its bits under every schedule, and the
+// addresses of its values. The cases of each op test one call. This network also has gradients to
+// which several ops contribute, and values that are stored at another value's address.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +32,8 @@ BatchSource source() {
             const std::vector<float> pixels = images();
             const std::vector<Bf16> rounded(pixels.begin(), pixels.end());
             const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
-            sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), kLabels, kN);
+            sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), kLabels,
+                     kN);
             return ok_status();
           }};
 }
@@ -59,7 +61,7 @@ struct Array {
   }
 };
 
-// Made element by element from its own place.
+// Returns an array whose elements are computed by `element` from their indices.
 Array made(const Index& shape, const std::function<double(const Index&)>& element) {
   Array y(shape);
   for (size_t i = 0; i < y.data.size(); ++i) {
@@ -114,7 +116,8 @@ Array sum(Array a, const Array& b) {
   for (size_t i = 0; i < a.data.size(); ++i) a.data[i] += b.data[i];
   return a;
 }
-// `place` of a new pixel's place along a side, by the old and the new length.
+// A function that converts the index of an output pixel along a side to an input position. `in` and
+// `out` are the lengths of the side.
 using PlaceOf = double (*)(double p, double in, double out);
 double nearest(double p, double in, double out) { return std::floor((p * in + 0.25) / out); }
 double squares(double p, double in, double out) { return std::max(0.0, (p + 0.5) * in / out - 0.5); }
@@ -126,7 +129,8 @@ Array resized(const Array& x, size_t height, size_t width, PlaceOf place) {
     double y = 0;
     for (size_t i = 0; i < x.shape[1]; ++i) {
       for (size_t j = 0; j < x.shape[2]; ++j) {
-        // Hats around the old pixels; beyond the last one it goes on.
+        // Interpolates linearly between input pixels. Beyond the last pixel, the value of the last
+        // pixel is used.
         const double down = 1 - std::abs(std::min(h, static_cast<double>(x.shape[1] - 1)) - static_cast<double>(i));
         const double across = 1 - std::abs(std::min(w, static_cast<double>(x.shape[2] - 1)) - static_cast<double>(j));
         if (down > 0 && across > 0) y += down * across * x[{at[0], i, j, at[3]}];
@@ -136,7 +140,7 @@ Array resized(const Array& x, size_t height, size_t width, PlaceOf place) {
   });
 }
 
-// Along the last dimension.
+// Multiplies the last dimension of x by the matrix w.
 Array product(const Array& x, const Numbers& w) {
   const size_t in = x.shape.back(), out = w.size() / in;
   Index shape = x.shape;
@@ -193,30 +197,35 @@ TEST(RearrangedNet, GradientsAreThoseOfTheWholeNetwork) {
 }
 
 TEST(RearrangedNet, TrainsWithTheSameBitsUnderEverySchedule) {
-  for (const DType stored : {DType::kF32, DType::kBf16}) expect_same_bits_under_every_schedule(recipe_of(stored), network(stored), source());
+  for (const DType stored : {DType::kF32, DType::kBf16})
+    expect_same_bits_under_every_schedule(recipe_of(stored), network(stored), source());
 }
 
-// Of a row's value and of what it is made: whether both have one place.
+// Returns the number of reshapes whose output has the address of their input. Adds the number of
+// all reshapes to `all`.
 size_t reshapes_in_place(const OwnedProgram& program, size_t& all) {
   size_t in_place = 0;
   for (const Row& row : program.rows) {
     if (row.op != Op::kReshape) continue;
     const Ref* refs = &program.arguments[row.first_argument];
-    const Slot &y = program.slots[ref_index(refs[ReshapeForward::kY])], &x = program.slots[ref_index(refs[ReshapeForward::kX])];
+    const Slot &y = program.slots[ref_index(refs[ReshapeForward::kY])],
+               &x = program.slots[ref_index(refs[ReshapeForward::kX])];
     ++all;
     in_place += y.tensor.offset == x.tensor.offset ? 1 : 0;
   }
   return in_place;
 }
 
-// In evaluation nothing is kept, so that every one may.
+// In an evaluation no value is needed again later, so every reshape can be stored at the address of
+// its input.
 TEST(RearrangedNet, AReshapeTakesThePlaceOfWhatItReads) {
   const PlannedRun run = plan_run(recipe_of(DType::kF32), network(DType::kF32), "optimal", 0);
   size_t all = 0;
   EXPECT_EQ(reshapes_in_place(run.planned.plan.program(ProgramId::kEvaluate), all), 4u);
   EXPECT_EQ(all, 4u);
   size_t of_training = 0;
-  EXPECT_GT(reshapes_in_place(run.planned.plan.program(ProgramId::kMicroFirst), of_training), 4u) << "of " << of_training;
+  EXPECT_GT(reshapes_in_place(run.planned.plan.program(ProgramId::kMicroFirst), of_training), 4u)
+      << "of " << of_training;
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// Strategies over chains of unequal links: goldens, random chains, an exhaustive judge, chain files and the command's answers.
-// A schedule that claims too little memory or too little time would surface only on the board.
-// The judge shares no code with what it judges: it searches states, not recursions, and does its own accounting.
-#include "tools/schedule/schedule.h"
+// Tests strategies on chains of unequal links: goldens, random chains, an exhaustive judge, chain
+// files, and the command's output. A schedule that claims too little memory or time would otherwise
+// fail only on the board. The judge searches states instead of using a recursion. It shares no code
+// with the strategies and counts memory and time itself.
+#include "tools/plan/schedule/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -16,42 +17,46 @@
 #include <vector>
 
 #include "tests/schedule_goldens.h"
-#include "tools/formats/error.h"
-#include "tools/schedule/chain_json.h"
-#include "tools/schedule/schedule_command.h"
-#include "tools/schedule/simulate.h"
-#include "tools/schedule/units.h"
+#include "tools/files/io/error.h"
+#include "tools/plan/schedule/chain_json.h"
+#include "tools/plan/schedule/schedule_command.h"
+#include "tools/plan/schedule/simulate.h"
+#include "tools/plan/schedule/units.h"
 
 namespace reprise {
 namespace {
 
 struct ChainShape {
-  int most_links = 8, most_tapes = 1, modes = 0;
-  uint64_t most_bytes = 6, factor = 1, jitter = 0;  // sizes are factor x (0..most_bytes) + (0..jitter)
-  uint64_t most_scratch = 3;
-  bool record_costs = false;  // records over a residue at a price of their own
-  bool unions = false;        // thin tapes share bytes with residues
+  int max_links = 8, max_tapes = 1, modes = 0;
+  // Each size is factor * (a random number up to max_bytes) + (a random number up to jitter).
+  uint64_t max_bytes = 6, factor = 1, jitter = 0;
+  uint64_t max_scratch = 3;
+  bool record_costs = false;  // true: recording a tape from a residue has another cost than a forward from it
+  bool unions = false;        // true: small tapes have values in common with residues
 };
 
 Chain random_chain(uint64_t seed, const ChainShape& shape) {
   std::mt19937_64 random(seed);
-  const auto upto = [&](uint64_t most) { return random() % (most + 1); };
-  const auto bytes = [&](uint64_t most) { return shape.factor * upto(most) + upto(shape.jitter); };
-  Chain chain{.input_bytes = bytes(shape.most_bytes), .links = {}};
-  const int length = 1 + static_cast<int>(upto(shape.most_links - 1));
+  const auto upto = [&](uint64_t maximum) { return random() % (maximum + 1); };
+  const auto bytes = [&](uint64_t maximum) { return shape.factor * upto(maximum) + upto(shape.jitter); };
+  Chain chain{.input_bytes = bytes(shape.max_bytes), .links = {}};
+  const int length = 1 + static_cast<int>(upto(shape.max_links - 1));
   for (int i = 0; i < length; ++i) {
     Link link{.name = "r" + std::to_string(i), .forward_cost = static_cast<double>(1 + upto(9)), .boundary_bytes = 0,
-              .forward_scratch_bytes = bytes(shape.most_scratch), .tapes = {}, .residues = {}};
-    if (i + 1 < length) link.boundary_bytes = shape.factor + bytes(shape.most_bytes);
-    uint64_t inner = bytes(2 * shape.most_bytes);
+              .forward_scratch_bytes = bytes(shape.max_scratch), .tapes = {}, .residues = {}};
+    if (i + 1 < length) link.boundary_bytes = shape.factor + bytes(shape.max_bytes);
+    uint64_t inner = bytes(2 * shape.max_bytes);
     for (int k = 0; k < shape.modes; ++k) {
       const uint64_t part = inner == 0 ? 0 : upto(inner);
-      link.residues.push_back({.bytes = part, .forward_cost = std::max(0.0, link.forward_cost - static_cast<double>(upto(5)))});
+      link.residues.push_back(
+          {.bytes = part, .forward_cost = std::max(0.0, link.forward_cost - static_cast<double>(upto(5)))});
     }
     double backward = static_cast<double>(1 + upto(12));
-    for (uint64_t t = 0; t <= upto(shape.most_tapes - 1); ++t) {
-      link.tapes.push_back({.bytes = link.boundary_bytes + inner, .backward_cost = backward, .scratch_bytes = bytes(shape.most_scratch),
-                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : bytes(shape.most_scratch)});
+    for (uint64_t t = 0; t <= upto(shape.max_tapes - 1); ++t) {
+      link.tapes.push_back({.bytes = link.boundary_bytes + inner,
+                            .backward_cost = backward,
+                            .scratch_bytes = bytes(shape.max_scratch),
+                            .forward_scratch_bytes = t == 0 ? link.forward_scratch_bytes : bytes(shape.max_scratch)});
       inner /= 2;
       backward += static_cast<double>(upto(4));
     }
@@ -61,8 +66,8 @@ Chain random_chain(uint64_t seed, const ChainShape& shape) {
         residue.record_costs.push_back(link.forward_cost - static_cast<double>(upto(saved)));
       }
       for (size_t t = 0; shape.unions && t < link.tapes.size(); ++t) {
-        const uint64_t least = std::max(link.tapes[t].bytes, link.boundary_bytes + residue.bytes);
-        residue.tape_bytes.push_back(least + (t == 0 ? 0 : upto(link.tapes[t].bytes + residue.bytes - least)));
+        const uint64_t minimum = std::max(link.tapes[t].bytes, link.boundary_bytes + residue.bytes);
+        residue.tape_bytes.push_back(minimum + (t == 0 ? 0 : upto(link.tapes[t].bytes + residue.bytes - minimum)));
       }
     }
     chain.links.push_back(link);
@@ -101,20 +106,22 @@ TEST(Optimal, GoldenNamesTheSmallestMemory) {
   EXPECT_EQ(plan.smallest_memory, 18u);
 }
 
-// The state of a tiny chain's reversal, for the judge: which values are live, by link.
+// A state of the judge: the index of the live gradient, and the values that are live for each link.
 struct State {
   int gradient;
-  std::vector<char> value;  // boundary kept by itself
-  std::vector<char> tape, residue;  // 0: none, else index + 1
+  std::vector<char> value;  // true if the boundary is kept outside a tape
+  std::vector<char> tape, residue;  // 0: none; otherwise 1 + the index of the tape or residue
   auto operator<=>(const State&) const = default;
 };
 
-// Least makespan over every order of forwards, recordings, backwards and frees: Dijkstra over states.
+// Finds the minimum makespan over all orders of forwards, recordings, backwards and frees. Uses
+// Dijkstra's algorithm over states.
 class Judge {
  public:
-  Judge(const Chain& chain, uint64_t memory_bytes, bool residues) : chain_(chain), memory_(memory_bytes), residues_(residues) {}
+  Judge(const Chain& chain, uint64_t memory_bytes, bool residues)
+      : chain_(chain), memory_(memory_bytes), residues_(residues) {}
 
-  double least_makespan() {
+  double min_makespan() {
     const int n = chain_.length();
     State start{n, std::vector<char>(n + 1, 0), std::vector<char>(n, 0), std::vector<char>(n, 0)};
     start.value[0] = 1;
@@ -134,7 +141,8 @@ class Judge {
 
   uint64_t tape_size(int i, int t, int r) const {
     const uint64_t own = chain_.links[i].tapes[t].bytes;
-    if (r > 0 && !chain_.links[i].residues[r - 1].tape_bytes.empty()) return chain_.links[i].residues[r - 1].tape_bytes[t];
+    if (r > 0 && !chain_.links[i].residues[r - 1].tape_bytes.empty())
+      return chain_.links[i].residues[r - 1].tape_bytes[t];
     return r > 0 && t > 0 ? own + chain_.links[i].residues[r - 1].bytes : own;
   }
   uint64_t live(const State& s) const {
@@ -178,7 +186,8 @@ class Judge {
       State after = s;
       after.tape[i] = static_cast<char>(t + 1);
       double record = forward;
-      if (s.residue[i] && !link.residues[s.residue[i] - 1].record_costs.empty()) record = link.residues[s.residue[i] - 1].record_costs[t];
+      if (s.residue[i] && !link.residues[s.residue[i] - 1].record_costs.empty())
+        record = link.residues[s.residue[i] - 1].record_costs[t];
       if (live(after) + link.tapes[t].forward_scratch_bytes <= memory_) offer(after, cost + record);
     }
     if (s.tape[i] && s.gradient == i + 1) {
@@ -198,8 +207,10 @@ class Judge {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
-// The published recursion is optimal among schedules that keep what they once kept; the judge may do better, never worse.
-void judge_random_chains(uint64_t seeds, const ChainShape& shape, bool residues, double least_share_equal) {
+// Compares `optimal` with the judge. The published recursion is optimal among the schedules that
+// never drop kept values. So the judge may find a smaller makespan, but never a larger one. At
+// least the share `min_share_equal` of the makespans must be equal.
+void judge_random_chains(uint64_t seeds, const ChainShape& shape, bool residues, double min_share_equal) {
   int cases = 0, equal = 0;
   for (uint64_t seed = 0; seed < seeds; ++seed) {
     const Chain chain = random_chain(seed, shape);
@@ -207,44 +218,51 @@ void judge_random_chains(uint64_t seeds, const ChainShape& shape, bool residues,
     ASSERT_EQ(solve(chain, smallest - 1, residues), INFINITY) << "seed " << seed;
     for (uint64_t memory = smallest; memory <= peak_of_none(chain) + 1; memory += 1 + seed % 3) {
       const double claimed = solve(chain, memory, residues);
-      const double least = Judge(chain, memory, residues).least_makespan();
+      const double minimum = Judge(chain, memory, residues).min_makespan();
       ASSERT_LT(claimed, INFINITY) << "seed " << seed << ", M = " << memory;
-      ASSERT_GE(claimed, least) << "seed " << seed << ", M = " << memory;
+      ASSERT_GE(claimed, minimum) << "seed " << seed << ", M = " << memory;
       ++cases;
-      equal += claimed == least;
+      equal += claimed == minimum;
     }
   }
   EXPECT_GT(cases, 0);
-  EXPECT_GE(equal, least_share_equal * cases) << "of " << cases;
+  EXPECT_GE(equal, min_share_equal * cases) << "of " << cases;
 }
 
-TEST(Optimal, NeverClaimsLessThanTheJudge) { judge_random_chains(150, {.most_links = 5}, false, 0.7); }
+TEST(Optimal, NeverClaimsLessThanTheJudge) { judge_random_chains(150, {.max_links = 5}, false, 0.7); }
 TEST(Optimal, NeverClaimsLessThanTheJudgeSeveralTapes) {
-  judge_random_chains(60, {.most_links = 4, .most_tapes = 3}, false, 0.7);
+  judge_random_chains(60, {.max_links = 4, .max_tapes = 3}, false, 0.7);
 }
-// A tape may wait while its link's input is made again: nearly all that is left above the true optimum without residues.
-TEST(Optimal, NeverClaimsLessThanTheJudgeHeldTapes) { judge_random_chains(120, {.most_links = 5}, true, 0.98); }
-TEST(Optimal, NeverClaimsLessThanTheJudgeHeldTapesWideScratch) {
-  judge_random_chains(60, {.most_links = 5, .most_scratch = 40}, true, 0.95);
+// `optimal` may also keep a tape while it recomputes the input of the tape's link. Without
+// residues, nearly every makespan then equals the true minimum.
+TEST(Optimal, NeverClaimsLessThanTheJudgeKeptTapes) { judge_random_chains(120, {.max_links = 5}, true, 0.98); }
+TEST(Optimal, NeverClaimsLessThanTheJudgeKeptTapesWideScratch) {
+  judge_random_chains(60, {.max_links = 5, .max_scratch = 40}, true, 0.95);
 }
 TEST(Optimal, NeverClaimsLessThanTheJudgeResidues) {
-  judge_random_chains(40, {.most_links = 4, .most_tapes = 2, .modes = 2, .most_bytes = 4}, true, 0.6);
+  judge_random_chains(40, {.max_links = 4, .max_tapes = 2, .modes = 2, .max_bytes = 4}, true, 0.6);
 }
 
 TEST(Optimal, NeverClaimsLessThanTheJudgeWideScratch) {
-  judge_random_chains(15, {.most_links = 3, .most_tapes = 2, .modes = 2, .most_scratch = 20, .record_costs = true}, true, 0.6);
+  judge_random_chains(15, {.max_links = 3, .max_tapes = 2, .modes = 2, .max_scratch = 20, .record_costs = true},
+                      true, 0.6);
 }
 
 TEST(Optimal, NeverClaimsLessThanTheJudgeTapesThatShareWithResidues) {
-  judge_random_chains(30, {.most_links = 4, .most_tapes = 3, .modes = 2, .most_bytes = 4, .unions = true}, true, 0.6);
+  judge_random_chains(30, {.max_links = 4, .max_tapes = 3, .modes = 2, .max_bytes = 4, .unions = true}, true, 0.6);
 }
 
-// Forwards that need more scratch than the tapes take: an advance may then fit where a longer one does not, and what an
-// advance that lays residues asks may be less than what the least memory was thought to be.
+// Here a forward may need more scratch than a recording of a tape. So an advance may fit although a
+// longer one does not. An advance that stores residues may need less memory than the minimum that
+// `optimal` assumes.
 TEST(Optimal, WideScratchAtEveryBudget) {
   for (uint64_t seed = 7000; seed < 7600; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 5, .most_tapes = 3, .modes = static_cast<int>(seed % 4), .most_scratch = 40,
-                                            .record_costs = seed % 8 > 3, .unions = seed % 16 > 7});
+    const Chain chain = random_chain(seed, {.max_links = 5,
+                                            .max_tapes = 3,
+                                            .modes = static_cast<int>(seed % 4),
+                                            .max_scratch = 40,
+                                            .record_costs = seed % 8 > 3,
+                                            .unions = seed % 16 > 7});
     const Schedule none = make_schedule(chain, {.strategy = "none"});
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
     ASSERT_LE(smallest, none.peak_bytes) << "seed " << seed;
@@ -263,11 +281,11 @@ TEST(Optimal, WideScratchAtEveryBudget) {
 
 TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
   for (uint64_t seed = 1000; seed < 1080; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 3, .modes = static_cast<int>(seed % 3),
+    const Chain chain = random_chain(seed, {.max_links = 16, .max_tapes = 3, .modes = static_cast<int>(seed % 3),
                                             .unions = seed % 2 == 0});
-    const uint64_t most = peak_of_none(chain);
+    const uint64_t maximum = peak_of_none(chain);
     double before = INFINITY;
-    for (uint64_t memory = 0; memory <= most + 2; memory += 1 + most / 40) {
+    for (uint64_t memory = 0; memory <= maximum + 2; memory += 1 + maximum / 40) {
       const double optimal = solve(chain, memory, true);
       ASSERT_LE(optimal, solve(chain, memory, false)) << "seed " << seed << ", M = " << memory;
       ASSERT_LE(optimal, before) << "seed " << seed << ", M = " << memory;
@@ -287,15 +305,17 @@ TEST(Strategies, RandomChainsFitAndOptimalIsBest) {
   }
 }
 
-// A strategy that chooses its own parameter has every plan of a smaller budget to choose from, too.
+// With more memory a strategy must not be slower: it chooses its own parameter, and may choose the
+// one for the smaller budget.
 TEST(Strategies, MoreMemoryNeverCostsTime) {
   for (uint64_t seed = 5000; seed < 5300; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 24, .most_tapes = 2, .modes = static_cast<int>(seed % 2)});
-    const uint64_t most = peak_of_none(chain);
+    const Chain chain = random_chain(seed, {.max_links = 24, .max_tapes = 2, .modes = static_cast<int>(seed % 2)});
+    const uint64_t maximum = peak_of_none(chain);
     for (const std::string& name : strategy_names()) {
-      if ((name == "optimal" || name == "h-revolve") && seed % 20 != 0) continue;  // the tests of Optimal ask this at every budget
+      // Other tests, named Optimal, test these two strategies at every budget.
+      if ((name == "optimal" || name == "h-revolve") && seed % 20 != 0) continue;
       double before = INFINITY;
-      for (uint64_t memory = 0; memory <= most + 2; memory += 1 + most / 60) {
+      for (uint64_t memory = 0; memory <= maximum + 2; memory += 1 + maximum / 60) {
         const Schedule plan = make_schedule(chain, {.strategy = name, .memory_bytes = memory});
         ASSERT_TRUE(plan.feasible || before == INFINITY) << name << ", seed " << seed << ", M = " << memory;
         if (!plan.feasible) continue;
@@ -306,15 +326,22 @@ TEST(Strategies, MoreMemoryNeverCostsTime) {
   }
 }
 
-// Sizes that no unit divides: units are chosen, plans still fit in bytes, and more memory never costs time.
+// The sizes are not multiples of a unit, so `optimal` chooses a unit and rounds. Plans must fit in
+// bytes, must not be slower than those of other strategies, and must not be slower with more
+// memory.
 TEST(Optimal, ChosenUnitsKeepTheBudget) {
   for (uint64_t seed = 2000; seed < 2004; ++seed) {
-    const Chain chain = random_chain(seed, {.most_links = 16, .most_tapes = 2, .modes = static_cast<int>(seed % 2), .most_bytes = 8,
-                                            .factor = 1 << 20, .jitter = seed % 3 == 0 ? 1u << 19 : 512});
-    const uint64_t most = peak_of_none(chain);
+    const Chain chain = random_chain(seed, {.max_links = 16,
+                                            .max_tapes = 2,
+                                            .modes = static_cast<int>(seed % 2),
+                                            .max_bytes = 8,
+                                            .factor = 1 << 20,
+                                            .jitter = seed % 3 == 0 ? 1u << 19 : 512});
+    const uint64_t maximum = peak_of_none(chain);
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
     double before = INFINITY;
-    for (uint64_t memory : {smallest, smallest + most / 50, most / 4 + smallest / 2, most / 2 + smallest / 4, most}) {
+    for (uint64_t memory :
+         {smallest, smallest + maximum / 50, maximum / 4 + smallest / 2, maximum / 2 + smallest / 4, maximum}) {
       const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
       if (memory < smallest) continue;
       ASSERT_TRUE(plan.feasible) << "seed " << seed << ", M = " << memory << ", smallest " << smallest;
@@ -330,13 +357,18 @@ TEST(Optimal, ChosenUnitsKeepTheBudget) {
   }
 }
 
-// Longer than a pass may lay residues over, in memory that would hold nearly all of them.
+// The chain has 200 links, but one pass stores residues of at most kMaxLaid links (recursion.h).
+// The larger memories suffice for the residues of nearly all links.
 TEST(Optimal, ManyLinksWithResidues) {
   Chain chain{.input_bytes = 4, .links = {}};
   for (uint64_t i = 0; i < 200; ++i) {
-    chain.links.push_back({.name = "many", .forward_cost = 17, .boundary_bytes = i + 1 < 200 ? 4u : 0u, .forward_scratch_bytes = 0,
-                           .tapes = {{.bytes = i + 1 < 200 ? 12u : 8u, .backward_cost = 34}},
-                           .residues = {{.bytes = 1, .forward_cost = 8}, {.bytes = 2, .forward_cost = 4 + static_cast<double>(i % 2)}}});
+    chain.links.push_back(
+        {.name = "many",
+         .forward_cost = 17,
+         .boundary_bytes = i + 1 < 200 ? 4u : 0u,
+         .forward_scratch_bytes = 0,
+         .tapes = {{.bytes = i + 1 < 200 ? 12u : 8u, .backward_cost = 34}},
+         .residues = {{.bytes = 1, .forward_cost = 8}, {.bytes = 2, .forward_cost = 4 + static_cast<double>(i % 2)}}});
   }
   double before = INFINITY;
   for (const uint64_t memory : {60u, 150u, 300u, 450u, 600u, 1200u, 2500u}) {
@@ -346,32 +378,35 @@ TEST(Optimal, ManyLinksWithResidues) {
     before = with;
   }
   EXPECT_EQ(before, 200 * 51) << "everything fits";
-  EXPECT_LT(solve(chain, 600, true), 0.93 * solve(chain, 600, false));  // a residue of 2 nearly everywhere
+  EXPECT_LT(solve(chain, 600, true), 0.93 * solve(chain, 600, false));  // nearly every link keeps 2 bytes of residue
 }
 
-// Units follow the budget's power of two: just past it they double, and rounding must not eat what the memory gains.
+// The unit is proportional to the next power of two of the budget. So just above a power of two the
+// unit doubles, and rounding must not cost more time than the additional memory saves.
 TEST(Optimal, ChosenUnitsNeverReverseAcrossPowersOfTwo) {
   for (uint64_t seed = 2100; seed < 2103; ++seed) {
     Chain chain{.input_bytes = 1 << 20, .links = {}};
     for (uint64_t part = 0; part < 5; ++part) {
-      const Chain piece = random_chain(100 * seed + part, {.most_links = 12, .most_tapes = 2, .modes = 1, .most_bytes = 8,
-                                                           .factor = 1 << 20, .jitter = 1 << 19});
+      const Chain piece = random_chain(
+          100 * seed + part,
+          {.max_links = 12, .max_tapes = 2, .modes = 1, .max_bytes = 8, .factor = 1 << 20, .jitter = 1 << 19});
       chain.links.insert(chain.links.end(), piece.links.begin(), piece.links.end() - (part < 4 ? 1 : 0));
     }
-    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(chain);
+    const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory, maximum = peak_of_none(chain);
     double before = INFINITY;
-    for (uint64_t level = std::bit_ceil(smallest); level <= most; level *= 2) {
+    for (uint64_t level = std::bit_ceil(smallest); level <= maximum; level *= 2) {
       for (uint64_t memory : {level, level + 1, level + level / 10, level + level / 3}) {
         const Schedule plan = make_schedule(chain, {.memory_bytes = memory});
         ASSERT_TRUE(plan.feasible) << "seed " << seed << ", M = " << memory;
-        ASSERT_LE(plan.makespan, before * (1 + 1e-6)) << "seed " << seed << ", M = " << memory;  // tables may be of floats
+        ASSERT_LE(plan.makespan, before * (1 + 1e-6)) << "seed " << seed << ", M = " << memory;  // tables may be floats
         before = plan.makespan;
       }
     }
   }
 }
 
-// Links of the source in parts of so many, each part several times over.
+// Returns the links of `source`, cut into parts of `part` links, with each part repeated `times`
+// times.
 Chain with_repeated_parts(const Chain& source, size_t part, uint64_t times) {
   Chain chain{.input_bytes = source.input_bytes, .links = {}};
   const auto loss = source.links.end() - 1;
@@ -384,24 +419,28 @@ Chain with_repeated_parts(const Chain& source, size_t part, uint64_t times) {
   return chain;
 }
 
-// What repeats itself shares table rows; links that differ in a billionth of their cost do not, and must cost the same.
+// Equal ranges of links share rows of the planner's tables. If the costs of the links differ by a
+// billionth, no rows are shared, but the makespans must be the same.
 TEST(Optimal, RepeatedLinksChangeNothing) {
   for (uint64_t seed = 4000; seed < 4060; ++seed) {
-    const Chain source = random_chain(seed, {.most_links = 6, .most_tapes = 2, .modes = static_cast<int>(seed % 3)});
+    const Chain source = random_chain(seed, {.max_links = 6, .max_tapes = 2, .modes = static_cast<int>(seed % 3)});
     const Chain repeated = with_repeated_parts(source, 1 + seed % 4, 1 + seed % 7);
     Chain apart = repeated;
     for (int i = 0; i < apart.length(); ++i) apart.links[i].forward_cost += 1e-9 * i;
-    const uint64_t smallest = make_schedule(repeated, {.memory_bytes = 0}).smallest_memory, most = peak_of_none(repeated);
+    const uint64_t smallest = make_schedule(repeated, {.memory_bytes = 0}).smallest_memory,
+                   maximum = peak_of_none(repeated);
     ASSERT_EQ(make_schedule(apart, {.memory_bytes = 0}).smallest_memory, smallest) << "seed " << seed;
-    for (uint64_t memory = smallest; memory <= most; memory += 1 + (most - smallest) / 6) {
-      ASSERT_NEAR(solve(repeated, memory, true), solve(apart, memory, true), 1e-3) << "seed " << seed << ", M = " << memory;
+    for (uint64_t memory = smallest; memory <= maximum; memory += 1 + (maximum - smallest) / 6) {
+      ASSERT_NEAR(solve(repeated, memory, true), solve(apart, memory, true), 1e-3)
+          << "seed " << seed << ", M = " << memory;
     }
   }
 }
 
-// a (bc)(bc)(bc)(bc) d: what stands for a range is the last one like it.
+// In the chain a (bc)(bc)(bc)(bc) d, shift() returns the distance of a range to the last equal
+// range, which represents it.
 TEST(Optimal, FindsWhatRepeatsItself) {
-  Chain chain = random_chain(1, {.most_links = 1});
+  Chain chain = random_chain(1, {.max_links = 1});
   chain.links.assign(10, chain.links[0]);
   for (int i = 0; i < 10; ++i) chain.links[i].forward_cost = i == 0 ? 1 : i == 9 ? 4 : 2 + i % 2;
   chain.links[0].boundary_bytes = chain.links[1].boundary_bytes;
@@ -416,12 +455,17 @@ TEST(Optimal, FindsWhatRepeatsItself) {
   EXPECT_EQ(units.shift(1, 9), 0);
 }
 
-// Tables of all pairs of more links would not fit a small machine; storing everything needs none.
+// For more than 4096 links, tables of all pairs of links would not fit a small machine, so
+// `optimal` refuses them. `none`, which stores everything, needs no table.
 TEST(Optimal, RefusesChainsThatAreTooLong) {
   Chain chain{.input_bytes = 4, .links = {}};
   for (int i = 0; i < 4097; ++i) {
-    chain.links.push_back({.name = "many", .forward_cost = 1, .boundary_bytes = i < 4096 ? 4u : 0u, .forward_scratch_bytes = 0,
-                           .tapes = {{.bytes = i < 4096 ? 8u : 4u, .backward_cost = 2}}, .residues = {}});
+    chain.links.push_back({.name = "many",
+                           .forward_cost = 1,
+                           .boundary_bytes = i < 4096 ? 4u : 0u,
+                           .forward_scratch_bytes = 0,
+                           .tapes = {{.bytes = i < 4096 ? 8u : 4u, .backward_cost = 2}},
+                           .residues = {}});
   }
   for (const char* strategy : {"optimal", "h-revolve"}) {
     try {
@@ -436,7 +480,7 @@ TEST(Optimal, RefusesChainsThatAreTooLong) {
 
 TEST(Simulate, RejectsEveryPlanWithOneActionLeftOut) {
   for (uint64_t seed = 3000; seed < 3040; ++seed) {
-    const Chain chain = random_chain(seed, {.most_tapes = 2, .modes = 1});
+    const Chain chain = random_chain(seed, {.max_tapes = 2, .modes = 1});
     const uint64_t smallest = make_schedule(chain, {.memory_bytes = 0}).smallest_memory;
     const std::vector<Action> actions = make_schedule(chain, {.memory_bytes = smallest}).actions;
     for (size_t n = 0; n < actions.size(); ++n) {
@@ -449,13 +493,22 @@ TEST(Simulate, RejectsEveryPlanWithOneActionLeftOut) {
 
 TEST(Simulate, CountsByHand) {
   Chain chain{.input_bytes = 10, .links = {}};
-  chain.links.push_back({.name = "a", .forward_cost = 1, .boundary_bytes = 20, .forward_scratch_bytes = 5,
-                         .tapes = {{.bytes = 27, .backward_cost = 3, .scratch_bytes = 4, .forward_scratch_bytes = 6}}, .residues = {}});
-  chain.links.push_back({.name = "b", .forward_cost = 2, .boundary_bytes = 0, .forward_scratch_bytes = 7,
-                         .tapes = {{.bytes = 1, .backward_cost = 5, .scratch_bytes = 9, .forward_scratch_bytes = 2}}, .residues = {}});
+  chain.links.push_back({.name = "a",
+                         .forward_cost = 1,
+                         .boundary_bytes = 20,
+                         .forward_scratch_bytes = 5,
+                         .tapes = {{.bytes = 27, .backward_cost = 3, .scratch_bytes = 4, .forward_scratch_bytes = 6}},
+                         .residues = {}});
+  chain.links.push_back({.name = "b",
+                         .forward_cost = 2,
+                         .boundary_bytes = 0,
+                         .forward_scratch_bytes = 7,
+                         .tapes = {{.bytes = 1, .backward_cost = 5, .scratch_bytes = 9, .forward_scratch_bytes = 2}},
+                         .residues = {}});
   const Schedule store_all = make_schedule(chain, {.strategy = "none"});
   EXPECT_EQ(store_all.makespan, 11);
-  EXPECT_EQ(store_all.peak_bytes, 10u + 27 + 20 + 10 + 4);  // in the backward of a: input, tape, gradient, new gradient, scratch
+  // The peak is in the backward of a: input, tape, gradient, new gradient, scratch.
+  EXPECT_EQ(store_all.peak_bytes, 10u + 27 + 20 + 10 + 4);
   const Schedule each = make_schedule(chain, {.strategy = "every-k", .k = 1});
   EXPECT_EQ(each.makespan, 12);
   EXPECT_EQ(each.peak_bytes, 10u + 27 + 20 + 10 + 4);
@@ -464,7 +517,8 @@ TEST(Simulate, CountsByHand) {
   EXPECT_EQ(make_schedule(chain, {.strategy = "every-k", .k = 1}).peak_bytes, 10u + 20 + 1 + 20 + 900);
   chain.links[0].forward_scratch_bytes = 5000;
   EXPECT_EQ(make_schedule(chain, {.strategy = "none"}).peak_bytes, 10u + 27 + 1 + 20 + 900);
-  EXPECT_EQ(make_schedule(chain, {.strategy = "every-k", .k = 1}).peak_bytes, 10u + 20 + 5000);  // in the advance over a
+  // The peak is in the advance over a.
+  EXPECT_EQ(make_schedule(chain, {.strategy = "every-k", .k = 1}).peak_bytes, 10u + 20 + 5000);
 }
 
 std::string refusal(const ScheduleRequest& request) {
@@ -486,14 +540,16 @@ TEST(Strategies, RefusesUnknownNamesAndForeignParameters) {
 
 TEST(ChainJson, RoundTrip) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const Chain chain = random_chain(seed, {.most_tapes = 3, .modes = 2, .record_costs = seed % 2 == 0, .unions = seed % 3 == 0});
+    const Chain chain =
+        random_chain(seed, {.max_tapes = 3, .modes = 2, .record_costs = seed % 2 == 0, .unions = seed % 3 == 0});
     const auto written = chain_to_json(chain);
     const Chain again = chain_from_json(nlohmann::json::parse(written.dump()), "again");
     EXPECT_EQ(chain_to_json(again), written) << "seed " << seed;
   }
 }
 
-// What stands in the golden chain's JSON is replaced at a pointer, and the refusal must name the field.
+// Each case replaces one value in the JSON of the golden chain. The refusal must name the field and
+// what would be right.
 TEST(ChainJson, RefusesBadChainsByField) {
   struct Case {
     const char *pointer, *value, *field, *right;
@@ -557,7 +613,8 @@ TEST(ChainJson, RefusesMissingKeysAndAChainWithoutLoss) {
 
 TEST(ChainJson, RefusesFilesThatAreNoJson) {
   const std::string path = testing::TempDir() + "reprise_schedule_test.json";
-  for (const char* text : {"", "{", "{\"input_bytes\": NaN, \"links\": []}", "{\"input_bytes\": 1e999, \"links\": []}"}) {
+  for (const char* text :
+       {"", "{", "{\"input_bytes\": NaN, \"links\": []}", "{\"input_bytes\": 1e999, \"links\": []}"}) {
     std::ofstream(path) << text;
     try {
       read_chain(path);
@@ -571,7 +628,9 @@ TEST(ChainJson, RefusesFilesThatAreNoJson) {
 }
 
 TEST(ScheduleCommand, AnswersAsDesigned) {
-  const auto layout_of = [](const Chain&, const std::vector<Action>&) { return LayoutFigures{.packed_bytes = 18, .move_bytes = 3}; };
+  const auto layout_of = [](const Chain&, const std::vector<Action>&) {
+    return LayoutFigures{.packed_bytes = 18, .move_bytes = 3};
+  };
   const ScheduleAnswer good = answer_schedule(golden_chain(), {.memory_bytes = 18}, layout_of);
   EXPECT_EQ(good.json["feasible"], true);
   EXPECT_EQ(good.json["makespan"], 77);
@@ -584,7 +643,10 @@ TEST(ScheduleCommand, AnswersAsDesigned) {
   EXPECT_TRUE(bad.json["makespan"].is_null());
   EXPECT_EQ(bad.json["smallest_memory"], 18);
   EXPECT_EQ(answer_unit_chain({.strategy = "revolve", .steps = 10, .slots = 3})["extra_forwards"], 15);
-  EXPECT_EQ(answer_unit_chain({.strategy = "h-revolve", .steps = 10, .ram = 1, .disk = 1, .write_cost = 2, .read_cost = 2})["makespan"], 37);
+  EXPECT_EQ(
+      answer_unit_chain(
+          {.strategy = "h-revolve", .steps = 10, .ram = 1, .disk = 1, .write_cost = 2, .read_cost = 2})["makespan"],
+      37);
   EXPECT_THROW(answer_unit_chain({.strategy = "revolve", .steps = 10}), UserError);
   EXPECT_THROW(answer_unit_chain({.strategy = "revolve", .steps = 10, .slots = 3, .ram = 1}), UserError);
   EXPECT_THROW(answer_unit_chain({.strategy = "sqrt", .steps = 10}), UserError);
@@ -597,7 +659,8 @@ TEST(ScheduleCommand, WritesOneActionALine) {
                                        {.kind = ActionKind::kBackward, .first = 2},
                                        {.kind = ActionKind::kDrop, .first = 2}};
   EXPECT_EQ(actions_as_jsonl(actions),
-            "{\"action\":\"advance\",\"first\":0,\"last\":2,\"residue_mode\":-1}\n{\"action\":\"record\",\"link\":2,\"tape\":1}\n"
+            "{\"action\":\"advance\",\"first\":0,\"last\":2,\"residue_mode\":-1}\n{\"action\":\"record\",\"link\":2,"
+            "\"tape\":1}\n"
             "{\"action\":\"backward\",\"link\":2}\n{\"action\":\"drop\",\"boundary\":2}\n");
 }
 

@@ -1,5 +1,5 @@
-// Streamed weights as the planner sees them: where each lies in the window and when it travels, and what is streamed at all.
-// Here because both are searches that a simpler and slower one must confirm on small cases.
+// Tests how the planner streams weights: which weights it streams, where they are in the window,
+// and when they are loaded. Simpler and slower searches must confirm the results on small cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,16 +9,16 @@
 #include <random>
 #include <set>
 
-#include "tools/lowering/weight_window.h"
-#include "tools/planning/stream_search.h"
-#include "tools/schedule/schedule.h"
+#include "tools/plan/lowering/weight_window.h"
+#include "tools/plan/planning/stream_search.h"
+#include "tools/plan/schedule/schedule.h"
 
 namespace reprise {
 namespace {
 
 // ---- the window ----
 
-// Uses, sizes and window of a random program.
+// The uses of weights by a random program, the bytes of each weight, and the bytes of the window.
 struct WindowCase {
   std::vector<WeightUse> uses;
   std::vector<uint64_t> bytes;
@@ -30,28 +30,33 @@ WindowCase random_window(uint64_t seed, bool equal_sizes) {
   const uint64_t weights = 2 + random() % 6, uses = 1 + random() % 40;
   for (uint64_t w = 0; w < weights; ++w) c.bytes.push_back(equal_sizes ? 1 : 1 + random() % 5);
   uint32_t row = 0;
-  for (uint64_t u = 0; u < uses; ++u) c.uses.push_back({row += 1 + static_cast<uint32_t>(random() % 3), static_cast<uint32_t>(random() % weights)});
+  for (uint64_t u = 0; u < uses; ++u)
+    c.uses.push_back({row += 1 + static_cast<uint32_t>(random() % 3), static_cast<uint32_t>(random() % weights)});
   c.window = *std::max_element(c.bytes.begin(), c.bytes.end()) + random() % 6;
   return c;
 }
 
-// What the row that wants most wants.
-uint64_t least_of(const WindowCase& c) {
+// Returns the smallest possible window: the maximum, over all rows, of the bytes of the weights
+// that a row uses.
+uint64_t min_of(const WindowCase& c) {
   std::map<uint32_t, std::set<uint32_t>> rows;
   for (const WeightUse& use : c.uses) rows[use.row].insert(use.weight);
-  uint64_t most = 0;
+  uint64_t maximum = 0;
   for (const auto& [row, wanted] : rows) {
     uint64_t bytes = 0;
     for (const uint32_t weight : wanted) bytes += c.bytes[weight];
-    most = std::max(most, bytes);
+    maximum = std::max(maximum, bytes);
   }
-  return most;
+  return maximum;
 }
 
-// What must hold of any answer: every use finds its weight, no two weights share bytes while both are there or travel, and loads start in order.
+// Requires that every use finds its weight loaded, that no two weights share bytes from the start
+// of a load to the last use, and that loads start in the order of the list.
 void expect_right(const WindowCase& c, const std::vector<WeightLoad>& loads, uint64_t seed) {
   for (const WeightUse& use : c.uses) {
-    const auto holds = [&](const WeightLoad& l) { return l.weight == use.weight && l.first_row <= use.row && use.row <= l.last_row; };
+    const auto holds = [&](const WeightLoad& l) {
+      return l.weight == use.weight && l.first_row <= use.row && use.row <= l.last_row;
+    };
     EXPECT_EQ(std::count_if(loads.begin(), loads.end(), holds), 1) << "seed " << seed << " row " << use.row;
   }
   for (size_t a = 0; a < loads.size(); ++a) {
@@ -59,13 +64,15 @@ void expect_right(const WindowCase& c, const std::vector<WeightLoad>& loads, uin
     EXPECT_LE(loads[a].start_row, loads[a].first_row);
     EXPECT_LE(loads[a == 0 ? 0 : a - 1].start_row, loads[a].start_row) << "seed " << seed;
     for (size_t b = 0; b < a; ++b) {
-      const bool apart = loads[a].offset + c.bytes[loads[a].weight] <= loads[b].offset || loads[b].offset + c.bytes[loads[b].weight] <= loads[a].offset;
+      const bool apart = loads[a].offset + c.bytes[loads[a].weight] <= loads[b].offset ||
+                         loads[b].offset + c.bytes[loads[b].weight] <= loads[a].offset;
       EXPECT_TRUE(apart || loads[b].last_row < loads[a].start_row) << "seed " << seed << " loads " << b << " and " << a;
     }
   }
 }
 
-// The fewest loads of weights of one size: those that Belady's rule makes, by a cache without addresses.
+// Returns the minimum number of loads if all weights have one size, by Belady's rule: evict the
+// weight whose next use is last. Ignores addresses.
 size_t fewest_loads(const WindowCase& c) {
   std::set<uint32_t> there;
   size_t loads = 0;
@@ -78,7 +85,8 @@ size_t fewest_loads(const WindowCase& c) {
         while (n < c.uses.size() && c.uses[n].weight != weight) ++n;
         return n;
       };
-      there.erase(*std::max_element(there.begin(), there.end(), [&](uint32_t a, uint32_t b) { return next(a) < next(b); }));
+      there.erase(
+          *std::max_element(there.begin(), there.end(), [&](uint32_t a, uint32_t b) { return next(a) < next(b); }));
     }
     there.insert(c.uses[u].weight);
   }
@@ -94,7 +102,8 @@ TEST(WeightWindow, EveryUseFindsItsWeight) {
   }
 }
 
-// The window is no larger than what the most demanding row wants: it must do, wherever weights of rows before lie.
+// A window of the smallest possible size must suffice, wherever the weights of earlier rows are in
+// it.
 TEST(WeightWindow, HoldsTheWeightsOfEachRowWhereverOthersLie) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     std::mt19937_64 random(seed);
@@ -107,7 +116,7 @@ TEST(WeightWindow, HoldsTheWeightsOfEachRowWhereverOthersLie) {
       if (seed % 4 == 0) uses.push_back({use.row, use.weight});  // a row may name a weight twice
     }
     c.uses = uses;
-    c.window = least_of(c);
+    c.window = min_of(c);
     const auto loads = fill_window(c.uses, c.bytes, c.window);
     ASSERT_TRUE(loads) << "seed " << seed;
     expect_right(c, *loads, seed);
@@ -134,7 +143,9 @@ TEST(WeightWindow, HoldsWhatOneRowWantsOrSaysSo) {
   EXPECT_TRUE(fill_window({}, {}, 0)->empty());
 }
 
-// A sweep there and back through a window of two: each weight is on its way while the one before is used, and the last is not loaded twice.
+// A forward and a backward pass over four weights, through a window of two. Each weight must be
+// loaded while the previous one is used. The last weight must be loaded once, because the backward
+// begins with it.
 TEST(WeightWindow, LoadsRunAhead) {
   std::vector<WeightUse> uses;
   for (uint32_t i = 0; i < 8; ++i) uses.push_back({i, i < 4 ? i : 7 - i});
@@ -146,18 +157,18 @@ TEST(WeightWindow, LoadsRunAhead) {
   EXPECT_EQ(starts, (std::vector<uint32_t>{0, 0, 1, 2, 5, 6}));
 }
 
-// ---- what is streamed: small chains whose link i reads weight i in every pass over it ----
+// ---- which weights are streamed: in small chains, whose link i reads weight i in every pass ----
 
 struct StreamedChain {
   Chain chain;
-  std::vector<uint64_t> weights;  // bytes, by link; a byte takes `byte_cost` to load
+  std::vector<uint64_t> weights;  // bytes, by link
   double byte_cost = 1;
   uint64_t memory = 0;
 };
 
 StreamedChain random_streamed_chain(uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto upto = [&](uint64_t most) { return 1 + random() % most; };
+  const auto upto = [&](uint64_t maximum) { return 1 + random() % maximum; };
   StreamedChain c;
   c.chain.input_bytes = upto(2);
   const uint64_t links = seed % 8 == 0 ? 4 : 3;
@@ -171,11 +182,12 @@ StreamedChain random_streamed_chain(uint64_t seed) {
     c.weights.push_back(upto(4));
   }
   c.byte_cost = static_cast<double>(random() % 4);
-  const uint64_t least = make_schedule(c.chain, {.memory_bytes = 0, .unit = 1}).smallest_memory, most = make_schedule(c.chain, {.strategy = "none"}).peak_bytes;
+  const uint64_t minimum = make_schedule(c.chain, {.memory_bytes = 0, .unit = 1}).smallest_memory,
+                 maximum = make_schedule(c.chain, {.strategy = "none"}).peak_bytes;
   uint64_t all = 0;
   for (const uint64_t bytes : c.weights) all += bytes;
-  const uint64_t tight = least + *std::max_element(c.weights.begin(), c.weights.end());
-  c.memory = tight + random() % (most + all - tight + 1);
+  const uint64_t tight = minimum + *std::max_element(c.weights.begin(), c.weights.end());
+  c.memory = tight + random() % (maximum + all - tight + 1);
   return c;
 }
 
@@ -185,7 +197,7 @@ uint64_t resident_bytes(const StreamedChain& c, const std::set<uint32_t>& stream
   return bytes;
 }
 
-// A pass over a link, in the order of the actions.
+// One forward or backward of a link. A list of passes is in the order of the actions.
 struct LinkPass {
   int link;
   double cost;
@@ -193,7 +205,8 @@ struct LinkPass {
 std::vector<LinkPass> passes_of(const Chain& chain, const std::vector<Action>& actions) {
   std::vector<LinkPass> passes;
   for (const Action& action : actions) {
-    for (int i = action.first; action.kind == ActionKind::kAdvance && i < action.last; ++i) passes.push_back({i, chain.links[static_cast<size_t>(i)].forward_cost});
+    for (int i = action.first; action.kind == ActionKind::kAdvance && i < action.last; ++i)
+      passes.push_back({i, chain.links[static_cast<size_t>(i)].forward_cost});
     const Link& link = chain.links[static_cast<size_t>(std::min(action.first, chain.length() - 1))];
     if (action.kind == ActionKind::kRecord) passes.push_back({action.first, link.forward_cost});
     if (action.kind == ActionKind::kBackward) passes.push_back({action.first, link.tapes[0].backward_cost});
@@ -201,12 +214,15 @@ std::vector<LinkPass> passes_of(const Chain& chain, const std::vector<Action>& a
   return passes;
 }
 
-// Plans one choice as planner and rows would: the schedule in what is left of the memory, the window filled, everything run beside a serial disk.
+// Plans one choice of streamed weights and window, as the planner does, and simulates its time. The
+// schedule gets the memory that remains. The disk loads one weight at a time, in parallel with the
+// passes.
 std::optional<StreamOutcome> plan_choice(const StreamedChain& c, const StreamChoice& choice) {
   const uint64_t fixed = resident_bytes(c, choice.streamed) + choice.window_bytes;
   if (fixed > c.memory) return std::nullopt;
   Chain priced = c.chain;
-  for (const uint32_t i : choice.streamed) priced.links[i].forward_cost += choice.loads_are_priced ? c.byte_cost * static_cast<double>(c.weights[i]) : 0;
+  for (const uint32_t i : choice.streamed)
+    priced.links[i].forward_cost += choice.loads_are_priced ? c.byte_cost * static_cast<double>(c.weights[i]) : 0;
   const Schedule schedule = make_schedule(priced, {.memory_bytes = c.memory - fixed, .unit = 1});
   if (!schedule.feasible) return std::nullopt;
   const std::vector<LinkPass> passes = passes_of(c.chain, schedule.actions);
@@ -232,16 +248,21 @@ std::optional<StreamOutcome> plan_choice(const StreamedChain& c, const StreamCho
   return StreamOutcome{now, now > computing};
 }
 
-// The least time over every order of passes, frees, loads and evictions, through one window: Dijkstra over states. A window here is a sum of bytes
-// without addresses, so it is never worse than one that has them.
+// Finds the minimum time over all orders of passes, frees, loads and evictions, with Dijkstra's
+// algorithm over states. This window counts only bytes, without addresses, so the result is a lower
+// bound.
 class EveryOrder {
  public:
   EveryOrder(const StreamedChain& c, const std::set<uint32_t>& streamed, uint64_t window)
-      : c_(c), streamed_(streamed), window_(window), memory_(static_cast<int64_t>(c.memory) - static_cast<int64_t>(resident_bytes(c, streamed) + window)) {}
+      : c_(c),
+        streamed_(streamed),
+        window_(window),
+        memory_(static_cast<int64_t>(c.memory) - static_cast<int64_t>(resident_bytes(c, streamed) + window)) {}
 
-  double least() {
+  double minimum() {
     const size_t n = c_.chain.links.size();
-    State start{static_cast<int>(n), std::vector<char>(n + 1, 0), std::vector<char>(n, 0), std::vector<double>(n, kAway)};
+    State start{static_cast<int>(n), std::vector<char>(n + 1, 0), std::vector<char>(n, 0),
+                std::vector<double>(n, kAway)};
     start.value[0] = 1;
     offer(start, 0);
     while (!queue_.empty()) {
@@ -261,7 +282,7 @@ class EveryOrder {
   struct State {
     int gradient;
     std::vector<char> value, tape;
-    std::vector<double> wait;  // by weight: until it is there; kAway: nobody has started it
+    std::vector<double> wait;  // seconds until the weight is loaded; kAway: not being loaded
     auto operator<=>(const State&) const = default;
   };
   using Entry = std::pair<double, State>;
@@ -325,7 +346,9 @@ class EveryOrder {
         advanced.value[i + 1] = 1;
         if (i + 1 < c_.chain.links.size()) pass(s, cost, advanced, i, link.forward_cost);
       }
-      if (!has_input || !s.tape[i] || s.gradient != static_cast<int>(i) + 1 || !fits(s, c_.chain.boundary_bytes(static_cast<int>(i)))) continue;
+      if (!has_input || !s.tape[i] || s.gradient != static_cast<int>(i) + 1 ||
+          !fits(s, c_.chain.boundary_bytes(static_cast<int>(i))))
+        continue;
       State after = s;
       after.tape[i] = 0;
       after.gradient = static_cast<int>(i);
@@ -341,8 +364,8 @@ class EveryOrder {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
-double least_of_all(const StreamedChain& c) {
-  double least = INFINITY;
+double min_of_all(const StreamedChain& c) {
+  double minimum = INFINITY;
   const uint32_t n = static_cast<uint32_t>(c.weights.size());
   for (uint32_t mask = 0; mask < 1u << n; ++mask) {
     std::set<uint32_t> streamed;
@@ -350,16 +373,19 @@ double least_of_all(const StreamedChain& c) {
     for (uint32_t i = 0; i < n; ++i) {
       if ((mask >> i & 1u) != 0) streamed.insert(i), bytes += c.weights[i];
     }
-    for (uint64_t window = streamed.empty() ? 0 : 1; window <= bytes; ++window) least = std::min(least, EveryOrder(c, streamed, window).least());
+    for (uint64_t window = streamed.empty() ? 0 : 1; window <= bytes; ++window)
+      minimum = std::min(minimum, EveryOrder(c, streamed, window).minimum());
   }
-  return least;
+  return minimum;
 }
 
 TEST(StreamSearch, OfEqualCostsTheFewestBytesAreStreamed) {
   StreamProblem problem;
   problem.weights = {{0, 2}, {1, 2}, {2, 1}};
-  problem.least_window = [](const std::set<uint32_t>&) { return uint64_t{1}; };
-  problem.plan = [](const StreamChoice& choice) { return choice.streamed.empty() ? std::nullopt : std::optional(StreamOutcome{1, false}); };
+  problem.min_window = [](const std::set<uint32_t>&) { return uint64_t{1}; };
+  problem.plan = [](const StreamChoice& choice) {
+    return choice.streamed.empty() ? std::nullopt : std::optional(StreamOutcome{1, false});
+  };
   EXPECT_EQ(search_streams(problem)->streamed, std::set<uint32_t>{2});
 }
 
@@ -370,22 +396,23 @@ TEST(StreamSearch, BesideEveryOrderOfEveryChoice) {
     const StreamedChain c = random_streamed_chain(seed);
     StreamProblem problem;
     for (uint32_t i = 0; i < c.weights.size(); ++i) problem.weights[i] = c.weights[i];
-    problem.least_window = [&](const std::set<uint32_t>& streamed) {
-      uint64_t most = 0;
-      for (const uint32_t w : streamed) most = std::max(most, c.weights[w]);
-      return most;
+    problem.min_window = [&](const std::set<uint32_t>& streamed) {
+      uint64_t maximum = 0;
+      for (const uint32_t w : streamed) maximum = std::max(maximum, c.weights[w]);
+      return maximum;
     };
     problem.plan = [&](const StreamChoice& choice) { return plan_choice(c, choice); };
     const auto found = search_streams(problem);
     ASSERT_TRUE(found) << "seed " << seed << ": everything streamed through the smallest window fits";
-    const double ours = plan_choice(c, *found)->cost, truth = least_of_all(c);
+    const double ours = plan_choice(c, *found)->cost, truth = min_of_all(c);
     ASSERT_GE(ours, truth - 1e-9) << "seed " << seed;
     ++solved;
     above += ours > truth + 1e-9;
     worst = std::max(worst, ours / truth);
     sum += ours / truth;
   }
-  std::printf("%d problems: above the true optimum in %d, by at most %.1f%%, by %.2f%% on average\n", solved, above, 100 * (worst - 1), 100 * (sum / solved - 1));
+  std::printf("%d problems: above the true optimum in %d, by at most %.1f%%, by %.2f%% on average\n", solved, above,
+              100 * (worst - 1), 100 * (sum / solved - 1));
   RecordProperty("above", above);
   EXPECT_LE(above, 2);
   EXPECT_LE(worst, 1.08);

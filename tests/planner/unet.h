@@ -1,11 +1,11 @@
-// Nets of convolutions: a line, and a U-Net.
-// Here because no shipped recipe has skips that cross other layers.
+// Nets of convolutions: a net without blocks, and a U-Net. No shipped recipe has skips across other
+// layers.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "tools/graph/graph.h"
+#include "tools/plan/graph/graph.h"
 
 namespace reprise {
 
@@ -25,7 +25,8 @@ struct Net {
   }
 };
 
-// A U-Net of `levels` poolings, its skips read again on the way up.
+// Returns a U-Net with `levels` poolings. Its upward half reads the output of each downward level
+// again.
 inline Graph unet(int levels) {
   Net net;
   Graph& g = net.graph;
@@ -42,7 +43,9 @@ inline Graph unet(int levels) {
   for (int level = levels; level-- > 0;) {
     const std::string name = "up" + std::to_string(level);
     const Tensor& skip = g.tensor(skips[static_cast<size_t>(level)]);
-    net.x = g.concat({g.resize(net.x, name + ".resize", skip.shape[1], skip.shape[2], ResizeKind::kNearest), skips[static_cast<size_t>(level)]}, name + ".concat", 3);
+    net.x = g.concat({g.resize(net.x, name + ".resize", skip.shape[1], skip.shape[2], ResizeKind::kNearest),
+                      skips[static_cast<size_t>(level)]},
+                     name + ".concat", 3);
     net.step(name + "a");
     net.step(name + "b");
   }

@@ -1,5 +1,6 @@
-// A step beside its wire, on plans of a few rows whose times are worked out by hand: what waits, for how long, and what is sent.
-#include "tools/planning/wire_time.h"
+// Tests the predicted time of a step with network transfers. The plans have a few rows, so that
+// number and length of waits and the bytes sent can be computed by hand.
+#include "tools/plan/costs/wire_time.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +8,11 @@ namespace reprise {
 namespace {
 
 constexpr double kMicroBatch = 0.125, kSum = 0.5;
-// A tensor of 1 KiB takes 1.25 s, and one of 4 KiB 4.25 s.
+// On this wire a tensor of 1 KiB takes 1.25 s, and a tensor of 4 KiB takes 4.25 s.
 constexpr Wire kWire = {2, 0.25, 0x1p-10};
 
-// Rows whose seconds stand in the attribute of the row, in eighths; nobody else looks at them.
+// A plan for these tests. Its rows of computation store their time in `attribute`, in eighths of a
+// second, which only this file reads.
 class HandMadePlan {
  public:
   explicit HandMadePlan(uint32_t ranks, uint32_t accumulate = 1) {
@@ -21,7 +23,8 @@ class HandMadePlan {
 
   void begin(ProgramId id) { here_ = &plan_.program(id); }
   void compute(double seconds) { add_row(Op::kCopy, Pass::kForward, static_cast<uint32_t>(8 * seconds), {}); }
-  // A gradient of so many floats, from every rank to all; answers its parts.
+  // Starts to share a gradient of `floats` floats from every rank with all ranks. Returns the slots
+  // of the received parts.
   std::vector<Ref> start(uint32_t floats) {
     std::vector<Ref> parts;
     const Ref own = slot(floats);
@@ -29,12 +32,13 @@ class HandMadePlan {
     for (uint32_t rank = 0; rank < plan_.ranks; ++rank) add_row(Op::kShare, Pass::kStart, rank, {parts[rank], own});
     return parts;
   }
-  // A parameter that rank `keeper` has updated, to all, and a row that reads it.
-  void spread(uint32_t floats, uint32_t keeper) {
+  // Shares in place a parameter that rank `owner` has updated: one row starts, and the next one
+  // waits.
+  void share_in_place(uint32_t floats, uint32_t owner) {
     const Ref whole = slot(floats);
-    for (const Pass pass : {Pass::kStart, Pass::kWait}) add_row(Op::kSpread, pass, keeper, {whole, whole});
+    for (const Pass pass : {Pass::kStart, Pass::kWait}) add_row(Op::kShareInPlace, pass, owner, {whole, whole});
   }
-  // A streamed weight of which each rank holds a slice.
+  // Loads a streamed weight; each rank stores a slice of it.
   void load(uint32_t floats) {
     plan_.shard_bytes = kAlignment;
     const Ref whole = slot(floats);
@@ -73,10 +77,10 @@ class HandMadePlan {
   OwnedProgram* here_ = nullptr;
 };
 
-// Of three ranks and two micro-batches, each of which is
+// Three ranks run two micro-batches. Each micro-batch is:
 //
-//   rows   0.125 fill, 2 dw        | 1 another row | 0.5 | 0.5 | wait to 4.625, 0.5 | report of two ranks to 5.625
-//   wire                     2.125 | rank 1's to 3.375 | rank 2's to 4.625          | 0.25 + 0.25
+// rows  0.125 fill, 2 dw        | 1 another row | 0.5 | 0.5 | wait to 4.625, 0.5 | reports to 5.625
+// wire                    2.125 | rank 1's to 3.375 | rank 2's to 4.625          | 0.25 + 0.25
 TEST(WireTime, OfAGradientThatComesWhileRowsRun) {
   HandMadePlan plan(3, 2);
   for (const ProgramId id : {ProgramId::kMicroFirst, ProgramId::kMicroAdd}) {
@@ -96,10 +100,10 @@ TEST(WireTime, OfAGradientThatComesWhileRowsRun) {
   EXPECT_EQ(time.received_bytes, 2 * time.sent_bytes);
 }
 
-// The second is carried when the first has come.
+// The second tensor is sent when the first has arrived.
 //
-//   rows   0.125 fill, 1 | 0.125 | 0.5 | wait to 5.375, 0.5 | 0.5 | wait to 6.625, 0.5 | report to 7.375
-//   wire           1.125 | the first, to 5.375              | the second, to 6.625     | 0.25
+// rows  0.125 fill, 1 | 0.125 | 0.5 | wait to 5.375, 0.5 | 0.5 | wait to 6.625, 0.5 | to 7.375
+// wire          1.125 | the first, to 5.375              | the second, to 6.625     | 0.25
 TEST(WireTime, CarriesOneAfterAnother) {
   HandMadePlan plan(2);
   plan.begin(ProgramId::kMicroFirst);
@@ -107,8 +111,10 @@ TEST(WireTime, CarriesOneAfterAnother) {
   const std::vector<Ref> first = plan.start(1024);
   plan.compute(0.125);
   const std::vector<Ref> second = plan.start(256);
-  plan.add(first);   // own at 1.25, to 1.75; the other's at 5.375, to 5.875
-  plan.add(second);  // own to 6.375; the other's at 6.625, to 7.125
+  // Adding `first`: its own part from 1.25 to 1.75, the other rank's part from 5.375 to 5.875.
+  // Adding `second`: its own part until 6.375, the other rank's part from 6.625 to 7.125.
+  plan.add(first);
+  plan.add(second);
   const WireTime time = plan.time();
   EXPECT_EQ(time.step_seconds, 7.125 + 0.25);
   EXPECT_EQ(time.waited_seconds, (5.375 - 1.75) + (6.625 - 6.375) + 0.25);
@@ -116,7 +122,8 @@ TEST(WireTime, CarriesOneAfterAnother) {
   EXPECT_EQ(time.sent_bytes, 4096u + 1024u);
 }
 
-// What a program of the update shares is carried as well, and a step has not ended before all has come.
+// Gradients shared in `update` are sent then, and the step ends only when all of them have arrived,
+// even if no row waits.
 TEST(WireTime, EndsWithTheWire) {
   HandMadePlan plan(2);
   plan.begin(ProgramId::kMicroFirst);
@@ -130,14 +137,15 @@ TEST(WireTime, EndsWithTheWire) {
   EXPECT_EQ(time.sent_bytes, 1024u);
 }
 
-// Rank 0 keeps 4 KiB, ranks 1 and 2 one each: rank 0 gets these two, and sends the most.
+// Rank 0 owns 4 KiB, and ranks 1 and 2 own 1 KiB each. The times are those of rank 0, which
+// receives the two small parameters and sends the large one.
 TEST(WireTime, OfParametersThatRanksKeep) {
   HandMadePlan plan(3);
   plan.begin(ProgramId::kUpdate);
   plan.compute(1);
-  plan.spread(1024, 0);
-  plan.spread(256, 1);
-  plan.spread(256, 2);
+  plan.share_in_place(1024, 0);
+  plan.share_in_place(256, 1);
+  plan.share_in_place(256, 2);
   const WireTime time = plan.time();
   EXPECT_EQ(time.step_seconds, 1 + 2 * 1.25);
   EXPECT_EQ(time.waited_seconds, 2 * 1.25);
@@ -145,7 +153,7 @@ TEST(WireTime, OfParametersThatRanksKeep) {
   EXPECT_EQ(time.received_bytes, 2 * 1024u);
 }
 
-// Of four ranks' 4 KiB three slices of 1 KiB come.
+// The weight has 4 KiB. Each rank stores a slice of 1 KiB and receives the other three.
 TEST(WireTime, OfWeightsThatRanksHoldInSlices) {
   HandMadePlan plan(4);
   plan.begin(ProgramId::kMicroFirst);
@@ -172,7 +180,8 @@ TEST(WireTime, OneRankWaitsForNobody) {
 }
 
 TEST(WireTime, SaysWhatAWireTakes) {
-  EXPECT_EQ(wire_words({2, 0.0002, 0x1p-30}), "a tensor of another rank takes 0.2 ms and 0.9766 ms a MiB, measured with 2 ranks");
+  EXPECT_EQ(wire_words({2, 0.0002, 0x1p-30}),
+            "a tensor of another rank takes 0.2 ms and 0.9766 ms a MiB, measured with 2 ranks");
 }
 
 }  // namespace

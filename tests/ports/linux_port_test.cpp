@@ -1,5 +1,6 @@
-// The Linux port: every task runs once and is seen by the caller; arenas come whole or not at all.
-// Here because a lost task or a lost wake-up shows only under load.
+// Tests the Linux port. Every task must run once, and the caller must see its result. An arena must
+// be allocated completely or not at all. Many tasks run, because a lost task or a lost wake-up
+// appears only under load.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,7 +26,9 @@ TEST(LinuxWorkers, EveryTaskRunsOnce) {
   for (uint32_t count : {1u, 2u, 3u, 8u}) {
     const RunningPool pool(count);
     ASSERT_EQ(count, pool.workers.count);
-    std::vector<uint32_t> hits(1000);  // plain memory: a task seen twice, or not seen by the caller, shows
+    // `hits` is not atomic. So it gets a wrong number if a task runs twice, or if the caller does
+    // not see a task's write.
+    std::vector<uint32_t> hits(1000);
     for (uint32_t call = 0; call < 3000; ++call) {
       const uint32_t tasks = call * 7919 % 40;
       parallel_for(pool.workers, tasks, [&](uint32_t i) { hits[i] += i + 1; });
@@ -40,12 +43,12 @@ TEST(LinuxWorkers, EveryTaskRunsOnce) {
 TEST(LinuxWorkers, WakesAfterSleep) {
   const RunningPool pool(3);
   for (int call = 0; call < 20; ++call) {
-    usleep(2000);  // longer than a worker spins
+    usleep(2000);  // workers have then stopped spinning and sleep
     uint32_t sums[64] = {};
     pool.workers.run(
         pool.workers.state, 64,
         [](void* sum, uint32_t i) {
-          if (i == 0) usleep(1000);  // longer than the caller spins
+          if (i == 0) usleep(1000);  // the caller has then stopped spinning and sleeps
           static_cast<uint32_t*>(sum)[i] = i;
         },
         sums);
@@ -59,7 +62,7 @@ TEST(LinuxWorkers, OnePoolInAProcess) {
     const RunningPool pool(2);
     EXPECT_EQ(Code::kUnsupported, linux_port().start_workers(2, &second).code);
   }
-  EXPECT_EQ(Code::kUnsupported, linux_port().start_workers(linux_port().most_workers + 1, &second).code);
+  EXPECT_EQ(Code::kUnsupported, linux_port().start_workers(linux_port().max_workers + 1, &second).code);
   const RunningPool again(0);
   EXPECT_GE(again.workers.count, 1u);
 }
@@ -69,13 +72,13 @@ TEST(LinuxWorkers, PromisedStackIsThere) {
   const uint64_t bytes = pool.workers.stack_bytes;
   ASSERT_EQ(bytes, uint64_t{1} << 20);
   parallel_for(pool.workers, 64, [&](uint32_t i) {
-    constexpr uint64_t kLeft = 64 << 10;  // for the frames around this one
+    constexpr uint64_t kLeft = 64 << 10;  // bytes for the frames above and below this function's
     volatile unsigned char* stack = static_cast<volatile unsigned char*>(__builtin_alloca(bytes - kLeft));
     for (uint64_t at = 0; at < bytes - kLeft; at += 4096) stack[at] = static_cast<unsigned char>(i);
   });
   linux_port().stop_workers(&pool.workers);
   EXPECT_EQ(pool.workers.stack_bytes, 0u);
-  linux_port().stop_workers(&pool.workers);  // an empty one is left alone
+  linux_port().stop_workers(&pool.workers);  // stopping an empty pool does nothing
 }
 
 TEST(LinuxClock, NeverGoesBack) {
@@ -109,7 +112,7 @@ TEST(LinuxArena, RefusesWhatTheMachineHasNot) {
   EXPECT_EQ(nullptr, arena.base.for_kernels);
 }
 
-// Pages of the range that have memory.
+// Returns how many bytes of the range are resident in physical memory.
 uint64_t resident_bytes(const unsigned char* from, uint64_t bytes) {
   const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> pages((bytes + page - 1) / page);
@@ -140,7 +143,8 @@ TEST(LinuxArena, GivesMemoryBackAndTakesItAgain) {
     ASSERT_TRUE(linux_port().resize_arena(kLarge, &arena).ok());
     EXPECT_EQ(arena.base.for_kernels, base);
     const uint64_t fresh = turn == 0 ? 0 : kSmall + 4096;
-    EXPECT_EQ(std::count(base + fresh, base + kLarge, 0), static_cast<std::ptrdiff_t>(kLarge - fresh)) << "what comes is zeroed";
+    EXPECT_EQ(std::count(base + fresh, base + kLarge, 0), static_cast<std::ptrdiff_t>(kLarge - fresh))
+        << "what comes is zeroed";
     for (uint64_t at = 0; at < kLarge; ++at) base[at] = static_cast<unsigned char>(at % 251);
     const uint64_t before = process_bytes();
     EXPECT_GE(resident_bytes(base, kLarge), kLarge);
@@ -166,19 +170,20 @@ TEST(LinuxArena, GrowsIntoItsOwnAddressesAlone) {
   EXPECT_EQ(arena.bytes, 4096u);
   linux_port().release_arena(&arena);
   ASSERT_TRUE(linux_port().acquire_arena(4096, &arena).ok());
-  EXPECT_EQ(linux_port().resize_arena(8192, &arena).code, Code::kUnsupported) << "one that was taken whole keeps its size";
+  EXPECT_EQ(linux_port().resize_arena(8192, &arena).code, Code::kUnsupported)
+      << "one that was taken whole keeps its size";
   linux_port().release_arena(&arena);
 }
 
 TEST(LinuxArena, StaysAsItWasWhereItCannotGrow) {
   Arena arena;
-  const uint64_t most = uint64_t{1} << 45;  // of addresses there are so many
-  ASSERT_TRUE(linux_port().reserve_arena(most, &arena).ok());
+  const uint64_t maximum = uint64_t{1} << 45;  // fits the address space, but not the physical memory
+  ASSERT_TRUE(linux_port().reserve_arena(maximum, &arena).ok());
   ASSERT_TRUE(linux_port().resize_arena(8192, &arena).ok());
   arena.base.for_kernels[8191] = 7;
-  const Status status = linux_port().resize_arena(most, &arena);
+  const Status status = linux_port().resize_arena(maximum, &arena);
   EXPECT_EQ(status.code, Code::kOutOfMemory);
-  EXPECT_EQ(status.detail, most);
+  EXPECT_EQ(status.detail, maximum);
   EXPECT_EQ(arena.bytes, 8192u);
   EXPECT_EQ(arena.base.for_kernels[8191], 7);
   linux_port().release_arena(&arena);

@@ -1,5 +1,5 @@
-// Draws from a seed: the order of threads, and when copies land. xorshift64*, Marsaglia 2003 and Vigna 2016.
-// Here because the fibres and the PTX machine must each be able to run in any order.
+// Pseudo-random numbers from a seed, for the order of threads and the times at which copies
+// complete. The generator is xorshift64* (Marsaglia 2003, Vigna 2016).
 #pragma once
 
 #include <cstdint>

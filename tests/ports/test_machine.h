@@ -1,5 +1,6 @@
-// The CPU backend of this machine for tests: with what is fastest here, or with another tile and vector level.
-// Here so that a test that does not care says so in a word, and one that does gets a backend of its own without changing anybody else's.
+// The CPU backend of this machine for tests: with the machine's fastest kernels, or with another
+// tile and vector level. Each tile and level has a backend of its own, so no test changes the
+// backend of another test.
 #pragma once
 
 #include <map>
@@ -11,7 +12,9 @@
 
 namespace reprise::test {
 
-// What the port chooses: it may know more than best_vector_level(), knows the caches, and tells BLIS its architecture. Null where it cannot.
+// Returns the machine that the port chooses, or null if the port cannot choose one. The port also
+// detects the caches and sets the architecture of BLIS. It may choose a higher level than
+// best_vector_level().
 inline const CpuMachine* port_machine() {
   Backend backend;
   return linux_port().open_backend("cpu", &backend).ok() ? static_cast<const CpuMachine*>(backend.machine) : nullptr;
@@ -21,7 +24,8 @@ inline VectorLevel port_level() {
   return machine != nullptr ? machine->level : best_vector_level();
 }
 
-// Null where this machine or this link lacks the tile or the level. It lives until the process ends; from one thread.
+// Returns a backend that lives until the process ends, or null if this machine or build lacks the
+// tile or the level. Not thread-safe.
 inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = port_level()) {
   struct Made {
     CpuMachine machine;
@@ -40,11 +44,12 @@ inline const Backend* backend_with(GemmTileChoice tile, VectorLevel level = port
   return place->second == nullptr ? nullptr : &place->second->backend;
 }
 
-// The kernels as a small core has them. It lives until the process ends.
+// Returns the backend with the kernels of a small core, which lives until the process ends.
 inline const Backend& small_backend() {
   static CpuMachine machine;
   static const Backend backend = [] {
-    const Status chosen = choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, CpuSize::kSmall);
+    const Status chosen =
+        choose_cpu_machine(machine, GemmTileChoice::kBaseline, VectorLevel::kBaseline, {}, CpuSize::kSmall);
     return chosen.ok() ? cpu_backend(machine) : Backend{};
   }();
   return backend;

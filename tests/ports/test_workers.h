@@ -1,5 +1,6 @@
-// Workers on std::thread that hand tasks out in order, reversed or shuffled.
-// Here because a kernel's bits must not depend on how many workers there are, nor on the order of its tasks (lib/port.h).
+// Workers on std::thread that run tasks in forward, reversed or shuffled order. With them tests
+// check that a kernel's bits depend neither on the number of workers nor on the order of tasks
+// (lib/port.h).
 #pragma once
 
 #include <algorithm>

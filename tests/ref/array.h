@@ -1,5 +1,5 @@
-// The double-precision arrays of the references, and what a reference promises of a result.
-// Here because every reference file speaks of them.
+// The double-precision arrays of the references, and the accuracy that a reference requires of a
+// result.
 #pragma once
 
 #include <array>
@@ -14,12 +14,15 @@ namespace reprise::ref {
 
 using Array = xt::xarray<double>;
 
-// `magnitude` is what the result would be if every term that is added had its absolute value, so that a rounding error of a
-// kernel in f32 is a small multiple of 2^-24 * sqrt(terms) * magnitude: each of `terms` additions rounds a partial sum that is
-// at most `magnitude`, and roundings of random sign add up as a square root. terms = 0: the result is exact.
-// `rounded`: of a sum whose terms have one factor that some kernels round to bf16 before they multiply, the root of the sum of the
-// squares of its terms. Such a kernel's error is a small multiple of 2^-8 * rounded more: each term is off by at most 2^-8 of its own,
-// and the roundings are of random sign. Empty where no kernel does so.
+// The expected result of a kernel, with the values from which its tolerance is computed.
+// `magnitude`: the result if every added term had its absolute value. A kernel in f32 has a
+// rounding error of a small multiple of 2^-24 * sqrt(terms) * magnitude: each of `terms` additions
+// rounds a partial sum of at most `magnitude`, and roundings of random sign add up like a square
+// root. terms = 0: the result is exact.
+// `rounded`: only for sums whose terms have a factor that some kernels round to bf16 before they
+// multiply it. It is the root of the sum of the squares of the terms. The error of such a kernel is
+// larger by a small multiple of 2^-8 * rounded: each term has a relative error of at most 2^-8,
+// with random sign. Empty if no kernel rounds in this way.
 struct Expected {
   Array value;
   Array magnitude;
@@ -27,15 +30,16 @@ struct Expected {
   Array rounded = Array(Array::shape_type{0});
 };
 
-// The kernel's error may be kSafety times that estimate; the worst of a few million elements lies about five deviations out.
+// A kernel's error may be kSafety times the estimate in the comment on Expected. Of the errors of a
+// few million elements, the largest is about five standard deviations from the mean.
 constexpr double kSafety = 4.0;
-constexpr double kRounding = 1.0 / 16777216.0;  // 2^-24, the unit roundoff of f32
+constexpr double kRounding = 1.0 / 16777216.0;  // 2^-24: unit roundoff of f32
 
 inline Array zeros(std::initializer_list<size_t> shape) { return Array(Array::shape_type(shape), 0.0); }
 inline Array zeros_like(const Array& a) { return Array(a.shape(), 0.0); }
 inline Array magnitudes(const Array& a) { return xt::abs(a); }
 
-// A view of static rank, for loops that index elements.
+// Returns a view whose rank is known at compile time, for loops that index elements.
 template <size_t Rank>
 auto view(const Array& a) {
   std::array<size_t, Rank> shape{};
@@ -49,7 +53,7 @@ auto view(Array& a) {
   return xt::adapt(a.data(), a.size(), xt::no_ownership(), shape);
 }
 
-// [..., C] as a matrix [M, C].
+// Returns a [..., C] as a matrix [M, C].
 inline Array rows(const Array& a) {
   const size_t columns = a.shape(a.dimension() - 1);
   Array matrix = a;

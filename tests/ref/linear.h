@@ -1,12 +1,11 @@
-// Matrix products and linear layers in double.
-// Here because the loss head is a linear layer too.
+// Matrix products and linear layers in double. The loss head is also a linear layer.
 #pragma once
 
 #include "tests/ref/array.h"
 
 namespace reprise::ref {
 
-// a[M,C] * b[C,K].
+// Returns a[M,C] * b[C,K].
 inline Array product(const Array& a_in, const Array& b_in) {
   const auto a = view<2>(a_in), b = view<2>(b_in);
   Array y_out = zeros({a.shape(0), b.shape(1)});
@@ -18,7 +17,7 @@ inline Array product(const Array& a_in, const Array& b_in) {
 }
 inline Array transposed(const Array& a) { return xt::transpose(a); }
 
-// The weight as [C,K], however it is stored.
+// Returns the weight as [C,K]. It is stored as [C,K] if `input_major`, and otherwise as [K,C].
 inline Array weight_by_input(const Array& w, bool input_major) { return input_major ? w : transposed(w); }
 
 inline Array linear_forward(const Array& x, const Array& w, const Array* bias, bool input_major) {

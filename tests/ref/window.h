@@ -1,5 +1,4 @@
-// The taps of windows that slide over an image.
-// Here because convolution and pooling are written from the same definition.
+// The taps of windows that slide over an image, for the references of convolution and pooling.
 #pragma once
 
 #include "lib/plan.h"
@@ -7,7 +6,8 @@
 
 namespace reprise::ref {
 
-// Calls f(n, p, q, h, w, r, s) for every tap of every window that lies inside the input.
+// Calls f(n, p, q, h, w, r, s) for every tap inside the image, of every window. The window is (p,
+// q), its tap (r, s), and the pixel under the tap (h, w).
 template <typename F>
 void for_each_tap(size_t N, size_t H, size_t W, size_t P, size_t Q, const WindowAttribute& window, const F& f) {
   for (size_t n = 0; n < N; ++n)
@@ -22,7 +22,8 @@ void for_each_tap(size_t N, size_t H, size_t W, size_t P, size_t Q, const Window
           }
 }
 
-// By sliding: how often a window fits into what is padded.
+// Returns the number of positions of a window in `length` + `padding` elements. Counts them by
+// moving the window by `stride`.
 inline size_t window_positions(size_t length, size_t kernel, size_t stride, size_t dilation, size_t padding) {
   size_t positions = 0;
   while (positions * stride + (kernel - 1) * dilation < length + padding) ++positions;

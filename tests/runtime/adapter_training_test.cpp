@@ -1,6 +1,6 @@
-// Adapters with ranks of their own beside modules that are trained whole: in the state, through a snapshot, through PEFT's folder, and in
-// a merged model, which must compute what was trained.
-// Here because an adapter is only right if the model that comes out of it is the one that went on learning.
+// Tests adapters, also with different ranks for different layers, together with modules that are
+// trained in full. They must be correct in State, in a snapshot, in PEFT's folder, and in a merged
+// model. The merged model must compute what the trained net computed at the end of the training.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,17 +11,17 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/formats/gguf.h"
-#include "tools/formats/json_text.h"
-#include "tools/formats/output_file.h"
-#include "tools/planning/weight_storage.h"
-#include "tools/snapshots/adapter_files.h"
-#include "tools/snapshots/export_snapshot.h"
-#include "tools/snapshots/snapshot.h"
-#include "tools/snapshots/initial_weights.h"
-#include "tools/snapshots/state_tensors.h"
+#include "tools/files/formats/gguf.h"
+#include "tools/files/formats/json_text.h"
+#include "tools/files/io/output_file.h"
+#include "tools/plan/planning/weight_storage.h"
+#include "tools/run/snapshots/adapter_files.h"
+#include "tools/run/snapshots/export_snapshot.h"
+#include "tools/run/snapshots/snapshot.h"
+#include "tools/run/snapshots/initial_weights.h"
+#include "tools/run/snapshots/state_tensors.h"
 
 namespace reprise {
 namespace {
@@ -29,14 +29,16 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// With the weights of the recipe's model.
+// A bound recipe that starts with the weights of its model.
 class Session : public BoundRecipe {
  public:
-  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1) : BoundRecipe(recipe, strategy, share) {
+  explicit Session(const Recipe& recipe, const std::string& strategy = "none", double share = -1)
+      : BoundRecipe(recipe, strategy, share) {
     read_initial_weights(trainer, *open_model_weights(recipe, published_weights(recipe)), {});
   }
 
-  // The losses of some steps, and the gradient's norm of the last.
+  // Trains `steps` steps and returns their losses. If `norm` is not null, it receives the norm of
+  // the last step's gradient.
   std::vector<double> train(int steps, double* norm = nullptr) {
     const auto data = open_dataset(recipe(), Split::kTraining);
     const BatchSource source = source_of(*data);
@@ -50,10 +52,11 @@ class Session : public BoundRecipe {
     EXPECT_EQ(measure(trainer), plan().arena_bytes);
     return losses;
   }
-  // The bytes of every tensor in the state by its name.
+  // Returns the bytes of every tensor of State, by name.
   std::map<std::string, std::vector<unsigned char>> values() const {
     std::map<std::string, std::vector<unsigned char>> all;
-    for (uint32_t i = kFirstTrained; i < plan().state.count; ++i) all[plan().state[i].name] = bytes_at(trainer, trainer.state_tensor(i), plan().state[i].tensor.used_bytes());
+    for (uint32_t i = kFirstTrained; i < plan().state.count; ++i)
+      all[plan().state[i].name] = bytes_at(trainer, trainer.state_tensor(i), plan().state[i].tensor.used_bytes());
     return all;
   }
   DType type_of(const std::string& name) const { return state(name).tensor.dtype; }
@@ -66,12 +69,24 @@ class AdapterTraining : public ::testing::Test {
   std::string base() const { return at("base.gguf"); }
 
   static json lora() {
-    return {{"r", 2}, {"alpha", 4}, {"rank_pattern", {{"down_proj", 5}}}, {"alpha_pattern", {{"self_attn.q_proj", 6}}}, {"modules_to_save", {"lm_head", "norm"}}};
+    return {{"r", 2},
+            {"alpha", 4},
+            {"rank_pattern", {{"down_proj", 5}}},
+            {"alpha_pattern", {{"self_attn.q_proj", 6}}},
+            {"modules_to_save", {"lm_head", "norm"}}};
   }
-  // `change`: of "lora". The golden's head is its embeddings.
+  // Returns the recipe. `change` changes its key "lora", and `more` adds keys. The model's head is
+  // tied to its embeddings.
   Recipe recipe(const json& change = json::object(), const json& more = json::object()) const {
-    json value = {{"name", "adapters"}, {"model", {{"gguf", base()}}}, {"data", {{"kind", "synthetic"}}}, {"batch", 2}, {"sequence", 13}, {"steps", 4}, {"seed", 5},
-                  {"lora", lora()}, {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}};
+    json value = {{"name", "adapters"},
+                  {"model", {{"gguf", base()}}},
+                  {"data", {{"kind", "synthetic"}}},
+                  {"batch", 2},
+                  {"sequence", 13},
+                  {"steps", 4},
+                  {"seed", 5},
+                  {"lora", lora()},
+                  {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}};
     value["lora"].merge_patch(change);
     value.merge_patch(more);
     return parse_recipe(value.dump(), "recipe.json", "/");
@@ -104,11 +119,14 @@ TEST_F(AdapterTraining, ModulesToSaveTrainAndTheRestStaysAsItIs) {
   }
 }
 
-// Along the gradient the loss falls by lr * |g|^2, to the first order: that of adapters, table and norm together.
+// A gradient step with learning rate lr lowers the loss by lr * |g|^2, to first order. |g| must
+// include the adapters, the table of embeddings and the norm, so the test compares both sides.
 TEST_F(AdapterTraining, TheGradientOfWholeModulesIsTheLosss) {
   constexpr double kLr = 1e-5;
-  for (const json& modules : {json{"embed_tokens", "norm"}, json{"mlp.up_proj"}, json{"self_attn.o_proj", "input_layernorm"}}) {
-    Session session(recipe({{"modules_to_save", modules}, {"rank_pattern", {{"v_proj", 5}}}}, {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}}));
+  for (const json& modules :
+       {json{"embed_tokens", "norm"}, json{"mlp.up_proj"}, json{"self_attn.o_proj", "input_layernorm"}}) {
+    Session session(recipe({{"modules_to_save", modules}, {"rank_pattern", {{"v_proj", 5}}}},
+                           {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}}));
     const double before = session.loss();
     double norm = 0;
     session.train(1, &norm);
@@ -117,17 +135,20 @@ TEST_F(AdapterTraining, TheGradientOfWholeModulesIsTheLosss) {
   }
 }
 
-// DoRA starts as the base, and trains A, B and the lengths of the adapted weight's rows: the same bits under every schedule, beside a base in
-// blocks or bf16, in f32 or bf16.
+// With DoRA, training starts with the outputs of the base. It trains A, B and the magnitudes of the
+// weight's rows. The bits must be equal under every schedule, with a base in blocks or in bf16, and
+// with activations in f32 or bf16.
 TEST_F(AdapterTraining, ADoraStartsAsTheBaseAndTrainsWithTheSameBits) {
-  for (const json& more : {json::object(), json{{"weights", {{"frozen", "bf16"}}}}, json{{"weights", {{"frozen", "q4_0"}}}}, json{{"dtype", "bf16"}},
-                           json{{"accumulate", 2}, {"trained", {{"storage", "bf16"}}}}}) {
+  for (const json& more :
+       {json::object(), json{{"weights", {{"frozen", "bf16"}}}}, json{{"weights", {{"frozen", "q4_0"}}}},
+        json{{"dtype", "bf16"}}, json{{"accumulate", 2}, {"trained", {{"storage", "bf16"}}}}}) {
     SCOPED_TRACE(more.dump());
     const Recipe of = recipe({{"dora", true}, {"modules_to_save", nullptr}}, more);
     Session run(of), tight(of, "optimal", 0.0);
     Session plain(recipe({{"modules_to_save", nullptr}}, more));
     const double first = run.loss();
-    EXPECT_NEAR(first, plain.loss(), (of.dtype == Recipe::Dtype::kBf16 ? 1e-3 : 1e-7) * first) << "factors are 1 and B is 0";
+    EXPECT_NEAR(first, plain.loss(), (of.dtype == Recipe::Dtype::kBf16 ? 1e-3 : 1e-7) * first)
+        << "factors are 1 and B is 0";
     const auto before = run.values();
     const std::vector<double> losses = run.train(4);
     EXPECT_EQ(tight.train(4), losses);
@@ -144,10 +165,12 @@ TEST_F(AdapterTraining, ADoraStartsAsTheBaseAndTrainsWithTheSameBits) {
   }
 }
 
-// The norms count as constants, so it is no gradient of the loss in A and B, but one in the magnitudes.
+// DoRA treats the norms as constants. So what it computes for A and B is not the gradient of the
+// loss, but its gradient of the magnitudes is.
 TEST_F(AdapterTraining, TheGradientOfMagnitudesIsTheLosss) {
   constexpr double kLr = 1e-4;
-  Recipe of = recipe({{"dora", true}, {"modules_to_save", nullptr}}, {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}});
+  Recipe of = recipe({{"dora", true}, {"modules_to_save", nullptr}},
+                     {{"optimizer", {{"name", "sgd"}, {"lr", kLr}}}, {"data", {{"shuffle", false}}}});
   Session session(of);
   const auto before = session.values();
   const double loss = session.loss();
@@ -157,7 +180,7 @@ TEST_F(AdapterTraining, TheGradientOfMagnitudesIsTheLosss) {
     const StateTensor& state = session.trainer.plan->state[i];
     if (state.kind != StateKind::kParameter || !is_adapter(state.name)) continue;
     const std::vector<unsigned char> was = before.at(state.name), is = session.values().at(state.name);
-    if (!std::string_view(state.name).ends_with(kMagnitude)) {  // A and B as they were
+    if (!std::string_view(state.name).ends_with(kMagnitude)) {  // restores all except the magnitudes, so A and B
       ASSERT_TRUE(session.trainer.write(session.trainer.state_tensor(i), was.data(), was.size()).ok());
       continue;
     }
@@ -201,16 +224,21 @@ TEST_F(AdapterTraining, ADoraGoesThroughSnapshotPeftAndMerge) {
   EXPECT_EQ(again.train(1).size(), 1u);
   const Recipe other = recipe();
   Session lora(other);
-  expect_user_error([&] { (void)load_adapter(lora.trainer, other, at("peft")); }, {"adapter_config.json: use_dora: is true", "\"dora\" false"});
-  expect_user_error([&] { resume_snapshot(lora.trainer, other, &data, at("snapshot")); }, {"recipe.lora.dora: trained with true"});
+  expect_user_error([&] { (void)load_adapter(lora.trainer, other, at("peft")); },
+                    {"adapter_config.json: use_dora: is true", "\"dora\" false"});
+  expect_user_error([&] { resume_snapshot(lora.trainer, other, &data, at("snapshot")); },
+                    {"recipe.lora.dora: trained with true"});
   const Recipe alone = recipe({{"dora", true}, {"modules_to_save", nullptr}});
   Session small(alone);
   save(small, alone, "alone");
-  expect_user_error([&] { export_snapshot(alone, {.snapshot = at("alone"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); }, {"is of a DoRA", "GGUF"});
+  expect_user_error(
+      [&] { export_snapshot(alone, {.snapshot = at("alone"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); },
+      {"is of a DoRA", "GGUF"});
   expect_user_error([&] { (void)load_adapter(small.trainer, alone, base()); }, {base(), "holds no DoRA"});
 }
 
-// A snapshot holds what trains, and goes on as if nothing had been.
+// A snapshot must contain everything that is trained, so that a resumed run continues with the same
+// bits.
 TEST_F(AdapterTraining, ASnapshotHoldsThemAndFitsNoOtherRecipe) {
   const Recipe of = recipe();
   Session whole(of), first(of);
@@ -239,19 +267,22 @@ TEST_F(AdapterTraining, ASnapshotHoldsThemAndFitsNoOtherRecipe) {
     EXPECT_FALSE(fs::exists(at("out")));
   };
   const std::string file = at("snapshot") + "/training.json";
-  refused({{"modules_to_save", nullptr}}, {file, "recipe.lora.modules_to_save: trained with [\"lm_head\",\"norm\"]", "the recipe says none"});
+  refused({{"modules_to_save", nullptr}},
+          {file, "recipe.lora.modules_to_save: trained with [\"lm_head\",\"norm\"]", "the recipe says none"});
   refused({{"modules_to_save", {"norm"}}}, {file, "recipe.lora.modules_to_save", "[\"norm\"]"});
-  refused({{"rank_pattern", {{"down_proj", 4}}}}, {file, "recipe.lora.rank_pattern.down_proj: trained with 5", "the recipe says 4"});
+  refused({{"rank_pattern", {{"down_proj", 4}}}},
+          {file, "recipe.lora.rank_pattern.down_proj: trained with 5", "the recipe says 4"});
   const Recipe other_alpha = recipe({{"alpha_pattern", {{"self_attn.q_proj", 8}}}});
   expect_user_error([&] { export_snapshot(other_alpha, {.snapshot = at("snapshot"), .to = at("out")}); },
                     {file, "recipe.lora.alpha_pattern.self_attn.q_proj: trained with 6", "the recipe says 8"});
-  // The order of a list, and of the patterns, means nothing.
-  const Recipe turned = recipe({{"modules_to_save", {"norm", "lm_head"}}});
-  Session again(turned);
-  EXPECT_NO_THROW(resume_snapshot(again.trainer, turned, &data, at("snapshot")));
+  // The order of the module names must have no effect.
+  const Recipe changed = recipe({{"modules_to_save", {"norm", "lm_head"}}});
+  Session again(changed);
+  EXPECT_NO_THROW(resume_snapshot(again.trainer, changed, &data, at("snapshot")));
 }
 
-// Moments in codes, moments and weights in bf16: what a snapshot holds of them is what was there, and no other optimizer goes on from it.
+// A snapshot must store 8-bit moments, and moments and weights in bf16, without change. A run that
+// stores moments as another type must not resume from it.
 TEST_F(AdapterTraining, ASnapshotHoldsSmallStates) {
   const json modules = {{"modules_to_save", {"embed_tokens"}}, {"r", 150}}, bf16 = {{"trained", {{"storage", "bf16"}}}};
   for (const char* states : {"8bit", "bf16"}) {
@@ -276,7 +307,8 @@ TEST_F(AdapterTraining, ASnapshotHoldsSmallStates) {
   }
 }
 
-// LoRA+: after a first step of plain descent B, which starts at zero, is the ratio's multiple.
+// LoRA+ gives B another learning rate than A. B starts at zero. So after one step of gradient
+// descent, the B of two runs must differ exactly by the ratio.
 TEST_F(AdapterTraining, RatesOfTheTwoMatricesDifferByTheRatio) {
   const json sgd = {{"optimizer", {{"name", "sgd"}, {"lr", 0.01}, {"weight_decay", 0}}}};
   Session one(recipe(json::object(), sgd)), four(recipe({{"lr_ratio", 4}}, sgd));
@@ -315,22 +347,32 @@ TEST_F(AdapterTraining, PeftsFolderGoesInAgainAndTrainsOn) {
     expect_user_error([&] { (void)load_adapter(into.trainer, other, at("peft")); }, fragments);
     EXPECT_TRUE(into.values() == before) << "nothing is changed";
   };
-  refused({{"modules_to_save", {"norm"}}}, {"adapter_model.safetensors", table_, "was trained whole, which the recipe's lora.modules_to_save does not name"});
-  refused({{"modules_to_save", {"norm", "lm_head", "mlp.up_proj"}}}, {"adapter_model.safetensors", "up_proj.lora_A", "no adapter there"});
-  refused({{"modules_to_save", {"norm", "lm_head", "input_layernorm"}}}, {"adapter_model.safetensors", "input_layernorm.weight", "missing"});
-  refused({{"rank_pattern", {{"down_proj", 4}}}}, {"adapter_config.json: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
-  refused({{"rank_pattern", {{"down_proj", 5}, {"up_proj", 4}}}}, {"adapter_config.json: r: is 2", "has 4 for \"model.layers.0.mlp.up_proj\""});
-  refused({{"alpha_pattern", {{"self_attn.q_proj", 7}}}}, {"adapter_config.json: alpha_pattern: is another scale: alpha 6", "alpha 7"});
+  refused({{"modules_to_save", {"norm"}}},
+          {"adapter_model.safetensors", table_,
+           "was trained whole, which the recipe's lora.modules_to_save does not name"});
+  refused({{"modules_to_save", {"norm", "lm_head", "mlp.up_proj"}}},
+          {"adapter_model.safetensors", "up_proj.lora_A", "no adapter there"});
+  refused({{"modules_to_save", {"norm", "lm_head", "input_layernorm"}}},
+          {"adapter_model.safetensors", "input_layernorm.weight", "missing"});
+  refused({{"rank_pattern", {{"down_proj", 4}}}},
+          {"adapter_config.json: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
+  refused({{"rank_pattern", {{"down_proj", 5}, {"up_proj", 4}}}},
+          {"adapter_config.json: r: is 2", "has 4 for \"model.layers.0.mlp.up_proj\""});
+  refused({{"alpha_pattern", {{"self_attn.q_proj", 7}}}},
+          {"adapter_config.json: alpha_pattern: is another scale: alpha 6", "alpha 7"});
 }
 
-// llama.cpp's form has one alpha: B comes back as it was where a factor was exact, and computes the same where it was not.
+// llama.cpp's format has one alpha for all layers. If a layer has another alpha, its B is
+// multiplied by a factor. If this factor is exact, B is read back unchanged. Otherwise the result
+// is equal up to rounding.
 TEST_F(AdapterTraining, AGgufAdapterGoesInAgainAndTrainsOn) {
   for (const double alpha : {8.0, 6.0}) {
     const Recipe of = recipe({{"modules_to_save", nullptr}, {"alpha_pattern", {{"self_attn.q_proj", alpha}}}});
     Session session(of), again(of);
     session.train(4);
     save(session, of);
-    const ExportReport report = export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")});
+    const ExportReport report =
+        export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")});
     EXPECT_NE(report.what.find(alpha == 8 ? "exactly" : "rounded once"), std::string::npos) << report.what;
     EXPECT_NE(again.loss(), session.loss());
     const std::string said = load_adapter(again.trainer, of, at("a.gguf"));
@@ -339,18 +381,21 @@ TEST_F(AdapterTraining, AGgufAdapterGoesInAgainAndTrainsOn) {
     EXPECT_EQ(again.train(1).size(), 1u);
     const Recipe other = recipe({{"modules_to_save", nullptr}, {"rank_pattern", {{"down_proj", 4}}}});
     Session narrow(other);
-    expect_user_error([&] { (void)load_adapter(narrow.trainer, other, at("a.gguf")); }, {"a.gguf: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
-    const Recipe fewer = recipe({{"modules_to_save", nullptr}, {"rank_pattern", nullptr}, {"alpha_pattern", nullptr}, {"targets", {"q_proj"}}});
+    expect_user_error([&] { (void)load_adapter(narrow.trainer, other, at("a.gguf")); },
+                      {"a.gguf: rank_pattern: is 5", "has 4 for \"model.layers.0.mlp.down_proj\""});
+    const Recipe fewer = recipe(
+        {{"modules_to_save", nullptr}, {"rank_pattern", nullptr}, {"alpha_pattern", nullptr}, {"targets", {"q_proj"}}});
     Session few(fewer);
     expect_user_error([&] { (void)load_adapter(few.trainer, fewer, at("a.gguf")); }, {"a.gguf", "has 2 for"});
   }
-  // One of modules that the file cannot hold.
+  // A recipe that also trains modules in full must refuse this file, which cannot contain them.
   const Recipe with_modules = recipe();
   Session into(with_modules);
   expect_user_error([&] { (void)load_adapter(into.trainer, with_modules, at("a.gguf")); }, {"a.gguf", "missing"});
 }
 
-// PEFT keeps the head of a tied model apart from its embeddings.
+// PEFT stores the head and the embeddings of a tied model separately. If the two differ, or if one
+// is missing, the folder must be refused.
 TEST_F(AdapterTraining, TablesOfATiedModelMustBeOne) {
   const Recipe of = recipe({{"modules_to_save", {"embed_tokens"}}});
   Session run(of);
@@ -375,21 +420,26 @@ TEST_F(AdapterTraining, TablesOfATiedModelMustBeOne) {
     }
     writer.finish();
     fs::create_directories(at("other"));
-    fs::copy_file(at("peft/adapter_config.json"), at("other/adapter_config.json"), fs::copy_options::overwrite_existing);
+    fs::copy_file(at("peft/adapter_config.json"), at("other/adapter_config.json"),
+                  fs::copy_options::overwrite_existing);
     fs::rename(at("changed"), at("other/adapter_model.safetensors"));
   };
   Session again(of);
   rewrite("", 0);
   EXPECT_EQ(load_adapter(again.trainer, of, at("other")), "");
   rewrite("", 1);
-  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "differs from the embeddings", "tie_word_embeddings"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); },
+                    {"other/adapter_model.safetensors", "lm_head.weight", "differs from the embeddings",
+                     "tie_word_embeddings"});
   rewrite(head, 0);
-  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", table_, "without the other of head and embeddings"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); },
+                    {"other/adapter_model.safetensors", table_, "without the other of head and embeddings"});
   rewrite("base_model.model." + table_, 0);
-  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); }, {"other/adapter_model.safetensors", "lm_head.weight", "without the other"});
+  expect_user_error([&] { (void)load_adapter(again.trainer, of, at("other")); },
+                    {"other/adapter_model.safetensors", "lm_head.weight", "without the other"});
 }
 
-// What was trained is what the merged file computes.
+// The merged file must compute what the trained net computes.
 TEST_F(AdapterTraining, AMergedModelComputesWhatWasTrained) {
   const Recipe of = recipe();
   Session run(of);
@@ -410,14 +460,17 @@ TEST_F(AdapterTraining, AMergedModelComputesWhatWasTrained) {
   Session again(of);
   (void)load_adapter(again.trainer, of, at("peft"));
   EXPECT_EQ(again.loss(), run.loss());
-  expect_user_error([&] { export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); },
-                    {"snapshot/model.safetensors", "embed_tokens", "trained whole", "llama.cpp"});
+  expect_user_error(
+      [&] { export_snapshot(of, {.snapshot = at("snapshot"), .form = ExportForm::kAdapterGguf, .to = at("a.gguf")}); },
+      {"snapshot/model.safetensors", "embed_tokens", "trained whole", "llama.cpp"});
   EXPECT_FALSE(fs::exists(at("a.gguf")));
 }
 
-// A tensor that was drawn from the seed is no base's: only where it was trained whole a merged model has it.
+// A tensor that was drawn from the seed is in no file of the base. So a merged model can contain it
+// only if it was trained in full.
 TEST_F(AdapterTraining, ATensorThatIsSkippedMustBeTrainedWholeToBeMerged) {
-  const Recipe of = recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"model.norm.weight"}}}}});
+  const Recipe of =
+      recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"model.norm.weight"}}}}});
   Session session(of);
   session.train(2);
   save(session, of);
@@ -425,10 +478,12 @@ TEST_F(AdapterTraining, ATensorThatIsSkippedMustBeTrainedWholeToBeMerged) {
   Recipe plain = recipe({}, {{"lora", nullptr}});
   plain.place.gguf = at("m.gguf");
   EXPECT_NEAR(Session(plain).loss(), session.loss(), 1e-5 * session.loss());
-  const Recipe others = recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"*norm.weight"}}}}});
+  const Recipe others =
+      recipe({{"modules_to_save", {"norm"}}}, {{"init", {{"from", base()}, {"skip", {"*norm.weight"}}}}});
   save(session, others);
   const ExportRequest request = {.snapshot = at("snapshot"), .form = ExportForm::kMergedGguf, .to = at("n.gguf")};
-  expect_user_error([&] { export_snapshot(others, request); }, {at("snapshot"), "trained beside weights that no file has whole"});
+  expect_user_error([&] { export_snapshot(others, request); },
+                    {at("snapshot"), "trained beside weights that no file has whole"});
 }
 
 }  // namespace

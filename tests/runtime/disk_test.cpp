@@ -1,6 +1,6 @@
-// The disk tier end to end: what a plan keeps on disk comes back however late the disk does its work, and every fault of a disk stops the
-// step with a Status, no weight changed and nothing under way.
-// Here because schedule, layout, rows, trainer and port must agree about what lies on disk and when.
+// Tests spilling to a disk, end to end. Spilled values must return however late the disk works.
+// Every fault of a disk must stop the step with a Status, without a changed weight or a pending
+// transfer. Schedule, layout, rows, trainer and port must always agree on the content of the disk.
 #include <gtest/gtest.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include <limits>
 
 #include "ports/linux/linux_port.h"
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/judges/plan_edit.h"
 #include "tests/runtime/fake_disk.h"
 #include "tests/runtime/training_harness.h"
@@ -22,22 +22,27 @@
 namespace reprise {
 namespace {
 
-// A bound trainer of a plan that spills.
+// A plan that spills, with its trainer. A test binds it to a disk.
 class SpillingNet {
  public:
   SpillingNet(const std::string& recipe, const char* strategy)
-      : recipe_(recipe_from(recipe)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()), arena_(plan_.arena_bytes),
+      : recipe_(recipe_from(recipe)),
+        run_(plan_run(recipe_, strategy, 0)),
+        plan_(run_.planned.plan.view()),
+        arena_(plan_.arena_bytes),
         data_(open_dataset(recipe_, Split::kTraining)) {
     EXPECT_GT(plan_.spill_bytes, 0u);
   }
 
   const Plan& plan() const { return plan_; }
-  Status bind_with(const Disk& disk) { return bind_plan(plan_, test::test_backend(), alone_, arena_.get(), trainer, disk); }
+  Status bind_with(const Disk& disk) {
+    return bind_plan(plan_, test::test_backend(), alone_, arena_.get(), trainer, disk);
+  }
   Status step() {
     StepReport report;
     return train_step(trainer, source_of(*data_), report);
   }
-  // Parameters and momenta.
+  // Returns the bytes of parameters and momenta.
   std::string weights() const {
     std::string bytes;
     for (uint32_t i = 0; i < plan_.state.count; ++i) {
@@ -108,8 +113,9 @@ TEST(Disk, AFailureAtAnyCallChangesNoWeightAndLeavesNothingUnderWay) {
   }
 }
 
-// The same steps where a weight of State, or the f32 sum that an update reads, is transferred first: to disk and back, or within memory, which
-// needs no disk.
+// A row may read a weight of State, or the f32 sum for an update, from a slot to which it was
+// transferred before. The transfer goes to disk and back, or directly from memory to memory, which
+// needs no disk. The results must have the same bits as without the transfer.
 TEST(Disk, WeightsAndSumsAreTransferredToo) {
   const Recipe recipe = recipe_from(gpt_recipe(R"(, "gradient_release": true)"));
   const OwnedPlan plain = plan_run(recipe, "none").planned.plan;
@@ -147,16 +153,21 @@ class LinuxDisk : public ::testing::Test {
  protected:
   void TearDown() override { linux_port().close_disk(&disk_); }
   Status open_disk(uint64_t bytes) { return linux_port().open_disk(folder_.file("spill").c_str(), bytes, &disk_); }
-  Status write(uint64_t offset, const std::vector<unsigned char>& from) { return disk_.start_write(disk_.state, offset, from.data(), from.size()); }
-  Status read(uint64_t offset, std::vector<unsigned char>& to) { return disk_.start_read(disk_.state, offset, to.data(), to.size()); }
+  Status write(uint64_t offset, const std::vector<unsigned char>& from) {
+    return disk_.start_write(disk_.state, offset, from.data(), from.size());
+  }
+  Status read(uint64_t offset, std::vector<unsigned char>& to) {
+    return disk_.start_read(disk_.state, offset, to.data(), to.size());
+  }
   Status wait(uint64_t offset) { return disk_.wait(disk_.state, offset); }
 
-  // The spill file has no name: it is found among the open files.
+  // Returns the descriptor of the spill file. The file has no name, so the open files are searched.
   int file() const {
     for (int fd = 3; fd < 256; ++fd) {
       char link[512] = {};
       const std::string path = "/proc/self/fd/" + std::to_string(fd);
-      if (::readlink(path.c_str(), link, sizeof link - 1) > 0 && std::string(link).find(folder_.file("spill")) == 0) return fd;
+      if (::readlink(path.c_str(), link, sizeof link - 1) > 0 && std::string(link).find(folder_.file("spill")) == 0)
+        return fd;
     }
     return -1;
   }
@@ -166,7 +177,7 @@ class LinuxDisk : public ::testing::Test {
 };
 
 TEST_F(LinuxDisk, BringsBackWhatWasWrittenInOrder) {
-  constexpr uint64_t kBlock = 100000, kBlocks = 200;  // more than the queue holds
+  constexpr uint64_t kBlock = 100000, kBlocks = 200;  // more blocks than the queue can contain
   ASSERT_TRUE(open_disk(kBlock * kBlocks).ok());
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path())) << "nothing must be left behind, however the process ends";
   std::vector<std::vector<unsigned char>> out(kBlocks), in(kBlocks, std::vector<unsigned char>(kBlock));
@@ -174,7 +185,8 @@ TEST_F(LinuxDisk, BringsBackWhatWasWrittenInOrder) {
     out[b].assign(kBlock, static_cast<unsigned char>(b * 7 + 1));
     ASSERT_TRUE(write(b * kBlock, out[b]).ok());
   }
-  for (uint64_t b = 0; b < kBlocks; ++b) ASSERT_TRUE(read(b * kBlock, in[b]).ok());  // behind the write of the same block
+  // Each read is started while the write of its block may still be queued.
+  for (uint64_t b = 0; b < kBlocks; ++b) ASSERT_TRUE(read(b * kBlock, in[b]).ok());
   for (uint64_t b = kBlocks; b-- > 0;) {
     ASSERT_TRUE(wait(b * kBlock).ok());
     ASSERT_TRUE(in[b] == out[b]) << "block " << b;
@@ -235,7 +247,8 @@ TEST_F(LinuxDisk, RefusesWhatItCannotReserve) {
   EXPECT_EQ(linux_port().open_disk(folder_.file("second").c_str(), 4096, &second).code, Code::kUnsupported);
 }
 
-// The same faults through a whole step: the port's file fails, the step says so, and no weight has changed.
+// The spill file cannot be written during a complete step. The step must report the file's error,
+// and no weight may change.
 TEST_F(LinuxDisk, AStepOnAFailingFileChangesNoWeight) {
   SpillingNet net(gpt_recipe(), "h-revolve");
   ASSERT_TRUE(open_disk(net.plan().spill_bytes).ok());

@@ -1,5 +1,5 @@
-// The demand that two trainings of one recipe have the same bits, however each was planned and run, and that memory was as planned.
-// Here because every kind of net and of number must hold it.
+// Requires that two trainings of one recipe have the same bits, whatever their plans and numbers of
+// workers. Also requires that measured memory is planned memory.
 #pragma once
 
 #include <gtest/gtest.h>

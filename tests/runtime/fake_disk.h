@@ -1,5 +1,5 @@
-// A disk for tests of what spills, and of what streams.
-// Here because both must hold however late a transfer is done, and whichever of them fails.
+// A disk in memory, for tests of spilling and of streamed weights. Training must be correct however
+// late a transfer completes, and must end cleanly if a call fails.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,8 @@
 
 namespace reprise {
 
-// A disk in memory, as late or as early as the contract allows, that fails at one call if it is told to.
+// A disk in memory. If `late`, each transfer completes as late as the contract allows, otherwise
+// immediately. A test can make one call fail.
 class FakeDisk {
  public:
   FakeDisk(uint64_t bytes, bool late) : FakeDisk(std::vector<unsigned char>(bytes), late) {}
@@ -22,7 +23,8 @@ class FakeDisk {
   Disk table() {
     return {this, memory_.size(),
             [](void* self, uint64_t offset, const void* from, uint64_t bytes) {
-              return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
+              return static_cast<FakeDisk*>(self)->start(
+                  {offset, bytes, static_cast<unsigned char*>(const_cast<void*>(from)), true});
             },
             [](void* self, uint64_t offset, void* to, uint64_t bytes) {
               return static_cast<FakeDisk*>(self)->start({offset, bytes, static_cast<unsigned char*>(to), false});
@@ -32,7 +34,7 @@ class FakeDisk {
 
   size_t under_way() const { return requests_.size(); }
   int calls = 0;
-  int fails_at = -1;  // call
+  int fails_at = -1;  // number of the call that fails, from 0; -1: none
 
  private:
   struct Request {
@@ -44,7 +46,8 @@ class FakeDisk {
   static Status failure() { return {Code::kInputOutput, "the fake disk fails", ENOSPC}; }
 
   void perform(const Request& r) {
-    std::memcpy(r.writes ? memory_.data() + r.offset : r.memory, r.writes ? r.memory : memory_.data() + r.offset, r.bytes);
+    std::memcpy(r.writes ? memory_.data() + r.offset : r.memory, r.writes ? r.memory : memory_.data() + r.offset,
+                r.bytes);
   }
 
   Status start(const Request& request) {
@@ -52,13 +55,15 @@ class FakeDisk {
     if (fails()) return failure();
     requests_.push_back(request);
     if (!late_) perform(request);
-    if (late_ && !request.writes) std::memset(request.memory, 0xff, request.bytes);  // NaN until it has come
+    if (late_ && !request.writes) std::memset(request.memory, 0xff, request.bytes);  // NaN until wait() delivers
     return ok_status();
   }
 
   Status wait(uint64_t offset) {
     const bool failed = fails();
-    size_t done = offset == Disk::kEverything ? requests_.size() : 0;  // in their order, up to the last that is waited for
+    // Completes the requests in order, up to and including the last one at the offset for which the
+    // caller waits.
+    size_t done = offset == Disk::kEverything ? requests_.size() : 0;
     for (size_t r = 0; r < requests_.size(); ++r) done = requests_[r].offset == offset ? r + 1 : done;
     for (size_t r = 0; late_ && r < done; ++r) perform(requests_[r]);
     requests_.erase(requests_.begin(), requests_.begin() + static_cast<std::ptrdiff_t>(done));

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The objects of lib ask for no heap, no exceptions, no RTTI, no streams, and no function of the C library's whose last bit is its own: read from symbols.
-# Here because a single std::vector would bring all of the former in unseen, and std::exp other bits from one library to the next.
-# BUILD names the output folder.
+# Tests by their symbols that the objects of lib and ports use no heap, exceptions, RTTI or streams.
+# They must also use no function of the C library whose last bit may differ between libraries.
+# Reason: a single std::vector would bring in the heap and exceptions unseen, and the results of
+# std::exp depend on the library. BUILD names the output folder.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -10,10 +11,11 @@ objects=$(find "$build/lib" "$build/ports" -name '*.o' 2>/dev/null || true)
 if [ -z "$objects" ]; then echo "no objects in $build/lib: make it first" >&2; exit 1; fi
 if nm $objects | grep -q '__asan_'; then echo "skipped: the sanitizers' build has symbols of its own"; exit 0; fi
 
-# Mangled names: _Zn/_Zd(w|a|l) operator new/delete, _ZT(I|S|V) typeinfo and vtables, _ZNSt/_ZSt the C++ library.
+# Mangled names: _Zn/_Zd(w|a|l) operator new/delete, _ZT(I|S|V) typeinfo and vtables, _ZNSt/_ZSt the
+# C++ library.
 forbidden='(malloc|calloc|realloc|free|posix_memalign|aligned_alloc|memalign|strdup|_Zn[wa].*|_Zd[la].*|__cxa_(throw|rethrow|allocate_exception|begin_catch|guard_acquire|atexit|bad_cast|pure_virtual)|__dynamic_cast|__gxx_personality_v0|_Unwind_Resume|_ZT[ISV].*|_ZNSt8ios_base.*|_ZSt4c(out|err|in|log)|_ZNK?St(7__cxx11)?.*(basic_)?(string|stream|ostream).*|_ZSt[0-9]+__throw.*|std::.*|(a?(sin|cos|tan)h?|sincos|atan2|exp|exp2|exp10|expm1|log|log2|log10|log1p|pow|cbrt|hypot|erfc?|[lt]gamma)[fl]?)'
 
-# symbols FILES: "object symbol" of everything that is asked for or given.
+# symbols FILES: prints "object symbol" for every symbol that is referenced or defined.
 symbols() { nm -A -P "$@" | awk '{ print $1, $2 }'; }
 found=$(symbols $objects | grep -E " ($forbidden)\$" || true)
 if [ -n "$found" ]; then
@@ -22,7 +24,7 @@ if [ -n "$found" ]; then
   exit 1
 fi
 
-# Would it see one?
+# Proves that the test detects each kind of forbidden symbol.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 try() {

@@ -1,5 +1,6 @@
-// Answers token by token, from caches in the arena of the training: the same logits as an evaluation of the whole sequence has.
-// Here because the program that generates shares weights and memory with those that train, and nothing else.
+// Tests answers that are generated token by token, with caches in the training's arena. The logits
+// must equal those of an evaluation of the complete sequence. The program `generate` shares only
+// weights and memory with the programs of the training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,23 +10,25 @@
 #include "lib/cpu/cpu_rules.h"
 #include "tests/runtime/llama_network.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/inference/generation.h"
-#include "tools/planning/answering_program.h"
-#include "tools/planning/weight_storage.h"
+#include "tools/plan/planning/answering_program.h"
+#include "tools/plan/planning/weight_storage.h"
+#include "tools/run/inference/generation.h"
 
 namespace reprise {
 namespace {
 
-constexpr LlamaNetwork kNetwork = {.batch = 1, .sequence = 21, .vocabulary = 23, .layers = 2, .rope_scale = 1.25f, .head_norms = true};
+constexpr LlamaNetwork kNetwork = {
+    .batch = 1, .sequence = 21, .vocabulary = 23, .layers = 2, .rope_scale = 1.25f, .head_norms = true};
 constexpr uint32_t kAtOnce = 4;
 
-OwnedPlan plan_with_generation(const LlamaNetwork& llama, DType stored = DType::kF32, uint64_t most_positions = 1000) {
+OwnedPlan plan_with_generation(const LlamaNetwork& llama, DType stored = DType::kF32, uint64_t max_positions = 1000) {
   Recipe recipe = llama_recipe("generation");
   if (stored == DType::kBf16) recipe.dtype = Recipe::Dtype::kBf16;
   OwnedPlan plan = plan_run(recipe, llama.build(stored), "optimal", 0).planned.plan;
   LlamaNetwork one = llama;
   one.batch = 1, one.sequence = kAtOnce;
-  const uint64_t before = plan.arena_bytes, positions = add_generation(plan, one.build(stored), kCpuRules, WeightWindow{}, most_positions);
+  const uint64_t before = plan.arena_bytes,
+                 positions = add_generation(plan, one.build(stored), kCpuRules, WeightWindow{}, max_positions);
   EXPECT_EQ(plan.arena_bytes, before) << "an answer takes no more memory than a step";
   EXPECT_EQ(generation_limits(plan.view()).positions, positions);
   return plan;
@@ -39,7 +42,8 @@ class BoundPlan {
   }
   std::vector<float> logits_after(const std::vector<int32_t>& tokens, uint64_t position) {
     std::vector<float> logits(generation_limits(plan_).vocabulary);
-    const Status status = generate(trainer, tokens.data(), static_cast<uint32_t>(tokens.size()), position, logits.data());
+    const Status status =
+        generate(trainer, tokens.data(), static_cast<uint32_t>(tokens.size()), position, logits.data());
     EXPECT_TRUE(status.ok()) << status.message;
     return logits;
   }
@@ -58,11 +62,14 @@ double loss_of(const std::vector<float>& logits, int32_t label) {
   return std::log(sum) - static_cast<double>(logits[static_cast<size_t>(label)]);
 }
 
-void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance, const std::string& what) {
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance,
+                  const std::string& what) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance) << what << " logit " << i;
 }
 
-// `llama`: of which the plan has the batch, the sequence and the vocabulary. `tolerance`: of a loss; a logit may be off by ten times as much.
+// Requires that generation gives the loss and the logits of an evaluation. `llama` has the batch,
+// sequence and vocabulary of the plan. `tolerance` is the relative tolerance of the loss; that of a
+// logit is ten times as large.
 void expect_evaluations_loss(const OwnedPlan& plan, LlamaNetwork llama, double tolerance) {
   BoundPlan bound(plan);
   const TokenBatch batch = token_batch(llama, 0, 0);
@@ -75,12 +82,14 @@ void expect_evaluations_loss(const OwnedPlan& plan, LlamaNetwork llama, double t
     loss += loss_of(logits.back(), batch.labels[t]) / llama.sequence;
   }
   EXPECT_NEAR(loss, report.loss, tolerance * report.loss);
-  EXPECT_GT(std::abs(loss - loss_of(logits[0], batch.labels[0])), 0.01) << "every token has the same loss: nothing is compared";
-  // Several tokens at once, and a sequence that goes on from an earlier place.
+  EXPECT_GT(std::abs(loss - loss_of(logits[0], batch.labels[0])), 0.01)
+      << "every token has the same loss: nothing is compared";
+  // Passes several tokens at once, also at a position after earlier tokens.
   for (const uint32_t count : {2u, 3u, kAtOnce}) {
     for (uint32_t t = 0; t + count <= llama.sequence; t += count) {
       const std::vector<int32_t> piece(batch.tokens.begin() + t, batch.tokens.begin() + t + count);
-      expect_close(bound.logits_after(piece, t), logits[t + count - 1], 10 * tolerance, std::to_string(count) + " at " + std::to_string(t));
+      expect_close(bound.logits_after(piece, t), logits[t + count - 1], 10 * tolerance,
+                   std::to_string(count) + " at " + std::to_string(t));
     }
   }
   expect_close(bound.logits_after({batch.tokens[7]}, 7), logits[7], 10 * tolerance, "from an earlier place");
@@ -90,24 +99,31 @@ void expect_evaluations_loss(LlamaNetwork llama, DType stored, double tolerance)
   expect_evaluations_loss(plan_with_generation(llama, stored), llama, tolerance);
 }
 
-// Of a published family with more fields, whose weights are large enough that scores and logits reach their caps.
+// Returns a plan of a published family of models. Weights are so large that scores and logits reach
+// their caps.
 OwnedPlan plan_of_family(const std::string& family, const std::string& fields) {
-  const Recipe recipe = recipe_from(R"({"name": "generation", "model": {"family": ")" + family + R"(", "vocab_size": 23, "hidden_size": 16,
+  const Recipe recipe = recipe_from(R"({"name": "generation", "model": {"family": ")" + family +
+                                    R"(", "vocab_size": 23, "hidden_size": 16,
       "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
-      "max_position_embeddings": 64, "initializer_range": 0.4)" + fields + R"(}, "batch": 1, "sequence": 21, "optimizer": {"name": "sgd"}})");
+      "max_position_embeddings": 64, "initializer_range": 0.4)" +
+                                    fields + R"(}, "batch": 1, "sequence": 21, "optimizer": {"name": "sgd"}})");
   OwnedPlan plan = plan_run(recipe, build_stored_model(recipe, kCpuRules), "optimal", 0).planned.plan;
-  add_generation(plan, build_stored_model(recipe, kCpuRules, {.samples = 1, .sequence = static_cast<int>(kAtOnce)}), kCpuRules, WeightWindow{}, 1000);
+  add_generation(plan, build_stored_model(recipe, kCpuRules, {.samples = 1, .sequence = static_cast<int>(kAtOnce)}),
+                 kCpuRules, WeightWindow{}, 1000);
   return plan;
 }
 
-// Windows shorter than the sequence, caps of scores and of logits, norms and positions as training has them.
+// Generation must treat windows shorter than the sequence, caps of scores and logits, norms and
+// positions as the training does.
 TEST(Generation, HasTheLossOfAnEvaluationInEveryFamily) {
   const std::pair<const char*, const char*> families[] = {
       {"mistral", R"(, "sliding_window": 5)"},
       {"smollm3", R"(, "no_rope_layers": [0, 1])"},
       {"phi3", R"(, "sliding_window": 6, "rope_parameters": {"partial_rotary_factor": 0.5})"},
-      {"gemma2", R"(, "sliding_window": 4, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2, "query_pre_attn_scalar": 5)"},
-      {"gemma3", R"(, "sliding_window": 4, "sliding_window_pattern": 2, "rope_theta": 100, "rope_local_base_freq": 10)"}};
+      {"gemma2",
+       R"(, "sliding_window": 4, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 2, "query_pre_attn_scalar": 5)"},
+      {"gemma3",
+       R"(, "sliding_window": 4, "sliding_window_pattern": 2, "rope_theta": 100, "rope_local_base_freq": 10)"}};
   LlamaNetwork llama = kNetwork;
   llama.batch = 1, llama.sequence = 21, llama.vocabulary = 23;
   for (const auto& [family, fields] : families) {
@@ -124,10 +140,11 @@ TEST(Generation, HasTheLossOfAnEvaluationWithAdapters) {
   expect_evaluations_loss(llama, DType::kF32, 1e-6);
 }
 
-// Values stored as bf16 are off by up to 2^-9 of themselves, in another order of sums by another rounding.
+// Values stored as bf16 have a relative error of up to 2^-9, and generation sums in another order.
 TEST(Generation, HasTheLossOfAnEvaluationInBf16) { expect_evaluations_loss(kNetwork, DType::kBf16, 1e-2); }
 
-// A position of its own for every token: the same tokens in another order have other logits, which rope alone would not give if all stood at 0.
+// Each token must be generated at its own position. So tokens in another order must give other
+// logits. If all positions were 0, rope would not distinguish the orders.
 TEST(Generation, KnowsThePositionsOfItsTokens) {
   BoundPlan bound(plan_with_generation(kNetwork));
   (void)bound.logits_after({3, 9}, 0);
@@ -135,11 +152,12 @@ TEST(Generation, KnowsThePositionsOfItsTokens) {
   (void)bound.logits_after({9, 3}, 0);
   const std::vector<float> second = bound.logits_after({5}, 2);
   double difference = 0;
-  for (size_t i = 0; i < first.size(); ++i) difference = std::max(difference, std::abs(static_cast<double>(first[i] - second[i])));
+  for (size_t i = 0; i < first.size(); ++i)
+    difference = std::max(difference, std::abs(static_cast<double>(first[i] - second[i])));
   EXPECT_GT(difference, 1e-3);
 }
 
-// An answer that goes on from what the caches hold is the one that begins anew.
+// An answer that continues from the caches of known tokens must equal the answer without caches.
 TEST(Generation, GoesOnFromKnownTokens) {
   const OwnedPlan plan = plan_with_generation(kNetwork);
   const std::vector<int32_t> asked = {3, 1, 4, 1, 5, 9};
@@ -150,31 +168,40 @@ TEST(Generation, GoesOnFromKnownTokens) {
   more.insert(more.end(), answer.begin(), answer.end());
   const uint64_t known = more.size() - 1;
   more.insert(more.end(), {2, 6, 5});
-  const std::vector<int32_t> goes_on = generate_tokens(bound.trainer, more, {.tokens = 5, .stop = {}, .never = {}}, {}, known);
+  const std::vector<int32_t> goes_on =
+      generate_tokens(bound.trainer, more, {.tokens = 5, .stop = {}, .never = {}}, {}, known);
   BoundPlan anew(plan);
   EXPECT_EQ(goes_on, generate_tokens(anew.trainer, more, {.tokens = 5, .stop = {}, .never = {}}));
 }
 
-// Against the definition: sorted, the first k of all, and of these the fewest that have p of what they have together.
+// Compares with the definition: among the k largest logits, a token is drawn from the smallest set
+// of largest ones that has the share p of the probability of these k.
 TEST(Generation, DrawsFromTheLikeliest) {
   uint64_t state = 1;
   for (int n = 0; n < 400; ++n) {
     std::vector<float> logits(1 + n % 40);
     for (float& logit : logits) {
       state = state * 6364136223846793005u + 1442695040888963407u;
-      logit = static_cast<float>(state >> 60);  // many are equal
+      logit = static_cast<float>(state >> 60);  // many logits are equal
     }
     if (n % 5 == 0) logits[static_cast<size_t>(n) % logits.size()] = -std::numeric_limits<float>::infinity();
-    const GenerationOptions options = {.temperature = 0.5 + n % 3, .top_k = static_cast<uint32_t>(n % 7), .top_p = n % 4 == 0 ? 1 : 0.25 * (n % 4), .stop = {}, .never = {}};
+    const GenerationOptions options = {.temperature = 0.5 + n % 3,
+                                       .top_k = static_cast<uint32_t>(n % 7),
+                                       .top_p = n % 4 == 0 ? 1 : 0.25 * (n % 4),
+                                       .stop = {},
+                                       .never = {}};
     std::vector<size_t> order(logits.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return logits[a] > logits[b]; });
     if (options.top_k > 0) order.resize(std::min<size_t>(order.size(), options.top_k));
-    const auto weight = [&](size_t i) { return std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / options.temperature); };
+    const auto weight = [&](size_t i) {
+      return std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / options.temperature);
+    };
     double all = 0, kept = 0;
     for (const size_t i : order) all += weight(i);
     size_t count = 0;
-    while (count < order.size() && (count == 0 || kept < options.top_p * all * (1 - 1e-12))) kept += weight(order[count++]);
+    while (count < order.size() && (count == 0 || kept < options.top_p * all * (1 - 1e-12)))
+      kept += weight(order[count++]);
     if (options.top_k == 0 && options.top_p >= 1) count = order.size();
     std::vector<float> wanted(logits.size(), -std::numeric_limits<float>::infinity()), got = logits;
     for (size_t i = 0; i < count; ++i) wanted[order[i]] = logits[order[i]];
@@ -191,7 +218,9 @@ TEST(Generation, RefusesWhatItsCachesDoNotHold) {
   EXPECT_EQ(generation_limits(*trainer.plan).tokens, kAtOnce);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
   std::vector<float> logits(llama.vocabulary);
-  const auto status = [&](uint32_t count, uint64_t position) { return generate(trainer, tokens.data(), count, position, logits.data()); };
+  const auto status = [&](uint32_t count, uint64_t position) {
+    return generate(trainer, tokens.data(), count, position, logits.data());
+  };
   EXPECT_EQ(status(1, 1).code, Code::kUnsupported) << "nothing has been put in";
   EXPECT_EQ(status(0, 0).code, Code::kUnsupported);
   EXPECT_EQ(status(5, 0).code, Code::kUnsupported) << "more than the input has";
@@ -215,16 +244,16 @@ TEST(Generation, RefusesWhatItsCachesDoNotHold) {
 TEST(Generation, IsLeftOutWhereItDoesNotFit) {
   OwnedPlan plan = plan_run(llama_recipe("generation"), kNetwork.build(), "optimal", 0).planned.plan;
   LlamaNetwork one = kNetwork;
-  one.sequence = 4096;  // more tokens at once than the training's memory holds
+  one.sequence = 4096;  // more tokens at once than fit the training's memory
   EXPECT_EQ(add_generation(plan, one.build(), kCpuRules, WeightWindow{}, 1u << 20), 0u);
   EXPECT_TRUE(plan.program(ProgramId::kGenerate).rows.empty());
   one.sequence = kAtOnce;
   const uint64_t positions = add_generation(plan, one.build(), kCpuRules, WeightWindow{}, 1u << 20);
   EXPECT_GT(positions, kNetwork.sequence);
   OwnedProgram& program = plan.program(ProgramId::kGenerate);
-  const uint64_t room = plan.arena_bytes - plan.state_bytes - plan.carried_bytes;
-  EXPECT_LE(program.bytes, room);
-  EXPECT_GT(program.bytes + 4 * kAlignment * kNetwork.layers, room) << "as many positions as fit";
+  const uint64_t space = plan.arena_bytes - plan.state_bytes - plan.carried_bytes;
+  EXPECT_LE(program.bytes, space);
+  EXPECT_GT(program.bytes + 4 * kAlignment * kNetwork.layers, space) << "as many positions as fit";
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// The host never touches the arena: ResNet and GPT train, evaluate, save, resume and sample on a device that would kill it for that
-// (sealed_device.h), with the bits of the plain CPU.
-// Here because a CUDA arena is memory that the host cannot read, and no other test would notice that it does.
+// Tests that the host never accesses the arena directly. ResNet and GPT train, evaluate, save,
+// resume and sample on a device on which such an access kills the process (guarded_device.h). The
+// bits must be those of the plain CPU. The host cannot read the arena of a CUDA card, but no other
+// test would detect that it tries.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,20 +9,20 @@
 
 #include "lib/cpu/cpu_kernels.h"
 #include "ports/linux/linux_port.h"
-#include "tests/faces/expect_user_error.h"
-#include "tests/faces/host_sink.h"
-#include "tests/runtime/sealed_device.h"
-#include "tests/runtime/train_program.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tests/interfaces/host_sink.h"
+#include "tests/runtime/guarded_device.h"
+#include "tests/runtime/programs/train_program.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/snapshots/snapshot.h"
-#include "tools/inference/sample.h"
+#include "tools/run/snapshots/snapshot.h"
+#include "tools/run/inference/sample.h"
 
 namespace reprise {
 namespace {
 
-constexpr uint64_t kGuardBytes = 8192;  // behind the plan's end
+constexpr uint64_t kGuardBytes = 8192;  // memory after the plan's end
 
-// All that a training shows.
+// All results of a training.
 struct Outcome {
   std::vector<double> losses;
   std::vector<float> gradient_norms;
@@ -33,7 +34,8 @@ struct Outcome {
   uint64_t measured_bytes = 0;
 };
 
-void train(Trainer& trainer, const BatchSource& source, int steps, std::vector<double>& losses, std::vector<float>& norms) {
+void train(Trainer& trainer, const BatchSource& source, int steps, std::vector<double>& losses,
+           std::vector<float>& norms) {
   for (int s = 0; s < steps; ++s) {
     StepReport report;
     const Status status = train_step(trainer, source, report);
@@ -43,7 +45,8 @@ void train(Trainer& trainer, const BatchSource& source, int steps, std::vector<d
   }
 }
 
-// Trains three steps, evaluates, saves, trains two steps more in a trainer that resumes, and samples.
+// Trains three steps, evaluates and saves. Then resumes in a new trainer, trains two more steps,
+// and samples. Returns all results.
 Outcome live(const Plan& plan, const Recipe& recipe, const Backend& backend, Arena arena, const Disk& disk) {
   Outcome out;
   Workers workers;
@@ -95,47 +98,50 @@ std::vector<Case> cases() {
           {"gpt_released", gpt_recipe(R"(, "gradient_release": true)"), "none"}};
 }
 
-class SealedTraining : public ::testing::TestWithParam<int> {};
+class GuardedTraining : public ::testing::TestWithParam<int> {};
 
-TEST_P(SealedTraining, HasTheBitsOfThePlainOne) {
+TEST_P(GuardedTraining, HasTheBitsOfThePlainOne) {
   const Case c = cases()[static_cast<size_t>(GetParam())];
   const Recipe recipe = recipe_from(c.recipe);
   const PlannedRun run = plan_run(recipe, c.strategy, c.strategy == std::string("none") ? -1 : 0);
   const Plan plan = run.planned.plan.view();
   EXPECT_EQ(plan.spill_bytes > 0, c.strategy == std::string("h-revolve"));
-  SealedDevice device(plan.arena_bytes + kGuardBytes, test::test_backend());
+  GuardedDevice device(plan.arena_bytes + kGuardBytes, test::test_backend());
   const TestArena memory(plan.arena_bytes + kGuardBytes);
-  const Outcome sealed = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.spill_bytes));
+  const Outcome guarded = live(plan, recipe, device.backend(), device.arena(), device.disk(plan.spill_bytes));
   const Outcome plain = live(plan, recipe, test::test_backend(), memory.get(), device.disk(plan.spill_bytes));
-  EXPECT_EQ(plain.losses, sealed.losses);
-  EXPECT_EQ(plain.gradient_norms, sealed.gradient_norms);
-  EXPECT_TRUE(plain.state == sealed.state);
-  EXPECT_TRUE(plain.gradients == sealed.gradients);
-  EXPECT_EQ(plain.evaluation.loss, sealed.evaluation.loss);
-  EXPECT_EQ(plain.evaluation.labelled, sealed.evaluation.labelled);
-  EXPECT_EQ(plain.evaluation.correct, sealed.evaluation.correct);
+  EXPECT_EQ(plain.losses, guarded.losses);
+  EXPECT_EQ(plain.gradient_norms, guarded.gradient_norms);
+  EXPECT_TRUE(plain.state == guarded.state);
+  EXPECT_TRUE(plain.gradients == guarded.gradients);
+  EXPECT_EQ(plain.evaluation.loss, guarded.evaluation.loss);
+  EXPECT_EQ(plain.evaluation.labelled, guarded.evaluation.labelled);
+  EXPECT_EQ(plain.evaluation.correct, guarded.evaluation.correct);
   EXPECT_FALSE(plain.snapshot.empty());
-  EXPECT_TRUE(plain.snapshot == sealed.snapshot);
-  EXPECT_EQ(plain.resumed_losses, sealed.resumed_losses);
-  EXPECT_TRUE(plain.resumed_state == sealed.resumed_state);
-  EXPECT_EQ(plain.sample, sealed.sample);
+  EXPECT_TRUE(plain.snapshot == guarded.snapshot);
+  EXPECT_EQ(plain.resumed_losses, guarded.resumed_losses);
+  EXPECT_TRUE(plain.resumed_state == guarded.resumed_state);
+  EXPECT_EQ(plain.sample, guarded.sample);
   EXPECT_EQ(plan.arena_bytes, plain.measured_bytes);
-  EXPECT_EQ(plan.arena_bytes, sealed.measured_bytes);
+  EXPECT_EQ(plan.arena_bytes, guarded.measured_bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, SealedTraining, ::testing::Range(0, 7),
+INSTANTIATE_TEST_SUITE_P(Nets, GuardedTraining, ::testing::Range(0, 7),
                          [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });
 
-// ---- does the judge see? ------------------------------------------------------------------------------------------------------
+// ---- tests that such an access is detected ----
 
-// A small GPT bound to a sealed device.
-struct SealedRun {
-  explicit SealedRun(const Backend& cpu = test::test_backend())
-      : recipe(recipe_from(gpt_recipe())), owned(plan_run(recipe, "none").planned.plan), plan(owned.view()), device(plan.arena_bytes, cpu),
+// A small GPT bound to a device whose arena the host cannot access.
+struct GuardedRun {
+  explicit GuardedRun(const Backend& cpu = test::test_backend())
+      : recipe(recipe_from(gpt_recipe())),
+        owned(plan_run(recipe, "none").planned.plan),
+        plan(owned.view()),
+        device(plan.arena_bytes, cpu),
         data(open_dataset(recipe, Split::kTraining)) {
     EXPECT_TRUE(bind_plan(plan, device.backend(), alone, device.arena(), trainer).ok());
   }
-  std::vector<std::vector<unsigned char>> weights() const {  // and moments
+  std::vector<std::vector<unsigned char>> weights() const {  // weights and moments
     std::vector<std::vector<unsigned char>> all;
     for (uint32_t i = 0; i < plan.state.count; ++i) {
       const StateTensor& state = plan.state[i];
@@ -149,7 +155,7 @@ struct SealedRun {
   const OwnedPlan owned;
   const Plan plan;
   const Workers alone = {.stack_bytes = 1 << 20};
-  SealedDevice device;
+  GuardedDevice device;
   const std::unique_ptr<Dataset> data;
   Trainer trainer;
   StepReport report;
@@ -157,45 +163,45 @@ struct SealedRun {
 
 volatile unsigned char seen;
 
-TEST(SealedDeviceDeathTest, KillsAHostThatTouchesTheArena) {
-  SealedRun run;
+TEST(GuardedDeviceDeathTest, KillsAHostThatTouchesTheArena) {
+  GuardedRun run;
   const auto read = [&](ArenaAddress from) { seen = *from.for_kernels; };
   EXPECT_DEATH(read(run.trainer.state_tensor(0)), "");
   EXPECT_DEATH(read(run.trainer.arena.base + (run.trainer.arena.bytes - 1)), "");
   EXPECT_DEATH(*run.trainer.region(Region::kProgram).for_kernels = 1, "");
-  // In the middle of a step too: what would look at a row's result without asking for it.
+  // If the host reads the result of a row during a step without a copy, the process must die.
   run.trainer.observer = {&run, nullptr, [](void* self, ProgramId, uint32_t) {
-                            seen = *static_cast<SealedRun*>(self)->trainer.region(Region::kProgram).for_kernels;
+                            seen = *static_cast<GuardedRun*>(self)->trainer.region(Region::kProgram).for_kernels;
                           }};
   EXPECT_DEATH((void)train_step(run.trainer, source_of(*run.data), run.report), "");
   run.trainer.observer = {};
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 
-TEST(SealedDevice, GivesNothingBeforeItIsWaitedFor) {
-  SealedRun run;
+TEST(GuardedDevice, GivesNothingBeforeItIsWaitedFor) {
+  GuardedRun run;
   uint64_t word = 1, before = 0;
   const ArenaAddress at = run.trainer.region(Region::kProgram);
   ASSERT_TRUE(run.trainer.write(at, &word, sizeof word).ok());
-  word = 2;  // the copy has been taken
+  word = 2;  // the step must use the value that was copied before
   ASSERT_TRUE(run.device.backend().host.copy_out(run.trainer.context, &before, at, sizeof before).ok());
   EXPECT_EQ(before, 0xa5a5a5a5a5a5a5a5u);
   ASSERT_TRUE(run.device.backend().host.synchronise(run.trainer.context).ok());
   EXPECT_EQ(before, 1u);
 }
 
-// ---- what goes wrong later ------------------------------------------------------------------------------------------------------
+// ---- errors that are reported only at the end of a step ----
 
 bool layer_norm_fails = false;
 Status layer_norm_that_may_fail(const KernelContext& context, const LayerNormForwardArgsOf<float>& args) {
   return layer_norm_fails ? Status{Code::kBackend, "the kernel fails", 700} : cpu_layer_norm_forward(context, args);
 }
 
-TEST(SealedDevice, AKernelThatFailsEndsTheStep) {
+TEST(GuardedDevice, AKernelThatFailsEndsTheStep) {
   Backend broken = test::test_backend();
   broken.set<LayerNormForward, float, layer_norm_that_may_fail>();
   layer_norm_fails = false;
-  SealedRun run(broken);
+  GuardedRun run(broken);
   ASSERT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
   layer_norm_fails = true;
   const auto before = run.weights();
@@ -208,9 +214,9 @@ TEST(SealedDevice, AKernelThatFailsEndsTheStep) {
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 
-// What a kernel finds in the data is known when the step is over, and nothing was changed by it.
-TEST(SealedDevice, AFaultInTheDataEndsTheStep) {
-  SealedRun run;
+// If a kernel finds a fault in the data, the step must report it at its end and change nothing.
+TEST(GuardedDevice, AFaultInTheDataEndsTheStep) {
+  GuardedRun run;
   ASSERT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
   const auto spoilt = [](void* data, uint64_t step, uint32_t micro, BatchSink& sink) {
     std::vector<int32_t> tokens(sink.label_count()), labels(sink.label_count());
@@ -229,9 +235,10 @@ TEST(SealedDevice, AFaultInTheDataEndsTheStep) {
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 
-// A source that gives another micro-batch than the plan's is refused before a row has run.
+// If a source gives fewer or more bytes than a micro-batch, the step must fail and change no
+// weight.
 TEST(BatchSink, WantsTheWholeMicroBatchAndNoMore) {
-  SealedRun run;
+  GuardedRun run;
   const auto before = run.weights();
   struct Given {
     uint64_t more_input, more_labels, less_input, less_labels;
@@ -255,16 +262,19 @@ TEST(BatchSink, WantsTheWholeMicroBatchAndNoMore) {
   EXPECT_TRUE(train_step(run.trainer, source_of(*run.data), run.report).ok());
 }
 
-// Where a label is a sample's, the starts of all of the sample's positions come with it, in pieces as the source likes.
+// If each sample has one label, a call of add() passes the labels of any number of samples,
+// together with the document starts of all their positions.
 TEST(BatchSink, TakesTheStartsOfASampleWithItsLabel) {
   constexpr uint64_t kSamples = 3, kPositions = 4;
   std::vector<int32_t> tokens(kSamples * kPositions), labels(kSamples), starts(kSamples * kPositions, -1), given;
   for (int32_t i = 0; i < static_cast<int32_t>(starts.size()); ++i) given.push_back(i);
-  BatchSink sink = host_sink(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(), starts.data(), nullptr, 0, kPositions);
+  BatchSink sink = host_sink(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(),
+                             starts.data(), nullptr, 0, kPositions);
   for (const uint64_t samples : {1, 2}) {
     EXPECT_EQ(sink.start_count(), sink.label_count() * kPositions);
     const uint64_t first = samples - 1;
-    sink.add(&given[first * kPositions], samples * kPositions * sizeof(int32_t), &given[first], samples, &given[first * kPositions]);
+    sink.add(&given[first * kPositions], samples * kPositions * sizeof(int32_t), &given[first], samples,
+             &given[first * kPositions]);
   }
   EXPECT_EQ(sink.start_count(), 0u);
   EXPECT_TRUE(sink.status().ok());
@@ -273,7 +283,8 @@ TEST(BatchSink, TakesTheStartsOfASampleWithItsLabel) {
   EXPECT_EQ(labels, (std::vector<int32_t>{0, 1, 2}));
 }
 
-// They come with the tokens, in pieces as the source likes, and must come where the plan has a slot for them, and nowhere else.
+// Token types are added together with the tokens, in pieces of any size. They are required if the
+// plan has a slot for them, and refused otherwise.
 TEST(BatchSink, TakesTheTypesOfTokensWithThem) {
   const std::vector<int32_t> given = {0, 1, 2, 3, 4, 5};
   std::vector<int32_t> tokens(6), types(6, -1), labels(2);
@@ -310,7 +321,8 @@ TEST(Bind, WantsAWorkspaceForItsMarks) {
   EXPECT_EQ(bind(plan, test::test_backend(), given, trainer).code, Code::kArenaTooSmall) << "aligned";
   given.workspace = {memory.data(), refused.detail};
   EXPECT_TRUE(bind(plan, test::test_backend(), given, trainer).ok());
-  given.workspace = {arena.get().base.for_kernels, arena.get().bytes};  // the arena's own memory, while it is the host's
+  // The workspace may be in the arena, which bind() uses only later.
+  given.workspace = {arena.get().base.for_kernels, arena.get().bytes};
   EXPECT_TRUE(bind(plan, test::test_backend(), given, trainer).ok());
   given.workers = nullptr;
   EXPECT_EQ(bind(plan, test::test_backend(), given, trainer).code, Code::kUnsupported);

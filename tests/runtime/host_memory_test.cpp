@@ -1,12 +1,13 @@
-// Memory of the host as the second level, end to end: what a plan keeps there comes back however late a device copies, with the bits of a plan
-// that stores everything, and its bytes are those that were planned.
-// Here because schedule, layout, rows, trainer and backend must agree about what lies there and when.
+// Tests host memory as the second level, end to end. Spilled values must return however late a
+// device copies. The bits must be those of a plan that stores everything, and measured bytes must
+// be planned bytes. Schedule, layout, rows, trainer and backend must always agree on the content of
+// that memory.
 #include <gtest/gtest.h>
 
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
 #include "tests/runtime/expect_same.h"
-#include "tests/runtime/sealed_device.h"
+#include "tests/runtime/guarded_device.h"
 
 namespace reprise {
 namespace {
@@ -20,7 +21,8 @@ Recipe with_level(const std::string& text, SpillLevel level) {
 }
 
 const std::string kRecipes[] = {resnet_recipe(), resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"),
-                                resnet_recipe(R"(, "gradient_release": true)"), gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)", 0.0)};
+                                resnet_recipe(R"(, "gradient_release": true)"),
+                                gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)", 0.0)};
 
 class HostMemoryOf : public ::testing::TestWithParam<size_t> {
  protected:
@@ -38,13 +40,15 @@ TEST_P(HostMemoryOf, EveryBudgetHasTheBitsOfStoringAll) {
       EXPECT_EQ(run.planned.plan.spill_level, SpillLevel::kHost);
       EXPECT_EQ(run.planned.plan.spill_bytes, run.planned.schedule.disk_bytes) << what;
       for (const uint32_t workers : {1u, 2u}) {
-        expect_same(expected, train_plan(run.planned.plan, recipe, {4, workers, workers == 2}), what + " workers " + std::to_string(workers));
+        expect_same(expected, train_plan(run.planned.plan, recipe, {4, workers, workers == 2}),
+                    what + " workers " + std::to_string(workers));
       }
     }
   }
 }
 
-// Every boundary but the last (DeepSpeed's checkpoint_in_cpu), and those that a policy names.
+// First spills every boundary except the last, as DeepSpeed's checkpoint_in_cpu does. Then spills
+// the boundaries that a policy names.
 TEST_P(HostMemoryOf, WhatIsAskedForGoesThere) {
   Recipe recipe = with_level(text(), SpillLevel::kHost);
   const RunResult expected = train_plan(plan_run(recipe_from(text()), "none").planned.plan, recipe, {4, 1, false});
@@ -57,11 +61,13 @@ TEST_P(HostMemoryOf, WhatIsAskedForGoesThere) {
   const auto name_of = [&](size_t link) { return every.model.graph.values[every.model.bodies.links[link].input].name; };
   recipe.schedule.policy = "offload:" + name_of(1) + "," + name_of(2) + "," + name_of(links - 1);
   const PlannedRun named = plan_run(recipe, "policy");
-  EXPECT_EQ(named.planned.plan.program(ProgramId::kMicroFirst).spilled_names, (std::vector<std::string>{name_of(1), name_of(2)}));
+  EXPECT_EQ(named.planned.plan.program(ProgramId::kMicroFirst).spilled_names,
+            (std::vector<std::string>{name_of(1), name_of(2)}));
   expect_same(expected, train_plan(named.planned.plan, recipe, {4, 2, true}), "those that a policy names");
 }
 
-// The carrier is all that differs.
+// A plan that spills to the host and one that spills to a disk of the same price may differ only in
+// the carrier of the transfers.
 TEST_P(HostMemoryOf, ADiskOfThatPriceIsPlannedAlike) {
   const OwnedPlan host = plan_run(with_level(text(), SpillLevel::kHost), "h-revolve", 0).planned.plan;
   const OwnedPlan disk = plan_run(with_level(text(), SpillLevel::kDisk), "h-revolve", 0).planned.plan;
@@ -72,15 +78,20 @@ TEST_P(HostMemoryOf, ADiskOfThatPriceIsPlannedAlike) {
   EXPECT_EQ(a.arguments, b.arguments);
   EXPECT_EQ(a.spilled_names, b.spilled_names);
   ASSERT_EQ(a.rows.size(), b.rows.size());
-  for (size_t r = 0; r < a.rows.size(); ++r) EXPECT_TRUE(a.rows[r].op == b.rows[r].op && a.rows[r].pass == b.rows[r].pass) << "row " << r;
+  for (size_t r = 0; r < a.rows.size(); ++r)
+    EXPECT_TRUE(a.rows[r].op == b.rows[r].op && a.rows[r].pass == b.rows[r].pass) << "row " << r;
 }
 
-// On a device whose copies come as late as they may, and spoil their target until then.
+// A plan bound to a device that completes each copy as late as possible. Until then the target of
+// the copy contains a fill pattern.
 class OnADevice {
  public:
   OnADevice(const std::string& text, const char* strategy)
-      : recipe_(with_level(text, SpillLevel::kHost)), run_(plan_run(recipe_, strategy, 0)), plan_(run_.planned.plan.view()),
-        device_(plan_.arena_bytes, test::test_backend()), backend_(device_.backend()) {
+      : recipe_(with_level(text, SpillLevel::kHost)),
+        run_(plan_run(recipe_, strategy, 0)),
+        plan_(run_.planned.plan.view()),
+        device_(plan_.arena_bytes, test::test_backend()),
+        backend_(device_.backend()) {
     EXPECT_TRUE(linux_port().acquire_host(plan_.spill_bytes, &memory).ok());
   }
   ~OnADevice() { linux_port().release_host(&memory); }
@@ -90,7 +101,7 @@ class OnADevice {
   const Plan& plan() const { return plan_; }
   Backend& backend() { return backend_; }
   Status bind_it() { return bind_plan(plan_, backend_, alone_, device_.arena(), trainer, {}, {}, memory); }
-  // The state after so many steps; empty where one failed.
+  // Returns State after `count` steps; empty if a step failed.
   std::vector<unsigned char> steps(int count) {
     const auto data = open_dataset(recipe_, Split::kTraining);
     for (int s = 0; s < count; ++s) {
@@ -107,7 +118,7 @@ class OnADevice {
   const Recipe recipe_;
   const PlannedRun run_;
   const Plan plan_;
-  SealedDevice device_;
+  GuardedDevice device_;
   Backend backend_;
   const Workers alone_ = {.stack_bytes = 1 << 20};
 };
@@ -125,7 +136,8 @@ TEST_P(HostMemoryOf, LateCopiesGiveTheSameBits) {
   }
 }
 
-// The judge sees what it is for: a wait that is lost, and a start that comes before what is queued.
+// The device completes no copy at a wait. The results must then differ, which shows that these
+// tests detect a missing wait.
 TEST_P(HostMemoryOf, ALostWaitWouldShow) {
   const Recipe recipe = recipe_from(text());
   const RunResult expected = train_plan(plan_run(recipe, "none").planned.plan, recipe, {3, 1, false});
@@ -140,7 +152,8 @@ INSTANTIATE_TEST_SUITE_P(Recipes, HostMemoryOf, ::testing::Range<size_t>(0, 4));
 TEST(HostMemory, BindWantsMemoryThatHoldsThePlan) {
   OnADevice net(gpt_recipe(), "h-revolve");
   const HostMemory whole = net.memory;
-  for (const HostMemory& wrong : {HostMemory{}, HostMemory{whole.base, whole.bytes - 1}, HostMemory{whole.base + 128, whole.bytes}}) {
+  for (const HostMemory& wrong :
+       {HostMemory{}, HostMemory{whole.base, whole.bytes - 1}, HostMemory{whole.base + 128, whole.bytes}}) {
     net.memory = wrong;
     EXPECT_EQ(net.bind_it().code, Code::kUnsupported);
   }
@@ -148,7 +161,8 @@ TEST(HostMemory, BindWantsMemoryThatHoldsThePlan) {
   EXPECT_TRUE(net.bind_it().ok());
 }
 
-// What lies behind the plan's end counts too: the canary is found wherever it is gone.
+// The host memory is larger than the plan needs. measured_bytes() must also find a changed canary
+// after the end of the plan.
 TEST(HostMemory, WhatIsWrittenBehindThePlanIsMeasured) {
   OnADevice net(gpt_recipe(), "h-revolve");
   HostMemory larger;

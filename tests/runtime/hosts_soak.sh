@@ -1,19 +1,22 @@
 #!/bin/sh
-# Four ranks on four hosts whose network is slow, loses packets and breaks. The bits are those of one process at 1 Gbit/s, 1 ms and 0.1 to 1% of loss,
-# also when a host is away for up to 2.5 s. Where it does not come back all ranks are gone a few seconds after the recipe's timeout, a line names a rank
-# or the network, and the last snapshot goes on in two ranks, and then in one, with the same bits.
-# Here because ranks on one machine (ranks_program_test.sh) never meet a network. `make soak` runs SOAK rounds, by each MPI in turn; what a round draws
-# follows from its number, and ROUND=7 runs the seventh alone. Without the right to make hosts it says so.
-# BUILD names the output folder, CXX the compiler.
+# Trains with four ranks on four hosts whose network is slow, loses packets and breaks. With 1
+# Gbit/s, 1 ms and 0.1 to 1% of loss the bits must be those of one process, also if a host is away
+# for 2.5 s. If it does not come back, all ranks must end a few seconds after the recipe's timeout,
+# and a line must name a rank or the network. The last snapshot must then go on in two ranks, and in
+# one, with the same bits. Reason: ranks on one machine (ranks_program_test.sh) use no network.
+# `make soak` runs SOAK rounds with each MPI in turn. The random numbers of a round follow from its
+# number: ROUND=7 runs only the seventh. Without the right to make hosts the test is skipped. BUILD
+# names the output folder, CXX the compiler.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
 timeout=8 steps=8
 fail() { echo "hosts: $1" >&2; exit 1; }
 
-# ---- outside: what is compiled, because hosts reach no mirror --------------------------------------------------------------------------------------------
+# ---- outside: compiles the programs, because hosts reach no package mirror -------------------------------------------------------------------------------
 
-# program NAME RANKS MPI: of embeddings that are larger than what MPI gets at once, so that they go out as broadcasts, and of much smaller gradients.
+# program NAME RANKS MPI: compiles a net whose embeddings are larger than MPI's messages, so that
+# they are sent as broadcasts, and whose gradients are much smaller.
 program() {
   name=hosts-soak-$1
   echo "{\"name\": \"$name\", \"model\": {\"family\": \"gpt2\", \"vocab_size\": 5000, \"n_positions\": 32, \"n_embd\": 256, \"n_layer\": 2, \"n_head\": 4},
@@ -25,7 +28,10 @@ program() {
 
 if [ "${1:-}" != --inside ]; then
   if nm "$build/libreprise.a" 2>/dev/null | grep -q __asan_; then echo 'skipped: the sanitizers and MPI'; exit 0; fi
-  tests/ports/mpi/with_hosts.sh 1 test -c /dev/net/tun || { [ $? = 77 ] || echo 'skipped: no /dev/net/tun, from which hosts have their network'; exit 0; }
+  tests/ports/ranks/mpi/with_hosts.sh 1 test -c /dev/net/tun || {
+    [ $? = 77 ] || echo 'skipped: no /dev/net/tun, from which hosts have their network'
+    exit 0
+  }
   scratch=$(cd "$(mktemp -d)" && pwd -P)
   hosts=
   clean() { [ -z "$hosts" ] || kill -9 $hosts 2>/dev/null || true; rm -rf "$scratch"; }
@@ -43,9 +49,9 @@ if [ "${1:-}" != --inside ]; then
   done
   [ -n "$found" ] || exit 0
   program one 1 "${found%% *}"
-  ${CXX:-g++} -std=c++20 -O2 -Wall -Wextra -Wconversion tests/ports/mpi/hosts_switch.cpp -o "$scratch/switch"
-  cp tests/ports/mpi/host_shell.sh "$scratch/shell"
-  tests/ports/mpi/with_hosts.sh 4 "$0" --inside "$scratch" $found & hosts=$!
+  ${CXX:-g++} -std=c++20 -O2 -Wall -Wextra -Wconversion tests/ports/ranks/mpi/hosts_switch.cpp -o "$scratch/switch"
+  cp tests/ports/ranks/mpi/host_shell.sh "$scratch/shell"
+  tests/ports/ranks/mpi/with_hosts.sh 4 "$0" --inside "$scratch" $found & hosts=$!
   wait $hosts || exit 1
   hosts=
   exit 0
@@ -60,13 +66,14 @@ export UCX_TLS=tcp,self  # else MPICH's ranks on this machine share memory
 export TMPDIR="$scratch"
 
 milliseconds() { date +%s%3N; }
-# Below the second word, the same in the same round.
+# number NAME LIMIT: prints a pseudo-random number below LIMIT that depends on the round and the
+# name only.
 number() { echo $(($(echo "$round $1" | cksum | cut -d ' ' -f 1) % $2)); }
 seconds() { awk "BEGIN { print $1 / 1000 }"; }
 words() { cat "$scratch/words"; }
 fail() { echo "hosts: round $round, $mpi: $1" >&2; exit 1; }
 
-# A network with cables that have not been cut, and nobody on it.
+# Starts a new network with uncut cables and without processes.
 start_network() {
   for n in 1 2 3 4; do ip netns pids host$n | xargs -r kill -9 2>/dev/null || true; done
   if [ -n "${switch:-}" ]; then kill "$switch" 2>/dev/null || true; wait "$switch" 2>/dev/null || true; fi
@@ -81,7 +88,8 @@ start_network() {
 }
 tell() { echo "$1" >&3; }
 
-# launch RANKS PROGRAM ARGUMENTS...: rank 0, and mpirun, on host 1, rank 1 on host 2 and so on; one rank without MPI.
+# launch RANKS PROGRAM ARGUMENTS...: starts rank 0 and mpirun on host 1, rank 1 on host 2 and so on;
+# one rank without MPI.
 launch() {
   ranks=$1 program=$scratch/bin/$2
   shift 2
@@ -95,7 +103,7 @@ launch() {
   ip netns exec host1 timeout -k 5 120 "$@" --threads 1 --no-tune --quiet >"$scratch/words" 2>&1
 }
 ranks_left() { pgrep -f "^$scratch/bin/" || true; }
-# await FILE: that a run which has just been started writes.
+# await FILE: waits until the run that was just started has written it.
 await() { while [ ! -s "$1" ]; do kill -0 $run 2>/dev/null || fail "a run ends before it has written $1: $(words)"; sleep 0.02; done; }
 same() {
   for file in model.safetensors optimizer.safetensors; do cmp -s "$scratch/$1/$file" "$scratch/$2/$file" || fail "$file of $1 and $2 differ"; done
@@ -109,7 +117,8 @@ lossy() {
   echo "round $round, $mpi: $steps steps with a loss of $loss took $(seconds $lasted) s: the same bits"
 }
 
-# A host is away for a while in the midst of a step.
+# Disconnects a host for 0.5 to 2.5 s during a step. The training must end with the bits of one
+# process.
 away() {
   who=$(($(number away 4) + 1)) lasts=$((500 + $(number lasts 2001)))
   launch 4 $mpi-4 --save "$scratch/away" --log "$scratch/away.log" & run=$!
@@ -122,7 +131,9 @@ away() {
   echo "round $round, $mpi: host $who was away for $(seconds $lasts) s: the same bits"
 }
 
-# A host is away for good. mpirun may wait for its daemon there as long as TCP does, a quarter of an hour, and is ended with the network.
+# Disconnects a host for good. All ranks must end, and two ranks, then one, must go on from the last
+# snapshot. mpirun may wait for its daemon on this host as long as TCP does, a quarter of an hour;
+# start_network ends mpirun.
 gone() {
   who=$(($(number gone 4) + 1))
   launch 4 $mpi-4 --save "$scratch/gone" --save-every 1 --steps 100000 2>/dev/null & run=$!

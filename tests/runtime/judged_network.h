@@ -1,10 +1,10 @@
-// Small networks that end in a loss without a linear layer: numbers, labels that are true or false, classes of the places of maps, and pairs.
-// Here because such a step must be planned, judged and trained as every other.
+// Small networks that end in a loss without a linear layer: numbers, binary labels, a class for
+// each pixel of a map, and pairs. Tests plan, judge and train such steps like all others.
 #pragma once
 
 #include <string>
 
-#include "tools/graph/graph.h"
+#include "tools/plan/graph/graph.h"
 
 namespace reprise {
 
@@ -13,7 +13,8 @@ struct JudgedNetwork {
 
   enum class Ends { kNumbers, kLabels, kMap, kPairs };
 
-  // Two units of convolutions; what they write is a map, or its mean.
+  // Builds two units of convolutions, whose output is a map. Depending on `ends`, the loss reads
+  // the map, or the mean of the map.
   static Graph build(Ends ends, DType stored = DType::kF32) {
     Graph g(stored);
     const WindowAttribute pointwise = {1, 1, 1, 0};
@@ -35,7 +36,8 @@ struct JudgedNetwork {
     } else if (ends == Ends::kPairs) {
       g.pair_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(PairLossKind::kContrast), 0.25f, 1});
     } else if (ends == Ends::kLabels) {
-      g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kBinary)}, g.table("loss.positive_weights", {1, 2, 3, 4}));
+      g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kBinary)},
+                    g.table("loss.positive_weights", {1, 2, 3, 4}));
     } else {
       g.target_loss(g.global_pool(map, "pool"), "loss", {static_cast<uint32_t>(TargetLossKind::kHuber), 0.5f});
     }

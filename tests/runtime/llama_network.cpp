@@ -1,4 +1,4 @@
-// The blocks and the tokens of llama_network.h. Names of parameters follow Hugging Face's where it has such a layer.
+// See llama_network.h. Parameters have the names that Hugging Face's model of this kind gives them.
 #include "tests/runtime/llama_network.h"
 
 #include <algorithm>
@@ -6,7 +6,9 @@
 namespace reprise {
 namespace {
 
-constexpr float kInitStd = 0.2f;  // narrow layers need more than the usual 0.02 for a gradient that shows
+// Standard deviation of initial weights. The usual 0.02 would make the gradients of these narrow
+// layers too small to measure.
+constexpr float kInitStd = 0.2f;
 
 class LlamaBuilder {
  public:
@@ -33,7 +35,9 @@ class LlamaBuilder {
     }
     const ValueId y = norm(x, "model.norm");
     if (llama_.preference) g_.judge_pairs(*llama_.preference, llama_.batch);
-    g_.loss_head(y, "lm_head", llama_.tied ? table : g_.parameter("lm_head.weight", table_shape, InitKind::kNormal, kInitStd), kNoValue);
+    g_.loss_head(y, "lm_head",
+                 llama_.tied ? table : g_.parameter("lm_head.weight", table_shape, InitKind::kNormal, kInitStd),
+                 kNoValue);
     for (Value& value : g_.values) {
       if (llama_.rank != 0 && value.name.find(".lora_") == std::string::npos) value.trainable = false;
     }
@@ -64,16 +68,19 @@ class LlamaBuilder {
     const ValueId q = head_norm(linear(y, name + ".q_proj", llama_.heads * llama_.head), name + ".q_norm");
     const ValueId k = head_norm(linear(y, name + ".k_proj", llama_.kv_heads * llama_.head), name + ".k_norm");
     const ValueId v = linear(y, name + ".v_proj", llama_.kv_heads * llama_.head);
-    const RopeAttribute rope = {llama_.heads, llama_.kv_heads, llama_.rotary, llama_.neighbours, llama_.theta, llama_.rope_scale};
-    const ValueId turned = g_.rope(q, k, v, name + ".rope", rope, g_.document_start, frequencies_);
-    const ValueId mixed = g_.attention(turned, name + ".core", {llama_.heads, llama_.kv_heads, 0.0f, 0}, g_.document_start);
+    const RopeAttribute rope = {llama_.heads,      llama_.kv_heads, llama_.rotary,
+                                llama_.neighbours, llama_.theta,    llama_.rope_scale};
+    const ValueId rotated = g_.rope(q, k, v, name + ".rope", rope, g_.document_start, frequencies_);
+    const ValueId mixed =
+        g_.attention(rotated, name + ".core", {llama_.heads, llama_.kv_heads, 0.0f, 0}, g_.document_start);
     return linear(mixed, name + ".o_proj", llama_.width);
   }
 
   ValueId mlp_half(ValueId x, const std::string& block) {
     const std::string name = block + ".mlp";
     const ValueId y = norm(x, block + ".post_attention_layernorm");
-    const ValueId gate = linear(y, name + ".gate_proj", llama_.hidden), up = linear(y, name + ".up_proj", llama_.hidden);
+    const ValueId gate = linear(y, name + ".gate_proj", llama_.hidden),
+                  up = linear(y, name + ".up_proj", llama_.hidden);
     return linear(g_.swiglu(gate, up, name + ".act"), name + ".down_proj", llama_.width);
   }
 
@@ -114,14 +121,17 @@ Recipe llama_released_recipe(const std::string& name) {
 }
 
 uint64_t TokenBatch::labelled() const {
-  return static_cast<uint64_t>(std::count_if(labels.begin(), labels.end(), [](int32_t label) { return label != kIgnoredLabel; }));
+  return static_cast<uint64_t>(
+      std::count_if(labels.begin(), labels.end(), [](int32_t label) { return label != kIgnoredLabel; }));
 }
 
 TokenBatch token_batch(const LlamaNetwork& llama, uint64_t step, uint32_t micro_batch) {
   TokenBatch batch;
   for (uint32_t b = 0; b < llama.batch; ++b) {
     uint64_t token = (7 * step + 3 * micro_batch + 11 * b) % llama.vocabulary;
-    const auto starts = [&](uint32_t t) { return llama.documents && (t == 0 || (t + step + micro_batch + 2 * b) % 4 == 0); };
+    const auto starts = [&](uint32_t t) {
+      return llama.documents && (t == 0 || (t + step + micro_batch + 2 * b) % 4 == 0);
+    };
     uint32_t start = 0;
     for (uint32_t t = 0; t < llama.sequence; ++t) {
       if (starts(t)) start = t, token = (token + 2 * t) % llama.vocabulary;
@@ -138,14 +148,15 @@ BatchSource token_source(LlamaNetwork& llama) {
   return {&llama,
           [](void* state, uint64_t step, uint32_t micro_batch, BatchSink& sink) {
             const TokenBatch batch = token_batch(*static_cast<const LlamaNetwork*>(state), step, micro_batch);
-            sink.add(batch.tokens.data(), batch.tokens.size() * sizeof(int32_t), batch.labels.data(), batch.labels.size(),
-                     batch.document_start.empty() ? nullptr : batch.document_start.data());
+            sink.add(batch.tokens.data(), batch.tokens.size() * sizeof(int32_t), batch.labels.data(),
+                     batch.labels.size(), batch.document_start.empty() ? nullptr : batch.document_start.data());
             return ok_status();
           },
           [](void* state, uint64_t step) {
             const LlamaNetwork& own = *static_cast<const LlamaNetwork*>(state);
             uint64_t labelled = 0;
-            for (uint32_t micro_batch = 0; micro_batch < own.micro_batches; ++micro_batch) labelled += token_batch(own, step, micro_batch).labelled();
+            for (uint32_t micro_batch = 0; micro_batch < own.micro_batches; ++micro_batch)
+              labelled += token_batch(own, step, micro_batch).labelled();
             return labelled;
           }};
 }

@@ -1,5 +1,6 @@
-// A small Llama as a whole: its gradients against a forward in double, and training with the same bits under every schedule.
-// Here because each of its ops is judged alone elsewhere, and a mistake in how they fit together shows only here.
+// Tests a small Llama as a whole. Its gradients are compared with a forward in double precision,
+// and it must train with the same bits under every schedule. Other tests check each op alone; this
+// one checks their combination.
 #include "tests/runtime/llama_network.h"
 
 #include <gtest/gtest.h>
@@ -20,18 +21,20 @@ namespace {
 using Numbers = std::vector<double>;
 using Parameters = std::map<std::string, Numbers>;
 
-// One forward, written from the papers; every matrix is [rows, columns], every weight [out, in].
+// The forward, written from the papers. All matrices are [rows, columns], and all weights [out,
+// in].
 class Reference {
  public:
   Reference(const LlamaNetwork& llama, const Parameters& parameters, const TokenBatch& batch)
       : llama_(llama), parameters_(parameters), batch_(batch), tokens_(batch.tokens.size()) {}
 
-  // Over the labelled tokens.
+  // Returns the sum of the losses of the labelled tokens.
   double sum_of_losses() const {
     const Numbers& table = parameters_.at("model.embed_tokens.weight");
     Numbers x(tokens_ * llama_.width);
     for (size_t m = 0; m < tokens_; ++m) {
-      for (size_t c = 0; c < llama_.width; ++c) x[m * llama_.width + c] = table[static_cast<size_t>(batch_.tokens[m]) * llama_.width + c];
+      for (size_t c = 0; c < llama_.width; ++c)
+        x[m * llama_.width + c] = table[static_cast<size_t>(batch_.tokens[m]) * llama_.width + c];
     }
     for (uint32_t layer = 0; layer < llama_.layers; ++layer) {
       const std::string name = "model.layers." + std::to_string(layer);
@@ -42,18 +45,20 @@ class Reference {
   }
 
  private:
-  static void add(Numbers& x, const Numbers& y) { std::transform(x.begin(), x.end(), y.begin(), x.begin(), std::plus<>()); }
+  static void add(Numbers& x, const Numbers& y) {
+    std::transform(x.begin(), x.end(), y.begin(), x.begin(), std::plus<>());
+  }
 
   Numbers attention_half(const Numbers& x, const std::string& name) const {
-    const Numbers q = turned(head_norm(linear(x, name + ".q_proj"), name + ".q_norm"));
-    const Numbers k = turned(head_norm(linear(x, name + ".k_proj"), name + ".k_norm"));
+    const Numbers q = rotated(head_norm(linear(x, name + ".q_proj"), name + ".q_norm"));
+    const Numbers k = rotated(head_norm(linear(x, name + ".k_proj"), name + ".k_norm"));
     return linear(attention(q, k, linear(x, name + ".v_proj")), name + ".o_proj");
   }
   Numbers mlp_half(const Numbers& x, const std::string& name) const {
     return linear(swiglu(linear(x, name + ".gate_proj"), linear(x, name + ".up_proj")), name + ".down_proj");
   }
 
-  // With its adapter, if it has one: x W^T + s (x A^T) B^T.
+  // Returns x W^T, plus s (x A^T) B^T if the layer has an adapter.
   Numbers linear(const Numbers& x, const std::string& name) const {
     Numbers y = product(x, parameters_.at(name + ".weight"));
     const auto down = parameters_.find(name + ".lora_A.weight");
@@ -75,7 +80,7 @@ class Reference {
 
   Numbers head_norm(const Numbers& x, const std::string& name) const { return llama_.head_norms ? norm(x, name) : x; }
 
-  // Of as many columns as gamma has.
+  // Normalises rows. A row has as many elements as gamma.
   Numbers norm(const Numbers& x, const std::string& name) const {
     const Numbers& gamma = parameters_.at(name + ".weight");
     const size_t C = gamma.size();
@@ -94,14 +99,15 @@ class Reference {
     return std::pow(static_cast<double>(llama_.theta), -2.0 * static_cast<double>(i) / llama_.rotary);
   }
 
-  // The first token of the sequence's own document that holds token m.
+  // Returns the first token of the document that contains token m.
   size_t first_of_document(size_t m) const {
     const size_t sequence = m / llama_.sequence * llama_.sequence;
     return sequence + (llama_.documents ? static_cast<size_t>(batch_.document_start[m]) : 0);
   }
 
-  // As complex numbers: each pair of every head times scale * e^(i position frequency).
-  Numbers turned(Numbers x) const {
+  // Returns x with rotated pairs. As a complex number, each pair of every head is multiplied by
+  // scale * e^(i position frequency).
+  Numbers rotated(Numbers x) const {
     const size_t D = llama_.head, columns = x.size() / tokens_, pairs = llama_.rotary / 2;
     const double scale = static_cast<double>(llama_.rope_scale);
     for (size_t m = 0; m < tokens_; ++m) {
@@ -134,7 +140,8 @@ class Reference {
           sum += weights[s - start] = std::exp(score / std::sqrt(static_cast<double>(D)));
         }
         for (size_t s = start; s <= m; ++s) {
-          for (size_t d = 0; d < D; ++d) y[m * C + h * D + d] += weights[s - start] / sum * v[s * shared_columns + shared + d];
+          for (size_t d = 0; d < D; ++d)
+            y[m * C + h * D + d] += weights[s - start] / sum * v[s * shared_columns + shared + d];
         }
       }
     }
@@ -175,13 +182,15 @@ Parameters parameters_of(const OwnedPlan& plan, const RunResult& result) {
   return parameters;
 }
 
-// Central differences in double are off by less than 1e-7 of the largest gradient here. A gradient in f32 has passed through some sixty
-// kernels, each of which rounds sums of up to 32 terms: 2^-24 * sqrt(60 * 32) is 3e-6.
+// Central differences in double precision have an error below 1e-7 of the largest gradient here. A
+// gradient in f32 has passed through about sixty kernels that round sums of up to 32 terms: 2^-24 *
+// sqrt(60 * 32) is 3e-6.
 void expect_right_gradients(LlamaNetwork llama) {
   const Recipe recipe = llama_recipe("llama-gradients");
   const PlannedRun run = plan_run(recipe, llama.build(), "optimal", 0);
   const OwnedPlan& plan = run.planned.plan;
-  const RunResult before = train_plan(plan, token_source(llama), {.steps = 0}), after = train_plan(plan, token_source(llama), {.steps = 1});
+  const RunResult before = train_plan(plan, token_source(llama), {.steps = 0}),
+                  after = train_plan(plan, token_source(llama), {.steps = 1});
   Parameters parameters = parameters_of(plan, before);
   const TokenBatch batches[] = {token_batch(llama, 0, 0), token_batch(llama, 0, 1)};
   const auto labelled = static_cast<double>(batches[0].labelled() + batches[1].labelled());
@@ -190,7 +199,7 @@ void expect_right_gradients(LlamaNetwork llama) {
   EXPECT_NEAR(after.losses[0], loss(), 1e-6 * loss());
   EXPECT_NEAR(before.evaluation.loss, sum_of(batches[0]) / static_cast<double>(batches[0].labelled()), 1e-6 * loss());
   for (auto& [name, values] : parameters) {
-    if (llama.rank != 0 && name.find(".lora_") == std::string::npos) continue;  // frozen
+    if (llama.rank != 0 && name.find(".lora_") == std::string::npos) continue;  // frozen, so it has no gradient
     const std::vector<float> gradient = gradient_values(plan, after, name);
     ASSERT_EQ(gradient.size(), values.size());
     constexpr double kStep = 1e-4;
@@ -210,18 +219,27 @@ void expect_right_gradients(LlamaNetwork llama) {
   }
 }
 
-constexpr LlamaNetwork kTiny = {.sequence = 6, .vocabulary = 11, .layers = 2, .width = 8, .hidden = 6, .heads = 4, .kv_heads = 2, .head = 4,
-                                .rotary = 4, .theta = 100};
+constexpr LlamaNetwork kTiny = {.sequence = 6,
+                                .vocabulary = 11,
+                                .layers = 2,
+                                .width = 8,
+                                .hidden = 6,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .head = 4,
+                                .rotary = 4,
+                                .theta = 100};
 
 TEST(Llama, GradientsAreThoseOfTheWholeNetwork) { expect_right_gradients(kTiny); }
 
-// With pairs of neighbours among some of a head's channels, at frequencies from a table.
+// In this network, rope rotates neighbouring channels, only some channels of each head, and at
+// frequencies from a table.
 TEST(Llama, GradientsAreThoseOfAnotherWholeNetwork) {
   LlamaNetwork llama = kTiny;
   llama.frequency = 0.5f;
   llama.tied = false;
   llama.neighbours = 1;
-  llama.head = 6;  // of which four turn
+  llama.head = 6;  // head size; four of the six channels are rotated
   llama.heads = 3;
   llama.kv_heads = 1;
   expect_right_gradients(llama);
@@ -245,22 +263,26 @@ TEST(Llama, GradientsAreThoseOfItsAdapters) {
 
 // ---- training ----
 
-// Bound plans are proved ones: bind checks them.
+// Requires that trainings under several schedules have the same bits.
 void expect_same_bits(const Recipe& recipe, LlamaNetwork llama, DType stored) {
   constexpr int kSteps = 12;
   const Graph network = llama.build(stored);
   const PlannedRun all = plan_run(recipe, network, "none");
   const RunResult expected = train_plan(all.planned.plan, token_source(llama), {.steps = kSteps});
   EXPECT_LT(expected.losses.back(), 0.8 * expected.losses.front()) << recipe.name;
-  const std::pair<const char*, double> schedules[] = {{"every-k", 0},   {"revolve", 0},   {"revolve", 0.5}, {"optimal", 0},
-                                                      {"optimal", 0.2}, {"optimal", 0.6}, {"h-revolve", 0}};
+  const std::pair<const char*, double> schedules[] = {{"every-k", 0},  {"revolve", 0},   {"revolve", 0.5},
+                                                      {"optimal", 0},  {"optimal", 0.2}, {"optimal", 0.6},
+                                                      {"h-revolve", 0}};
   for (const auto& [strategy, share] : schedules) {
     const std::string what = recipe.name + " " + strategy + " share " + std::to_string(share);
     const PlannedRun run = plan_run(recipe, network, strategy, share);
     EXPECT_LT(run.planned.plan.arena_bytes, all.planned.plan.arena_bytes) << what;
-    EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes) << what << ": packed must be the schedule's bound";
+    EXPECT_EQ(run.planned.packed_bytes, run.planned.schedule.peak_bytes)
+        << what << ": packed must be the schedule's bound";
     expect_same(expected, train_plan(run.planned.plan, token_source(llama), {.steps = kSteps, .workers = 2}), what);
-    expect_same(expected, train_plan(run.planned.plan, token_source(llama), {.steps = kSteps, .workers = 3, .poison = true}), what + " poisoned");
+    expect_same(expected,
+                train_plan(run.planned.plan, token_source(llama), {.steps = kSteps, .workers = 3, .poison = true}),
+                what + " poisoned");
   }
 }
 
@@ -289,11 +311,13 @@ TEST(Llama, TrainsByLionWithReleasedGradients) {
   expect_same_bits(llama_released_recipe("llama-released"), {.rotary = 4, .micro_batches = 1}, DType::kF32);
 }
 
-// A residue lets a link start again from some of its inner values, without its output.
+// Every link except the first and the last must offer residues. A residue lets a link run again
+// from some of its inner values.
 TEST(Llama, LinksOfferResidues) {
   const SolvedModel model = solve_network(llama_recipe("llama"), LlamaNetwork().build());
   const std::vector<Link>& links = model.chain.links;
-  for (size_t i = 1; i + 1 < links.size(); ++i) EXPECT_GT(links[i].residues.size(), 1u) << links[i].name;  // neither embedding nor head
+  // The first link, the embedding, and the last, the head, are skipped.
+  for (size_t i = 1; i + 1 < links.size(); ++i) EXPECT_GT(links[i].residues.size(), 1u) << links[i].name;
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-// Parity of language models with PyTorch, transformers and peft: the goldens that tests/parity makes, without Python.
-// Ten steps under two schedules: each loss within its tolerance, and each gradient of the first step within five times PyTorch's own
-// distance from f64 (tests/golden/lm_parity/README.md). Programs that do one thing wrong must miss these bounds by far.
+// Compares language models with PyTorch, transformers and peft, by the goldens of tests/parity and
+// without Python. Ten steps run under two schedules. Each loss must be within its tolerance. Each
+// gradient of the first step may be at most five times as far from the f64 gradient as PyTorch's
+// own f32 gradient (tests/golden/lm_parity/README.md). Mutants with one error must exceed these
+// bounds by far.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,12 +15,12 @@
 #include <optional>
 
 #include "tests/runtime/training_harness.h"
-#include "tools/formats/ggml_blocks.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/safetensors.h"
-#include "tools/planning/backends.h"
-#include "tools/planning/weight_storage.h"
-#include "tools/weights/weight_source.h"
+#include "tools/files/formats/ggml_blocks.h"
+#include "tools/files/formats/safetensors.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/weights/weight_source.h"
+#include "tools/plan/costs/backends.h"
+#include "tools/plan/planning/weight_storage.h"
 
 namespace reprise {
 namespace {
@@ -35,7 +37,7 @@ std::vector<std::string> golden_cases() {
   return names;
 }
 
-// Micro-batch u of step s is number s * accumulate + u of the list.
+// A source of batches. Micro-batch u of step s is list[s * accumulate + u].
 struct Batches {
   json list;
   uint64_t accumulate;
@@ -51,7 +53,8 @@ struct Batches {
               uint64_t labelled = 0;
               for (uint64_t u = 0; u < batches.accumulate; ++u) {
                 const auto labels = flat(batches.list.at(step * batches.accumulate + u).at("labels"));
-                labelled += labels.size() - static_cast<uint64_t>(std::count(labels.begin(), labels.end(), kIgnoredLabel));
+                labelled +=
+                    labels.size() - static_cast<uint64_t>(std::count(labels.begin(), labels.end(), kIgnoredLabel));
               }
               return labelled;
             }};
@@ -60,8 +63,10 @@ struct Batches {
     const Batches& batches = *static_cast<Batches*>(self);
     const json& batch = batches.list.at(step * batches.accumulate + micro);
     const std::vector<int32_t> tokens = flat(batch.at("tokens")), labels = flat(batch.at("labels"));
-    const std::vector<int32_t> starts = batch.contains("document_start") ? flat(batch.at("document_start")) : std::vector<int32_t>();
-    sink.add(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(), starts.empty() ? nullptr : starts.data());
+    const std::vector<int32_t> starts =
+        batch.contains("document_start") ? flat(batch.at("document_start")) : std::vector<int32_t>();
+    sink.add(tokens.data(), tokens.size() * sizeof(int32_t), labels.data(), labels.size(),
+             starts.empty() ? nullptr : starts.data());
     return ok_status();
   }
 };
@@ -75,43 +80,52 @@ double distance(const std::vector<float>& from, const std::vector<float>& to) {
   return std::sqrt(difference / norm);
 }
 
-// A program that does one thing wrong: in its network, or in how it reads the rows of a weight.
+// A mutant: its network, or the order in which it reads the rows of a weight, has one error.
 struct Mutant {
   const char* name;
-  bool (*changes_network)(Graph&);  // false: the network has nothing to do wrong
-  // The row that stands at row `n`; null: every row is read right.
+  bool (*changes_network)(Graph&);  // applies the error; false if the network cannot have it
+  // Returns the row of a weight that the mutant reads in place of row `n`. Null if it reads all
+  // rows correctly.
   size_t (*row_at)(const RopeAttribute&, const std::string& weight, size_t n, size_t rows) = nullptr;
 };
 
 bool is_one_of(const std::string& weight, std::initializer_list<const char*> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return weight.find(std::string(".") + part + "_proj.") != std::string::npos; });
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) {
+    return weight.find(std::string(".") + part + "_proj.") != std::string::npos;
+  });
 }
 const RopeAttribute* rope_of(const Graph& graph) {
   const auto& all = graph.attributes.of<RopeAttribute>();
   return all.empty() ? nullptr : &all.at(0);
 }
 
-// Phi-3's are in one layer, whose rows llama.cpp leaves as they are.
+// True if q, k and v are computed by separate layers. In Phi-3 one layer computes all three, and
+// llama.cpp does not reorder its rows.
 bool has_heads_apart(const Graph& graph) {
-  return std::any_of(graph.values.begin(), graph.values.end(), [](const Value& value) { return is_one_of(value.name, {"q"}); });
+  return std::any_of(graph.values.begin(), graph.values.end(),
+                     [](const Value& value) { return is_one_of(value.name, {"q"}); });
 }
 
 const Mutant kMutants[] = {
-    {"rope turns neighbours", [](Graph& graph) {
+    {"rope turns neighbours",
+     [](Graph& graph) {
        for (RopeAttribute& rope : graph.attributes.of<RopeAttribute>()) rope.neighbours = 1;
        return rope_of(graph) != nullptr;
      }},
-    {"rows of q and k stay as llama.cpp has them", [](Graph& graph) { return rope_of(graph) != nullptr && has_heads_apart(graph); },
+    {"rows of q and k stay as llama.cpp has them",
+     [](Graph& graph) { return rope_of(graph) != nullptr && has_heads_apart(graph); },
      [](const RopeAttribute& rope, const std::string& weight, size_t n, size_t rows) {
        if (!is_one_of(weight, {"q", "k"})) return n;
        const size_t head = rows / (is_one_of(weight, {"q"}) ? rope.heads : rope.kv_heads), in_head = n % head;
        return n - in_head + in_head % 2 * (head / 2) + in_head / 2;
      }},
-    {"queries read another group's keys and values", [](Graph& graph) { return rope_of(graph) != nullptr && rope_of(graph)->kv_heads > 1 && has_heads_apart(graph); },
+    {"queries read another group's keys and values",
+     [](Graph& graph) { return rope_of(graph) != nullptr && rope_of(graph)->kv_heads > 1 && has_heads_apart(graph); },
      [](const RopeAttribute& rope, const std::string& weight, size_t n, size_t rows) {
        return is_one_of(weight, {"k", "v"}) ? (n + rows / rope.kv_heads) % rows : n;
      }},
-    {"attention sees what lies before its window", [](Graph& graph) {
+    {"attention sees what lies before its window",
+     [](Graph& graph) {
        bool changed = false;
        for (AttentionAttribute& attention : graph.attributes.of<AttentionAttribute>()) {
          changed = changed || attention.window != 0;
@@ -129,9 +143,10 @@ const Mutant kMutants[] = {
        return changed;
      }}};
 
-// What a plan trains in, for as long as it stands.
+// A plan with its own arena and trainer.
 struct BoundPlan {
-  explicit BoundPlan(PlannedRun planned) : run(std::move(planned)), plan(run.planned.plan.view()), arena(plan.arena_bytes) {
+  explicit BoundPlan(PlannedRun planned)
+      : run(std::move(planned)), plan(run.planned.plan.view()), arena(plan.arena_bytes) {
     status = bind_plan(plan, test::test_backend(), alone, arena.get(), trainer);
   }
   const PlannedRun run;
@@ -144,7 +159,10 @@ struct BoundPlan {
 
 class LmParity : public ::testing::TestWithParam<std::string> {
  protected:
-  LmParity() : folder_(kGoldens + GetParam()), golden_(json::parse(read_file(folder_ + "/golden.json"))), recipe_(read_recipe(folder_ + "/recipe.json")) {
+  LmParity()
+      : folder_(kGoldens + GetParam()),
+        golden_(json::parse(read_file(folder_ + "/golden.json"))),
+        recipe_(read_recipe(folder_ + "/recipe.json")) {
     batches_ = {json::parse(read_file(folder_ + "/batches.json")), static_cast<uint64_t>(recipe_.accumulate)};
   }
 
@@ -154,7 +172,8 @@ class LmParity : public ::testing::TestWithParam<std::string> {
     return build_stored_model(recipe_, backend_of(recipe_), batch);
   }
 
-  void load(const Trainer& trainer, const WeightSource& model, const std::function<void(const StateTensor&, std::vector<float>&)>& change = nullptr) const {
+  void load(const Trainer& trainer, const WeightSource& model,
+            const std::function<void(const StateTensor&, std::vector<float>&)>& change = nullptr) const {
     std::optional<SafetensorsFile> adapter;
     if (recipe_.lora) adapter.emplace(folder_ + "/adapter/adapter_model.safetensors");
     for (uint32_t i = 0; i < trainer.plan->state.count; ++i) {
@@ -171,31 +190,38 @@ class LmParity : public ::testing::TestWithParam<std::string> {
         model.read(name, 0, values.size(), values.data());
         if (change) change(state, values);
       }
-      std::vector<unsigned char> stored(state.tensor.used_bytes());  // of a frozen matrix in its file's format: the same numbers
+      // A frozen matrix has the format of the file. It is quantised again, which gives the same
+      // numbers.
+      std::vector<unsigned char> stored(state.tensor.used_bytes());
       const DType type = state.tensor.dtype;
-      quantise_blocks(block_type_of(type).value(), values.data(), values.size() / dtype_info(type).block_elements, stored.data());
+      quantise_blocks(block_type_of(type).value(), values.data(), values.size() / dtype_info(type).block_elements,
+                      stored.data());
       ASSERT_TRUE(trainer.write(trainer.state_tensor(i), stored.data(), stored.size()).ok());
     }
   }
 
-  // Of each tensor that is trained: its gradient's distance from the golden's, in bounds.
+  // Returns for each trained tensor the distance of its gradient from the golden gradient, divided
+  // by the bound of this distance.
   std::map<std::string, double> gradient_misses(const Trainer& trainer, const OwnedPlan& plan) const {
     const SafetensorsFile expected(folder_ + "/gradients.safetensors");
     std::map<std::string, double> misses;
     for (size_t c = 0; c < plan.carried.size(); ++c) {
-      const std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // of d(NAME)
+      const std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // from d(NAME)
       const Tensor& tensor = plan.carried[c];
-      const auto bytes = bytes_at(trainer, trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
+      const auto bytes =
+          bytes_at(trainer, trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
       std::vector<float> ours(tensor.elements()), theirs(tensor.elements());
       std::memcpy(ours.data(), bytes.data(), bytes.size());
-      expected.read(expected.find(name, StoredType::kF32, {tensor.shape, tensor.shape + tensor.rank}), 0, theirs.data(), theirs.size() * sizeof(float));
+      expected.read(expected.find(name, StoredType::kF32, {tensor.shape, tensor.shape + tensor.rank}), 0, theirs.data(),
+                    theirs.size() * sizeof(float));
       misses[name] = distance(ours, theirs) / golden_.at("gradients").at(name).at("bound").get<double>();
     }
     EXPECT_EQ(misses.size(), golden_.at("gradients").size());
     return misses;
   }
 
-  // The worst miss of a program's first step; none where the mutant has nothing to do wrong.
+  // Trains the mutant for one step, and returns the largest quotient of gradient_misses(). Returns
+  // none if the network cannot have the error.
   std::optional<double> worst_miss(const Mutant& mutant) {
     Graph graph = network();
     if (!mutant.changes_network(graph)) return {};
@@ -207,13 +233,15 @@ class LmParity : public ::testing::TestWithParam<std::string> {
       const size_t rows = state.tensor.shape[0], width = values.size() / rows;
       for (size_t n = 0; n < rows; ++n) {
         const size_t from = mutant.row_at(*rope_of(graph), state.name, n, rows);
-        std::copy_n(right.begin() + static_cast<long>(from * width), width, values.begin() + static_cast<long>(n * width));
+        std::copy_n(right.begin() + static_cast<long>(from * width), width,
+                    values.begin() + static_cast<long>(n * width));
       }
     });
     StepReport report;
     EXPECT_TRUE(train_step(bound.trainer, batches_.source(), report).ok());
     double worst = 0;
-    for (const auto& [name, miss] : gradient_misses(bound.trainer, bound.run.planned.plan)) worst = std::max(worst, miss);
+    for (const auto& [name, miss] : gradient_misses(bound.trainer, bound.run.planned.plan))
+      worst = std::max(worst, miss);
     return worst;
   }
 
@@ -228,7 +256,8 @@ class LmParity : public ::testing::TestWithParam<std::string> {
       const Status status = train_step(trainer, batches_.source(), report);
       ASSERT_TRUE(status.ok()) << status.message;
       const double expected = golden_.at("loss_f64")[s], tolerance = golden_.at("tolerance")[s];
-      EXPECT_LE(std::abs(report.loss - expected), tolerance * expected) << "step " << s + 1 << ": " << report.loss << " against " << expected;
+      EXPECT_LE(std::abs(report.loss - expected), tolerance * expected)
+          << "step " << s + 1 << ": " << report.loss << " against " << expected;
       if (s > 0) continue;
       for (const auto& [name, miss] : gradient_misses(trainer, bound.run.planned.plan)) EXPECT_LE(miss, 1) << name;
     }
@@ -255,7 +284,8 @@ TEST_P(LmParity, WrongProgramsMissByFar) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Goldens, LmParity, ::testing::ValuesIn(golden_cases()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Goldens, LmParity, ::testing::ValuesIn(golden_cases()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace reprise

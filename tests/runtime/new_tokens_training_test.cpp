@@ -1,6 +1,7 @@
-// Training a model whose vocabulary has new tokens: beside the same model from files that have grown rows already, through snapshots, PEFT's
-// folder, and merged models of both forms, which are read again.
-// Here because a row in the wrong place trains as well as the right one, and nobody sees it before the model babbles elsewhere.
+// Tests the training of a model to whose vocabulary the recipe adds tokens. It is compared with the
+// same model from files that already have the rows of these tokens. Snapshots, PEFT's folder and
+// merged models of both are written and read again. With a row in the wrong place the model would
+// train equally well; the error would show only when another program uses it.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -8,21 +9,21 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tests/faces/expect_user_error.h"
-#include "tests/faces/small_tokenizer.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tests/interfaces/texts/small_tokenizer.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/formats/gguf.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/safetensors.h"
-#include "tools/planning/weight_storage.h"
-#include "tools/snapshots/adapter_files.h"
-#include "tools/snapshots/export_snapshot.h"
-#include "tools/snapshots/initial_weights.h"
-#include "tools/snapshots/snapshot.h"
-#include "tools/tokenizer/tokenizer.h"
-#include "tools/weights/gguf_names.h"
-#include "tools/weights/grown_tables.h"
-#include "tools/weights/model_files.h"
+#include "tools/files/adapters/grown_tables.h"
+#include "tools/files/formats/gguf.h"
+#include "tools/files/formats/safetensors.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/tokenizer/tokenizer.h"
+#include "tools/files/weights/gguf_names.h"
+#include "tools/files/weights/model_files.h"
+#include "tools/plan/planning/weight_storage.h"
+#include "tools/run/snapshots/adapter_files.h"
+#include "tools/run/snapshots/export_snapshot.h"
+#include "tools/run/snapshots/initial_weights.h"
+#include "tools/run/snapshots/snapshot.h"
 
 namespace reprise {
 namespace {
@@ -30,13 +31,13 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr uint32_t kTokens = 800, kWidth = 32;  // of the small tokenizer, and of the model
+constexpr uint32_t kTokens = 800, kWidth = 32;  // tokens in the small tokenizer; width of the model
 const std::vector<std::string> kNew = {"<tool_call>", "</tool_call>"};
 const char *const kTable = "model.embed_tokens.weight", *const kHeadTable = "lm_head.weight";
 
 using Tensors = std::map<std::string, std::pair<std::vector<uint64_t>, std::vector<float>>>;
 
-// A small Llama's, each number of its own.
+// Returns the tensors of a small Llama. The numbers of a tensor depend on its name.
 Tensors small_model(uint64_t rows, bool tied) {
   Tensors tensors;
   const auto add = [&](const std::string& name, std::vector<uint64_t> shape, float scale, float middle = 0) {
@@ -52,17 +53,30 @@ Tensors small_model(uint64_t rows, bool tied) {
   const std::string layer = "model.layers.0.";
   add(kTable, {rows, kWidth}, 0.2f);
   if (!tied) add(kHeadTable, {rows, kWidth}, 0.3f);
-  for (const char* name : {"self_attn.q_proj", "self_attn.o_proj"}) add(layer + name + ".weight", {kWidth, kWidth}, 0.3f);
+  for (const char* name : {"self_attn.q_proj", "self_attn.o_proj"})
+    add(layer + name + ".weight", {kWidth, kWidth}, 0.3f);
   for (const char* name : {"self_attn.k_proj", "self_attn.v_proj"}) add(layer + name + ".weight", {16, kWidth}, 0.3f);
   for (const char* name : {"mlp.gate_proj", "mlp.up_proj"}) add(layer + name + ".weight", {48, kWidth}, 0.3f);
   add(layer + "mlp.down_proj.weight", {kWidth, 48}, 0.3f);
-  for (const char* name : {"model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"}) add(name, {kWidth}, 0.1f, 1);
+  for (const char* name :
+       {"model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight", "model.norm.weight"})
+    add(name, {kWidth}, 0.1f, 1);
   return tensors;
 }
 
 json config_of(uint64_t rows, bool tied) {
-  return {{"model_type", "llama"}, {"architectures", {"LlamaForCausalLM"}}, {"vocab_size", rows}, {"hidden_size", kWidth}, {"intermediate_size", 48}, {"num_hidden_layers", 1},
-          {"num_attention_heads", 2}, {"num_key_value_heads", 1}, {"head_dim", 16}, {"max_position_embeddings", 64}, {"tie_word_embeddings", tied}, {"rms_norm_eps", 1e-5}};
+  return {{"model_type", "llama"},
+          {"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", rows},
+          {"hidden_size", kWidth},
+          {"intermediate_size", 48},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"head_dim", 16},
+          {"max_position_embeddings", 64},
+          {"tie_word_embeddings", tied},
+          {"rms_norm_eps", 1e-5}};
 }
 
 void write_model(const std::string& folder, const Tensors& tensors, const json& config, const json& tokenizer) {
@@ -75,31 +89,39 @@ void write_model(const std::string& folder, const Tensors& tensors, const json& 
   writer.finish();
 }
 
-// The same model as llama.cpp has it.
+// Writes the model in llama.cpp's format.
 void write_gguf_model_of(const std::string& path, const Tensors& tensors, const json& tokenizer) {
   write_gguf_tokenizer(path + ".tokenizer", tokenizer, "gpt-2");
   const GgufFile words(path + ".tokenizer");
   GgufWriter writer(path);
   for (const auto& [key, value] : words.metadata()) writer.add(key, value);
-  for (const auto& [key, value] : {std::pair{"block_count", 1}, {"context_length", 64}, {"embedding_length", 32}, {"feed_forward_length", 48}, {"attention.head_count", 2},
-                                   {"attention.head_count_kv", 1}, {"vocab_size", 800}}) {
+  for (const auto& [key, value] : {std::pair{"block_count", 1},
+                                   {"context_length", 64},
+                                   {"embedding_length", 32},
+                                   {"feed_forward_length", 48},
+                                   {"attention.head_count", 2},
+                                   {"attention.head_count_kv", 1},
+                                   {"vocab_size", 800}}) {
     writer.add(std::string("llama.") + key, {GgufType::kU32, {}, value});
   }
   writer.add("llama.attention.layer_norm_rms_epsilon", {GgufType::kF32, {}, 1e-5});
-  for (const auto& [name, tensor] : tensors) writer.declare(gguf_name("llama", name)->name, BlockType::kF32, tensor.first);
+  for (const auto& [name, tensor] : tensors)
+    writer.declare(gguf_name("llama", name)->name, BlockType::kF32, tensor.first);
   for (const auto& [name, tensor] : tensors) {
     const bool is_paired = gguf_name("llama", name)->order == GgufOrder::kPairs;
     std::vector<float> rows(tensor.second.size());
     const uint64_t columns = tensor.first.size() > 1 ? tensor.first[1] : 1;
     for (uint64_t row = 0; row < tensor.first[0]; ++row) {
-      std::copy_n(tensor.second.data() + row * columns, columns, rows.data() + (is_paired ? paired_row(row, 16) : row) * columns);
+      std::copy_n(tensor.second.data() + row * columns, columns,
+                  rows.data() + (is_paired ? paired_row(row, 16) : row) * columns);
     }
     writer.write(rows.data(), rows.size() * sizeof(float));
   }
   writer.finish();
 }
 
-// What the new rows begin with, as the reference has it: rows of tokens that were there, summed in double from the first on.
+// Fills the new rows as the reference does: with the mean of the rows of existing tokens. The mean
+// is summed in double, in the order of the rows.
 void grow(Tensors& tensors, uint64_t rows) {
   for (const char* name : {kTable, kHeadTable}) {
     if (tensors.count(name) == 0) continue;
@@ -114,10 +136,12 @@ void grow(Tensors& tensors, uint64_t rows) {
   }
 }
 
-// With the weights of the recipe's model.
+// A bound recipe that starts with the weights of its model.
 class Training : public BoundRecipe {
  public:
-  explicit Training(const Recipe& recipe) : BoundRecipe(recipe, "optimal", 0.0) { read_initial_weights(trainer, *open_model_weights(recipe, published_weights(recipe)), {}); }
+  explicit Training(const Recipe& recipe) : BoundRecipe(recipe, "optimal", 0.0) {
+    read_initial_weights(trainer, *open_model_weights(recipe, published_weights(recipe)), {});
+  }
 
   std::vector<double> train(int steps) {
     const auto data = open_dataset(recipe(), Split::kTraining);
@@ -129,7 +153,10 @@ class Training : public BoundRecipe {
     }
     return losses;
   }
-  std::vector<unsigned char> state_bytes() const { return bytes_at(trainer, trainer.state_tensor(kFirstTrained), plan().state_bytes - plan().state[kFirstTrained].tensor.offset); }
+  std::vector<unsigned char> state_bytes() const {
+    return bytes_at(trainer, trainer.state_tensor(kFirstTrained),
+                    plan().state_bytes - plan().state[kFirstTrained].tensor.offset);
+  }
   std::vector<float> row(const std::string& name, uint32_t row) const {
     const auto all = floats_of(trainer, static_cast<uint32_t>(&state(name) - plan().state.begin()));
     return {all.begin() + row * kWidth, all.begin() + (row + 1) * kWidth};
@@ -140,30 +167,43 @@ class NewTokensTraining : public testing::Test {
  protected:
   NewTokensTraining() {
     std::string text;
-    for (int n = 0; n < 60; ++n) text += "the and of <tool_call>ing " + std::to_string(n) + "</tool_call> Hello world\n";
+    for (int n = 0; n < 60; ++n)
+      text += "the and of <tool_call>ing " + std::to_string(n) + "</tool_call> Hello world\n";
     write_file(at("data.txt"), text);
-    for (const bool tied : {true, false}) write_model(at(tied ? "tied" : "untied"), small_model(kTokens, tied), config_of(kTokens, tied), tokenizer_);
+    for (const bool tied : {true, false})
+      write_model(at(tied ? "tied" : "untied"), small_model(kTokens, tied), config_of(kTokens, tied), tokenizer_);
     write_model(at("spare"), small_model(864, false), config_of(864, false), tokenizer_);
     write_gguf_model_of(at("base.gguf"), small_model(kTokens, false), tokenizer_);
   }
   std::string at(const std::string& name) const { return folder_.file(name); }
 
-  // A folder whose tokenizer has the tokens, and whose tables their rows.
+  // Writes a folder whose tokenizer has the new tokens, and whose tables already have rows for
+  // them.
   void write_grown(const std::string& name, uint64_t rows, bool tied) const {
     Tensors tensors = small_model(rows == kTokens + 2 ? kTokens : rows, tied);
     grow(tensors, rows);
     json tokenizer = tokenizer_;
-    for (uint32_t n = 0; n < 2; ++n) tokenizer["added_tokens"].push_back({{"id", kTokens + n}, {"content", kNew[n]}, {"special", false}, {"normalized", false}});
+    for (uint32_t n = 0; n < 2; ++n)
+      tokenizer["added_tokens"].push_back(
+          {{"id", kTokens + n}, {"content", kNew[n]}, {"special", false}, {"normalized", false}});
     write_model(at(name), tensors, config_of(rows, tied), tokenizer);
   }
 
   Recipe recipe(const json& model, const json& more = json::object()) const {
-    json value = {{"name", "tokens"}, {"model", model}, {"data", {{"kind", "text"}, {"path", at("data.txt")}}}, {"batch", 2}, {"sequence", 16}, {"steps", 4}, {"seed", 5},
+    json value = {{"name", "tokens"},
+                  {"model", model},
+                  {"data", {{"kind", "text"}, {"path", at("data.txt")}}},
+                  {"batch", 2},
+                  {"sequence", 16},
+                  {"steps", 4},
+                  {"seed", 5},
                   {"optimizer", {{"name", "adamw"}, {"lr", 0.01}}}};
     value.merge_patch(more);
     return parse_recipe(value.dump(), "recipe.json", folder_.path());
   }
-  Recipe with_new(const std::string& folder, const json& more = json::object()) const { return recipe({{"huggingface", folder}, {"new_tokens", kNew}}, more); }
+  Recipe with_new(const std::string& folder, const json& more = json::object()) const {
+    return recipe({{"huggingface", folder}, {"new_tokens", kNew}}, more);
+  }
   void save(Training& run, const Recipe& of) const {
     SnapshotDirectory folder(at("snapshot"), snapshot_folder());
     SnapshotFacts facts;
@@ -179,7 +219,8 @@ class NewTokensTraining : public testing::Test {
   TemporaryFolder folder_;
 };
 
-// Full and beside adapters, tied and not, with spare rows, weights in bf16, and a base that is quantised.
+// Tests full training and adapters, with tied and untied heads, spare rows, weights in bf16, and a
+// quantised base.
 TEST_F(NewTokensTraining, BitsAreThoseOfAFileThatHasTheRows) {
   write_grown("grown-tied", kTokens + 2, true);
   write_grown("grown-untied", kTokens + 2, false);
@@ -187,21 +228,29 @@ TEST_F(NewTokensTraining, BitsAreThoseOfAFileThatHasTheRows) {
   const json bf16 = {{"trained", {{"storage", "bf16"}}}};
   json quantised = lora_;
   quantised["weights"] = {{"frozen", "q8_0"}};
-  for (const auto& [name, more] : {std::pair<const char*, json>{"tied", json::object()}, {"tied", lora_}, {"untied", json::object()}, {"untied", lora_}, {"untied", bf16},
-                                   {"untied", quantised}, {"spare", json::object()}, {"spare", lora_}}) {
+  for (const auto& [name, more] : {std::pair<const char*, json>{"tied", json::object()},
+                                   {"tied", lora_},
+                                   {"untied", json::object()},
+                                   {"untied", lora_},
+                                   {"untied", bf16},
+                                   {"untied", quantised},
+                                   {"spare", json::object()},
+                                   {"spare", lora_}}) {
     SCOPED_TRACE(name + (" " + more.dump()));
     const Recipe of = with_new(name, more), grown = recipe({{"huggingface", std::string("grown-") + name}}, more);
     EXPECT_EQ(describe_model(of.model).vocabulary, describe_model(grown.model).vocabulary);
     Training run(of), reference(grown);
     EXPECT_EQ(run.state_bytes(), reference.state_bytes());
-    const std::vector<float> before = of.trained.storage == DType::kF32 ? run.row(kTable, kTokens) : std::vector<float>();
+    const std::vector<float> before =
+        of.trained.storage == DType::kF32 ? run.row(kTable, kTokens) : std::vector<float>();
     EXPECT_EQ(run.train(3), reference.train(3));
     EXPECT_EQ(run.state_bytes(), reference.state_bytes());
     EXPECT_TRUE(before.empty() || run.row(kTable, kTokens) != before) << "the data hold it";
   }
 }
 
-// The mean is of the tokens that were there: not of spare rows, nor of ids that no token has. A row that is no new token's stays.
+// The mean must include only the rows of existing tokens, not spare rows or rows of unused ids.
+// Rows that belong to no new token must not change.
 TEST_F(NewTokensTraining, AFileOfAnotherOriginKeepsTheRowsThatItHas) {
   const Recipe of = with_new("spare");
   const Tensors tensors = small_model(864, false);
@@ -210,7 +259,10 @@ TEST_F(NewTokensTraining, AFileOfAnotherOriginKeepsTheRowsThatItHas) {
     source.read(kTable, n * kWidth, kWidth, numbers.data());
     return numbers;
   };
-  const auto own = [&](uint64_t n) { return std::vector<float>(tensors.at(kTable).second.begin() + static_cast<int64_t>(n) * kWidth, tensors.at(kTable).second.begin() + static_cast<int64_t>(n + 1) * kWidth); };
+  const auto own = [&](uint64_t n) {
+    return std::vector<float>(tensors.at(kTable).second.begin() + static_cast<int64_t>(n) * kWidth,
+                              tensors.at(kTable).second.begin() + static_cast<int64_t>(n + 1) * kWidth);
+  };
   const auto model = open_model_weights(of, at("spare/model.safetensors"));
   fs::create_directory(at("other"));
   fs::copy_file(at("spare/model.safetensors"), at("other/model.safetensors"));
@@ -222,18 +274,20 @@ TEST_F(NewTokensTraining, AFileOfAnotherOriginKeepsTheRowsThatItHas) {
   EXPECT_NE(row(*model, 800), own(800));
   EXPECT_EQ(row(*model, 800), row(*model, 801));
   EXPECT_EQ(row(*other, 800), own(800)) << "it may have been trained before";
-  // Of two tokens that are there one row is the table's: the mean is that row, wherever a piece of it begins.
+  // There are two tokens, but the table has only one row. So the mean is this row, wherever a read
+  // begins.
   SafetensorsWriter writer(at("one.safetensors"));
   writer.declare(kTable, StoredType::kF32, {1, 3});
   const float numbers[] = {1, 2, 3};
   writer.write(numbers, sizeof numbers);
   writer.finish();
-  const auto grown = grow_tables(open_weights(at("one.safetensors")), {.rows = 4, .makes_spare = true, .tokenizer = [](NewTokens& made) {
-                                                                         made.first = 2, made.count = 2;
-                                                                         TokenizerFile file;
-                                                                         file.tokens.assign(4, {"x", TokenKind::kNormal});
-                                                                         return file;
-                                                                       }});
+  const auto grown = grow_tables(open_weights(at("one.safetensors")),
+                                 {.rows = 4, .makes_spare = true, .tokenizer = [](NewTokens& made) {
+                                    made.first = 2, made.count = 2;
+                                    TokenizerFile file;
+                                    file.tokens.assign(4, {"x", TokenKind::kNormal});
+                                    return file;
+                                  }});
   std::vector<float> piece(7);
   grown->read(kTable, 4, piece.size(), piece.data());
   EXPECT_EQ(piece, (std::vector<float>{2, 3, 1, 2, 3, 1, 2}));
@@ -253,15 +307,19 @@ TEST_F(NewTokensTraining, ASnapshotGoesOnWithTheSameTokensOnly) {
   for (const json& tokens : {json{"</tool_call>", "<tool_call>"}, json{"<tool_call>"}, json::array()}) {
     const Recipe other = recipe({{"huggingface", "spare"}, {"new_tokens", tokens}}, lora_);
     Training run(other);
-    expect_user_error([&] { resume_snapshot(run.trainer, other, &data, at("snapshot")); }, {"training.json", "another model", "new_tokens"});
-    expect_user_error([&] { export_snapshot(other, request(ExportForm::kAdapter, "x")); }, {"another model", "new_tokens"});
+    expect_user_error([&] { resume_snapshot(run.trainer, other, &data, at("snapshot")); },
+                      {"training.json", "another model", "new_tokens"});
+    expect_user_error([&] { export_snapshot(other, request(ExportForm::kAdapter, "x")); },
+                      {"another model", "new_tokens"});
   }
 }
 
-// What every form of export says of the tokens, and that what was trained is what it computes.
+// Tests every form of export: the tokenizer must have the new tokens, and the exported model must
+// compute what was trained.
 TEST_F(NewTokensTraining, WhatIsExportedIsReadAgain) {
   for (const json& more : {json::object(), lora_}) {
-    for (const json& model : {json{{"huggingface", "tied"}}, json{{"huggingface", "spare"}}, json{{"gguf", "base.gguf"}}}) {
+    for (const json& model :
+         {json{{"huggingface", "tied"}}, json{{"huggingface", "spare"}}, json{{"gguf", "base.gguf"}}}) {
       SCOPED_TRACE(model.dump() + more.dump());
       json new_model = model;
       new_model["new_tokens"] = kNew;
@@ -283,7 +341,8 @@ TEST_F(NewTokensTraining, WhatIsExportedIsReadAgain) {
         export_snapshot(of, request(ExportForm::kMergedGguf, "merged.gguf"));
         expect_again({{"gguf", at("merged.gguf")}}, 1e-6);
         EXPECT_EQ(GgufFile(at("merged.gguf")).unsigned_integer("llama.vocab_size"), 802u);
-        EXPECT_EQ(GgufFile(at("merged.gguf")).find_tensor("output.weight")->shape, (std::vector<uint64_t>{802, kWidth}));
+        EXPECT_EQ(GgufFile(at("merged.gguf")).find_tensor("output.weight")->shape,
+                  (std::vector<uint64_t>{802, kWidth}));
         export_snapshot(of, request(ExportForm::kMergedGguf, "q8_0.gguf", BlockType::kQ8_0));
         expect_again({{"gguf", at("q8_0.gguf")}}, 0.05);
       }
@@ -294,7 +353,8 @@ TEST_F(NewTokensTraining, WhatIsExportedIsReadAgain) {
       (void)load_adapter(again.trainer, of, at("peft"));
       EXPECT_EQ(again.loss(), loss);
       EXPECT_NE(untrained.loss(), loss);
-      expect_user_error([&] { export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf")); }, {"trained whole", "llama.cpp"});
+      expect_user_error([&] { export_snapshot(of, request(ExportForm::kAdapterGguf, "a.gguf")); },
+                        {"trained whole", "llama.cpp"});
       EXPECT_FALSE(fs::exists(at("a.gguf")));
     }
   }

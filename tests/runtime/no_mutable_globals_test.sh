@@ -1,7 +1,8 @@
 #!/bin/sh
-# The objects of lib and cuda hold nothing that can be written: no object of static storage duration but constants, by their sections.
-# Here because what kernels know of the machine belongs to whoever trains (lib/cpu/cpu_machine.h): a global would be shared by all.
-# BUILD names the output folder.
+# Tests by their sections that the objects of lib and cuda contain no object of static storage
+# duration except constants. Reason: the machine's properties that kernels need belong to the
+# trainer (lib/cpu/cpu_machine.h); a global would be shared by all trainers. BUILD names the output
+# folder.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${BUILD:-build}
@@ -9,12 +10,14 @@ objects=$(find "$build/lib" "$build/fibre/cuda" -name '*.o' 2>/dev/null || true)
 if [ -z "$objects" ]; then echo "no objects in $build/lib: make it first" >&2; exit 1; fi
 if nm $objects | grep -q '__asan_'; then echo "skipped: the sanitizers' build has symbols of its own"; exit 0; fi
 
-# Compiled for the fibres (tests/ports/cuda_fibre.h), CUDA's indices and REPRISE_SHARED arrays are globals of the host, the arrays by their
-# names in the sources, each with a guard.
-arrays=$(cat cuda/*.cu cuda/*.h | sed -n 's/^ *REPRISE_SHARED([^,]*, \([a-z_]*\), .*/\1/p' | sort -u | paste -sd'|')
+# When the kernels of cuda are compiled for the fibres (tests/ports/fibres/cuda_fibre.h), CUDA's
+# indices and REPRISE_SHARED arrays are globals of the host, which the test accepts. Each array has
+# its name in the sources, and its own guard.
+arrays=$(find cuda -type f -exec sed -n 's/^ *REPRISE_SHARED([^,]*, \([a-z_]*\), .*/\1/p' {} + | sort -u | paste -sd'|')
 fibres="(DW\\.ref.*|(block|grid|thread)(Idx|Dim)|.*reprise5fibre.*|_Z.*E[0-9]+($arrays)(_[0-9]+)?)"
 
-# writable FILES: "section object" of everything that lies in a section which is not read-only once the program is linked and loaded.
+# writable FILES: prints "section object" of every object in a section that is not read-only once
+# the program is loaded.
 writable() {
   nm -f sysv "$@" | awk -F'|' 'NF == 7 {
     gsub(/ /, "", $1); gsub(/ /, "", $7)
@@ -28,7 +31,7 @@ if [ -n "$found" ]; then
   exit 1
 fi
 
-# Would it see one?
+# Proves that the test detects each kind of mutable object, and that it accepts constants.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 seen() {

@@ -1,6 +1,10 @@
-// ONNX's own cases of single ops, as Debian's libonnx-testdata has them: whatever of them is a net of ours writes in an evaluation what they say.
-// A case's first input becomes the images of a net, its first output what a loss reads; its other inputs are constants, or, where that is refused,
-// further parts of the images. tests/golden/onnx/cases.txt has the cases that pass; of the others that apply the output says why they are refused.
+// Runs ONNX's own test cases for single ops, from Debian's libonnx-testdata. Each case that can be
+// imported must give its outputs in an evaluation.
+//
+// The first input of a case becomes the images of a net, and a loss reads its first output. The
+// other inputs are constants or, if that is refused, further parts of the images.
+// tests/golden/onnx/cases.txt lists the cases that pass. The test prints why other applicable cases
+// are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,13 +15,14 @@
 #include <set>
 #include <sstream>
 
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/formats/output_file.h"
-#include "tools/inference/outputs.h"
-#include "tools/onnx/import_net.h"
-#include "tools/onnx/importer.h"
-#include "tools/snapshots/initial_weights.h"
+#include "tools/files/io/output_file.h"
+#include "tools/plan/onnx/importer.h"
+#include "tools/plan/planning/weight_storage.h"
+#include "tools/run/inference/outputs.h"
+#include "tools/run/nets/import_net.h"
+#include "tools/run/snapshots/initial_weights.h"
 
 namespace reprise {
 namespace {
@@ -43,7 +48,9 @@ Text tensor(const Text& name, const Shape64& shape, uint64_t type, const void* n
   for (const uint64_t d : shape) message += number(1, d);
   return bytes(5, message + number(2, type) + bytes(8, name) + bytes(9, Text(static_cast<const char*>(numbers), size)));
 }
-Text integers(const Text& name, const std::vector<int64_t>& list) { return tensor(name, {list.size()}, 7, list.data(), list.size() * sizeof(int64_t)); }
+Text integers(const Text& name, const std::vector<int64_t>& list) {
+  return tensor(name, {list.size()}, 7, list.data(), list.size() * sizeof(int64_t));
+}
 Text node(const Text& op, const std::vector<Text>& inputs, const Text& output) {
   Text message;
   for (const Text& input : inputs) message += bytes(1, input);
@@ -55,7 +62,8 @@ Text float_value(uint64_t field, const Text& name, const Shape64& shape) {
   return bytes(field, bytes(1, name) + bytes(2, bytes(1, number(1, 1) + bytes(2, dimensions))));
 }
 
-// Calls visit(field, whole field, content) for each field of a message, content of those that have a length.
+// Calls visit(field, complete field, content) for each field of a message whose wire type has a
+// length.
 template <typename Visit>
 void for_each_field(const Text& message, const Visit& visit) {
   size_t at = 0;
@@ -90,11 +98,11 @@ uint64_t product(const Shape64& shape, size_t first = 0) {
   return n;
 }
 
-// One of its stored values.
+// A tensor of a case, with its numbers.
 struct Stored {
-  Text message;  // TensorProto
+  Text message;  // a TensorProto
   OnnxTensor tensor;
-  std::vector<float> numbers;  // of floats
+  std::vector<float> numbers;  // empty if the type is not float
 };
 
 Stored stored(const Text& path) {
@@ -106,7 +114,7 @@ Stored stored(const Text& path) {
 }
 
 struct Case {
-  Text graph;  // fields of it
+  Text graph;  // fields of the graph: the node and its constants
   uint64_t opset = 0;
   std::vector<Text> inputs;
   Text output;
@@ -114,7 +122,7 @@ struct Case {
   Stored out;
 };
 
-// Why it is none of ours; "" where it is one.
+// Reads a case from its folder. Returns "", or the reason why the case does not apply.
 Text read_case(const Text& folder, Case& c) {
   const OnnxFile file(folder + "/model.onnx");
   const OnnxModel& model = file.model();
@@ -145,24 +153,29 @@ Text read_case(const Text& folder, Case& c) {
   const Shape64 &from = c.in[0].tensor.shape, &to = c.out.tensor.shape;
   if (from.empty() || to.empty() || from[0] != to[0]) return "has no axis of samples";
   c.output = model.outputs.at(0).name;
-  // What ops say in 11 they have said since 6 where they have no attribute that is gone, and such a one is refused.
+  // Opset 11 is used for older cases: the ops of opsets 6 to 10 compute the same, unless they have
+  // an attribute that opset 11 lacks, which is refused.
   c.opset = static_cast<uint64_t>(std::max<int64_t>(11, model.opsets.at("")));
   for_each_field(read_file(folder + "/model.onnx"), [&](uint64_t field, const Text&, const Text& content) {
     if (field == 7) {
-      for_each_field(content, [&](uint64_t part, const Text& of_graph, const Text&) { c.graph += part == 1 || part == 5 ? of_graph : ""; });
+      for_each_field(content, [&](uint64_t part, const Text& of_graph, const Text&) {
+        c.graph += part == 1 || part == 5 ? of_graph : "";
+      });
     }
   });
   return "";
 }
 
-// The net of a case: its images [N,1,1,K] are the inputs that are no constants, one behind the other.
+// The net for a case, and its input. The images [N,1,1,K] contain those inputs of the case that are
+// not constants, one after the other.
 struct Net {
   Text model;
   std::vector<float> images;
 };
 
 bool may_be_activation(const Case& c, size_t n) {
-  return !c.in[n].numbers.empty() && !c.in[n].tensor.shape.empty() && c.in[n].tensor.shape[0] == c.in[0].tensor.shape[0];
+  return !c.in[n].numbers.empty() && !c.in[n].tensor.shape.empty() &&
+         c.in[n].tensor.shape[0] == c.in[0].tensor.shape[0];
 }
 
 Net net_of(const Case& c, bool of_constants) {
@@ -174,9 +187,11 @@ Net net_of(const Case& c, bool of_constants) {
     if (n == 0 || (!of_constants && may_be_activation(c, n))) {
       const uint64_t width = product(c.in[n].tensor.shape, 1);
       const Text name = c.inputs[n];
-      before += node("Slice", {"images", name + ".first", name + ".end", name + ".axis"}, name + ".part") + node("Reshape", {name + ".part", name + ".shape"}, name);
+      before += node("Slice", {"images", name + ".first", name + ".end", name + ".axis"}, name + ".part") +
+                node("Reshape", {name + ".part", name + ".shape"}, name);
       const Shape64& shape = c.in[n].tensor.shape;
-      constants += integers(name + ".first", {static_cast<int64_t>(K)}) + integers(name + ".end", {static_cast<int64_t>(K + width)}) + integers(name + ".axis", {3}) +
+      constants += integers(name + ".first", {static_cast<int64_t>(K)}) +
+                   integers(name + ".end", {static_cast<int64_t>(K + width)}) + integers(name + ".axis", {3}) +
                    integers(name + ".shape", {shape.begin(), shape.end()});
       parts.push_back(n);
       K += width;
@@ -184,13 +199,19 @@ Net net_of(const Case& c, bool of_constants) {
       constants += bytes(5, c.in[n].message + bytes(8, c.inputs[n]));
     }
   }
-  // A plan wants something to train: factors of 1.
+  // A plan needs a parameter to train. So the output is multiplied by factors of 1.
   const uint64_t out = product(c.out.tensor.shape, 1);
   const std::vector<float> ones(out, 1.0f);
-  constants += integers("out.shape", {static_cast<int64_t>(N), static_cast<int64_t>(out)}) +
-               tensor("out.weight", out > 1 ? Shape64{out} : Shape64{1, 1}, 1, ones.data(), ones.size() * sizeof(float));
-  behind = node("Reshape", {c.output, "out.shape"}, "out.rows") + node(out > 1 ? "Mul" : "MatMul", {"out.rows", "out.weight"}, "out");
-  Net net{number(1, 8) + bytes(7, before + c.graph + behind + constants + float_value(11, "images", {N, 1, 1, K}) + float_value(12, "out", {N, out})) + bytes(8, number(2, c.opset)), {}};
+  constants +=
+      integers("out.shape", {static_cast<int64_t>(N), static_cast<int64_t>(out)}) +
+      tensor("out.weight", out > 1 ? Shape64{out} : Shape64{1, 1}, 1, ones.data(), ones.size() * sizeof(float));
+  behind = node("Reshape", {c.output, "out.shape"}, "out.rows") +
+           node(out > 1 ? "Mul" : "MatMul", {"out.rows", "out.weight"}, "out");
+  Net net{number(1, 8) +
+              bytes(7, before + c.graph + behind + constants + float_value(11, "images", {N, 1, 1, K}) +
+                           float_value(12, "out", {N, out})) +
+              bytes(8, number(2, c.opset)),
+          {}};
   for (uint64_t sample = 0; sample < N; ++sample) {
     for (const size_t n : parts) {
       const auto width = static_cast<long>(product(c.in[n].tensor.shape, 1)), first = static_cast<long>(sample) * width;
@@ -200,7 +221,7 @@ Net net_of(const Case& c, bool of_constants) {
   return net;
 }
 
-// What the net writes.
+// Plans the net and returns its output in an evaluation.
 std::vector<float> evaluated(const Text& recipe_file, const Net& net, const Stored& out) {
   Recipe recipe = read_recipe(recipe_file);
   recipe.batch = static_cast<int>(out.tensor.shape[0]);
@@ -211,31 +232,39 @@ std::vector<float> evaluated(const Text& recipe_file, const Net& net, const Stor
   Trainer trainer;
   const Status bound = bind_plan(plan, test::test_backend(), alone, arena.get(), trainer);
   if (!bound.ok()) throw UserError(std::string("a plan that cannot be bound: ") + bound.message);
-  read_initial_weights(trainer, *open_weights(recipe.init.from), {});
+  read_initial_weights(trainer, *open_model_weights(recipe, recipe.init.from), {});
   std::vector<float> numbers;
   const OutputReader reader(trainer, [&](const NetOutputs& outputs) { numbers = outputs.numbers; });
   const std::pair<const Net*, const Stored*> batch = {&net, &out};
   const auto fill = [](void* self, uint64_t, uint32_t, BatchSink& sink) {
     const auto& [images, labels] = *static_cast<const std::pair<const Net*, const Stored*>*>(self);
-    sink.add(images->images.data(), images->images.size() * sizeof(float), labels->numbers.data(), labels->numbers.size());
+    sink.add(images->images.data(), images->images.size() * sizeof(float), labels->numbers.data(),
+             labels->numbers.size());
     return ok_status();
   };
   const auto labelled = [](void* self, uint64_t) {
-    return static_cast<uint64_t>(static_cast<const std::pair<const Net*, const Stored*>*>(self)->second->numbers.size());
+    return static_cast<uint64_t>(
+        static_cast<const std::pair<const Net*, const Stored*>*>(self)->second->numbers.size());
   };
   EvaluationReport report;
   const BatchSource source = {const_cast<void*>(static_cast<const void*>(&batch)), fill, labelled};
-  (void)evaluate(trainer, source, 1, report);  // the loss may be of what is not finite
+  (void)evaluate(trainer, source, 1, report);  // returns no error: the loss may be infinite or NaN
   return numbers;
 }
 
-// "passed", or why not. Tolerances are those of ONNX's own runner.
+// Returns "passed", or why the case did not pass. Tolerances are those of ONNX's own runner of
+// these cases.
 Text verdict(const Case& c, const TemporaryFolder& folder) {
   Text refused;
   for (const bool of_constants : {true, false}) {
     const Net net = net_of(c, of_constants);
     write_file(folder.file("case.onnx"), net.model);
-    const ImportReport report = import_net({folder.file("case.onnx"), folder.file("case.json"), {.classes = 0, .inputs = {}, .loss = "mse_loss"}, {}, "", ""});
+    const ImportReport report = import_net({folder.file("case.onnx"),
+                                            folder.file("case.json"),
+                                            {.classes = 0, .inputs = {}, .loss = "mse_loss"},
+                                            {},
+                                            "",
+                                            ""});
     if (!report.refused.empty()) {
       if (refused.empty()) refused = "refused: " + report.refused[0];
       continue;
@@ -244,9 +273,10 @@ Text verdict(const Case& c, const TemporaryFolder& folder) {
     if (ours.size() != c.out.numbers.size()) return "differs: writes " + std::to_string(ours.size()) + " numbers";
     for (size_t i = 0; i < ours.size(); ++i) {
       const float right = c.out.numbers[i];
-      const bool is_no_number = std::isnan(ours[i]) && std::isnan(right);  // as the root of what is below 0
+      const bool is_no_number = std::isnan(ours[i]) && std::isnan(right);  // for example the root of a negative number
       if (!(std::abs(ours[i] - right) <= 1e-7f + 1e-3f * std::abs(right)) && ours[i] != right && !is_no_number) {
-        return "differs: number " + std::to_string(i) + " is " + std::to_string(ours[i]) + ", not " + std::to_string(right);
+        return "differs: number " + std::to_string(i) + " is " + std::to_string(ours[i]) + ", not " +
+               std::to_string(right);
       }
     }
     return "passed";
@@ -254,7 +284,7 @@ Text verdict(const Case& c, const TemporaryFolder& folder) {
   return refused;
 }
 
-// What becomes of a case: its verdict, or why it is none of ours, in brackets.
+// Returns the verdict of a case, or in brackets why the case does not apply.
 Text outcome(const Text& path, const TemporaryFolder& folder) {
   Case c;
   try {
@@ -271,7 +301,8 @@ TEST(OnnxCases, WriteWhatTheySay) {
   const TemporaryFolder folder;
   std::set<Text> names;
   for (const char* group : {"node", "pytorch-converted", "pytorch-operator", "simple"}) {
-    for (const auto& entry : fs::directory_iterator(kCases + group)) names.insert(Text(group) + "/" + entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(kCases + group))
+      names.insert(Text(group) + "/" + entry.path().filename().string());
   }
   std::map<Text, size_t> others;
   std::set<Text> passed, known;

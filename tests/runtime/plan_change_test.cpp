@@ -1,5 +1,7 @@
-// Several plans of one training in one arena: each takes over between steps, State stays, and loss, gradients and weights have the bits of a
-// training in any of them alone. What is behind State begins anew, so that each plan's measured bytes are its own.
+// Tests several plans of one training that share an arena and replace each other between steps.
+// State must stay. Loss, gradients and weights must have the bits of a training in one plan. The
+// memory after State is filled again at each change, so that the measured bytes are those of the
+// current plan.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,7 +10,7 @@
 #include "lib/same_state.h"
 #include "ports/linux/linux_port.h"
 #include "tests/runtime/expect_same.h"
-#include "tests/runtime/sealed_device.h"
+#include "tests/runtime/guarded_device.h"
 
 namespace reprise {
 namespace {
@@ -21,14 +23,15 @@ Recipe with_host(Recipe recipe) {
   return recipe;
 }
 
-// The plans of one recipe, from the one that stores everything to the smallest; the third spills to a disk and the last to the host.
+// Plans of one recipe, each with less memory than the one before. The first stores everything, the
+// third spills to a disk, and the last spills to the host.
 struct Plans {
   explicit Plans(const Recipe& recipe)
-      : runs{plan_run(recipe, "none"), plan_run(recipe, "optimal", 0.4), plan_run(recipe, "h-revolve", 0), plan_run(recipe, "optimal", 0),
-             plan_run(with_host(recipe), "h-revolve", 0)} {
+      : runs{plan_run(recipe, "none"), plan_run(recipe, "optimal", 0.4), plan_run(recipe, "h-revolve", 0),
+             plan_run(recipe, "optimal", 0), plan_run(with_host(recipe), "h-revolve", 0)} {
     for (const PlannedRun& run : runs) {
       views.push_back(run.planned.plan.view());
-      most_bytes = std::max(most_bytes, views.back().arena_bytes + kGuard);
+      max_bytes = std::max(max_bytes, views.back().arena_bytes + kGuard);
       uint64_t& spilled = views.back().spill_level == SpillLevel::kHost ? host_bytes : disk_bytes;
       spilled = std::max(spilled, views.back().spill_bytes);
     }
@@ -40,11 +43,11 @@ struct Plans {
   Plans& operator=(const Plans&) = delete;
   std::vector<PlannedRun> runs;
   std::vector<Plan> views;
-  uint64_t most_bytes = 0, disk_bytes = 0, host_bytes = 0;
+  uint64_t max_bytes = 0, disk_bytes = 0, host_bytes = 0;
   HostMemory host_memory;
 };
 
-// Which of the plans takes over before which step.
+// Pairs of a step, and the index of the plan that takes over before this step.
 using Changes = std::vector<std::pair<int, size_t>>;
 
 struct Place {
@@ -55,15 +58,22 @@ struct Place {
 };
 
 Resources resources_for(const Plans& plans, const Place& place, const Plan& plan) {
-  return {.arena = {place.arena.base, plan.arena_bytes + kGuard}, .workers = &place.workers, .disk = place.disk, .host_memory = plans.host_memory};
+  return {.arena = {place.arena.base, plan.arena_bytes + kGuard},
+          .workers = &place.workers,
+          .disk = place.disk,
+          .host_memory = plans.host_memory};
 }
 
-// Trains with these changes; each plan must have measured what it has planned when the next takes over.
-RunResult train_with_changes(const Plans& plans, const BatchSource& source, const Place& place, int steps, const Changes& changes) {
+// Trains with these changes of plan. Before each change, the measured bytes must equal the planned
+// bytes of the current plan.
+RunResult train_with_changes(const Plans& plans, const BatchSource& source, const Place& place, int steps,
+                             const Changes& changes) {
   size_t now = changes.front().second;
   Trainer trainer;
   const Resources first = resources_for(plans, place, plans.views[now]);
-  EXPECT_TRUE(bind_plan(plans.views[now], place.backend, place.workers, first.arena, trainer, place.disk, {}, plans.host_memory).ok());
+  EXPECT_TRUE(
+      bind_plan(plans.views[now], place.backend, place.workers, first.arena, trainer, place.disk, {}, plans.host_memory)
+          .ok());
   RunResult result;
   for (int s = 0; s < steps; ++s) {
     for (const auto& [before, plan] : changes) {
@@ -94,11 +104,15 @@ RunResult train_with_changes(const Plans& plans, const BatchSource& source, cons
 }
 
 std::vector<std::string> recipes() {
-  return {resnet_recipe(), resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"), resnet_recipe(R"(, "gradient_release": true)"),
-          gpt_recipe(), gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)")};
+  return {resnet_recipe(), resnet_recipe(R"(, "accumulate": 2, "clip_norm": 1.0)", "bottleneck"),
+          resnet_recipe(R"(, "gradient_release": true)"), gpt_recipe(),
+          gpt_recipe(R"(, "accumulate": 3, "clip_norm": 0.5)")};
 }
 
-const Changes kChanges[] = {{{0, 0}, {3, 3}}, {{0, 3}, {3, 0}}, {{0, 0}, {1, 3}, {2, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 3}}, {{0, 2}, {2, 1}, {5, 3}},
+const Changes kChanges[] = {{{0, 0}, {3, 3}},
+                            {{0, 3}, {3, 0}},
+                            {{0, 0}, {1, 3}, {2, 0}, {3, 1}, {4, 2}, {6, 3}, {7, 3}},
+                            {{0, 2}, {2, 1}, {5, 3}},
                             {{0, 4}, {2, 0}, {4, 2}, {5, 4}, {7, 3}}};
 
 class PlanChange : public ::testing::TestWithParam<size_t> {};
@@ -107,7 +121,7 @@ TEST_P(PlanChange, KeepsTheBits) {
   const Recipe recipe = recipe_from(recipes()[GetParam()]);
   const Plans plans(recipe);
   const auto data = open_dataset(recipe, Split::kTraining);
-  const TestArena arena(plans.most_bytes);
+  const TestArena arena(plans.max_bytes);
   Disk disk;
   const std::string spill = "/tmp/reprise-plan-change-" + std::to_string(::getpid());
   ASSERT_GT(plans.disk_bytes, 0u);
@@ -127,25 +141,28 @@ TEST_P(PlanChange, KeepsTheBits) {
   linux_port().close_disk(&disk);
 }
 
-// The host touches neither State nor what lies behind it but by the backend, and waits where it must.
+// On a device, a change of plan must access State and the memory after it only through the backend,
+// and must wait where necessary.
 TEST_P(PlanChange, OnADevice) {
   const Recipe recipe = recipe_from(recipes()[GetParam()]);
   const Plans plans(recipe);
   const auto data = open_dataset(recipe, Split::kTraining);
   const Workers workers = {.stack_bytes = 1 << 20};
   const auto on_device = [&](const Changes& changes) {
-    SealedDevice device(plans.most_bytes, test::test_backend());
-    return train_with_changes(plans, source_of(*data), {device.arena(), device.disk(plans.disk_bytes), device.backend(), workers}, 6, changes);
+    GuardedDevice device(plans.max_bytes, test::test_backend());
+    return train_with_changes(plans, source_of(*data),
+                              {device.arena(), device.disk(plans.disk_bytes), device.backend(), workers}, 6, changes);
   };
   expect_same(on_device({{0, 0}}), on_device(kChanges[2]), recipe.name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recipes, PlanChange, ::testing::Range<size_t>(0, 5));
 
-// What is refused leaves the training as it is.
+// A refused change must not affect the training.
 TEST(PlanChangeRefused, AndGoesOn) {
   const Recipe recipe = recipe_from(gpt_recipe());
-  const PlannedRun stored = plan_run(recipe, "none"), tight = plan_run(recipe, "optimal", 0), spilling = plan_run(recipe, "h-revolve", 0);
+  const PlannedRun stored = plan_run(recipe, "none"), tight = plan_run(recipe, "optimal", 0),
+                   spilling = plan_run(recipe, "h-revolve", 0);
   const Plan plan = stored.planned.plan.view(), small = tight.planned.plan.view(), disk = spilling.planned.plan.view();
   const TestArena arena(plan.arena_bytes + kGuard);
   const Workers workers = {.stack_bytes = 1 << 20};
@@ -186,7 +203,7 @@ TEST(PlanChangeRefused, AndGoesOn) {
     const Plan next = another.planned.plan.view();
     EXPECT_FALSE(same_state(plan, next));
     other = good;
-    other.arena.bytes = std::max(next.arena_bytes, plan.arena_bytes);  // it is refused before it is touched
+    other.arena.bytes = std::max(next.arena_bytes, plan.arena_bytes);  // refused before any access
     refused(next, other, "same State");
   }
   ASSERT_TRUE(rebind(small, good, trainer).ok());

@@ -1,7 +1,8 @@
 #!/bin/sh
-# A program with one plan links the kernels that the plan calls and no others: ResNet-8's has no attention, nothing in bf16 and no
-# second proof. Prints what it takes, beside the same program with the whole table.
-# Here because a board's flash has room for a plan's dozen kernels, and one line that names the table brings all of them.
+# Tests that a program with one plan links only the kernels that the plan calls. For example, the
+# program of ResNet-8's plan must have no attention, no kernels in bf16 and no second proof. Prints
+# its size, and that of the same program with the complete table of kernels. Reason: a board's flash
+# has space for a plan's dozen kernels, and one line that references the table links all kernels.
 # BUILD names the output folder, CXX the compiler.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -22,7 +23,7 @@ sed -e 's/cpu_backend_of<kCalls>(machine)/cpu_backend(machine)/' -e 's/#include 
   tests/runtime/board/train_one_plan.cpp >"$scratch/whole.cpp"
 link "$scratch/whole.cpp" "$scratch/whole"
 
-# kernels PROGRAM: the CPU's kernels that it holds, as functions.
+# kernels PROGRAM: prints the CPU kernels that it contains as functions.
 kernels() { nm -C --defined-only "$1" | sed -n 's/^[0-9a-f]* [tTW] .*reprise::\(cpu_[a-z_]*\(<[^>]*>\)\{0,1\}\)(reprise::KernelContext const&, .*Args.*/\1/p' | sort -u; }
 "$scratch/own" >"$scratch/own.txt" && "$scratch/whole" >"$scratch/whole.txt" || fail "the program does not train"
 cmp -s "$scratch/own.txt" "$scratch/whole.txt" || fail "the losses are not those of the whole table"
@@ -33,7 +34,7 @@ for each in 'cpu_conv_forward<float>' 'cpu_conv_backward_weight<float>' 'cpu_los
 done
 absent='Bf16>|<true>|attention|embedding|layer_norm|rms_norm|gelu|swiglu|dropout|rope|max_pool|adamw|lion'
 if grep -E "$absent" "$scratch/own.kernels" >&2; then fail "it has these kernels and calls none of them"; fi
-# Would it see one?
+# Proves that the test would detect such kernels: the program with the complete table has them.
 [ "$(grep -cE "$absent" "$scratch/whole.kernels")" -gt 20 ] || fail "the whole table's kernels are not seen"
 proofs() { nm -C --defined-only "$1" | grep -c 'reprise::proof::' || true; }
 [ "$(proofs "$scratch/own")" = 0 ] || fail "bind_proved links the proof"

@@ -1,5 +1,7 @@
-// Losses on pairs of answers beside trl's own trainers (tests/parity/make_preference_goldens.py), from records to gradients; and what must not
-// change a bit of them: schedule, budget, threads, and where in a micro-batch the reference was asked.
+// Compares losses of pairs of answers with trl's own trainers
+// (tests/parity/make_preference_goldens.py), from the records to the gradients. Schedule, budget,
+// number of threads, and the row of a micro-batch in which a reference is computed must not change
+// a bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,19 +13,19 @@
 #include <sstream>
 
 #include "ports/linux/linux_port.h"
-#include "tests/faces/expect_user_error.h"
-#include "tests/faces/host_sink.h"
+#include "tests/interfaces/expect_user_error.h"
+#include "tests/interfaces/host_sink.h"
 #include "tests/ports/test_workers.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/formats/error.h"
-#include "tools/formats/output_file.h"
-#include "tools/formats/safetensors.h"
-#include "tools/inference/reference.h"
-#include "tools/planning/backends.h"
-#include "tools/planning/weight_storage.h"
-#include "tools/snapshots/initial_weights.h"
-#include "tools/training/training_run.h"
-#include "tools/weights/weight_source.h"
+#include "tools/files/formats/safetensors.h"
+#include "tools/files/io/error.h"
+#include "tools/files/io/output_file.h"
+#include "tools/files/weights/weight_source.h"
+#include "tools/plan/costs/backends.h"
+#include "tools/plan/planning/weight_storage.h"
+#include "tools/run/inference/reference.h"
+#include "tools/run/snapshots/initial_weights.h"
+#include "tools/run/training/training_run.h"
 
 namespace reprise {
 namespace {
@@ -46,10 +48,14 @@ Port silent_port() {
   return port;
 }
 
-// The recipe's own plan under a schedule, with the weights that a training begins with.
+// The recipe's plan under a schedule, bound to memory, with the weights with which training starts.
 struct Bound {
   Bound(const Recipe& recipe, const std::string& strategy, double share, uint32_t threads = 1)
-      : run(plan_run(recipe, strategy, share)), plan(run.planned.plan.view()), arena(plan.arena_bytes), threads(threads), workers(this->threads.workers()) {
+      : run(plan_run(recipe, strategy, share)),
+        plan(run.planned.plan.view()),
+        arena(plan.arena_bytes),
+        threads(threads),
+        workers(this->threads.workers()) {
     workers.stack_bytes = 1 << 20;
     const Status status = bind_plan(plan, test::test_backend(), workers, arena.get(), trainer);
     if (!status.ok()) throw UserError(status.message);
@@ -66,11 +72,15 @@ struct Bound {
 
 class PreferenceParity : public ::testing::TestWithParam<std::string> {
  protected:
-  PreferenceParity() : folder_(kGoldens + GetParam()), golden_(json::parse(read_file(folder_ + "/golden.json"))), recipe_(read_recipe(folder_ + "/recipe.json")) {}
+  PreferenceParity()
+      : folder_(kGoldens + GetParam()),
+        golden_(json::parse(read_file(folder_ + "/golden.json"))),
+        recipe_(read_recipe(folder_ + "/recipe.json")) {}
 
   bool is_kto() const { return recipe_.loss->kind == static_cast<uint32_t>(PreferenceKind::kKto); }
 
-  // The reference is asked while the adapter adds nothing.
+  // Computes the references before training, when the adapter still adds nothing. Returns the data
+  // set with the references.
   std::unique_ptr<Dataset> referenced_data(Trainer& trainer) const {
     std::unique_ptr<Dataset> data = open_dataset(recipe_, Split::kTraining);
     set_references(trainer, silent_port(), recipe_, *data, 0, golden_.at("steps").size(), true);
@@ -84,7 +94,8 @@ class PreferenceParity : public ::testing::TestWithParam<std::string> {
       const StateTensor& state = trainer.plan->state[i];
       if (state.kind != StateKind::kParameter || !is_adapter(state.name)) continue;
       std::vector<float> values(state.tensor.elements());
-      file.read(file.find(state.name, StoredType::kF32, {state.tensor.shape, state.tensor.shape + state.tensor.rank}), 0, values.data(), values.size() * sizeof(float));
+      file.read(file.find(state.name, StoredType::kF32, {state.tensor.shape, state.tensor.shape + state.tensor.rank}),
+                0, values.data(), values.size() * sizeof(float));
       ASSERT_TRUE(trainer.write(trainer.state_tensor(i), values.data(), values.size() * sizeof(float)).ok());
     }
   }
@@ -94,12 +105,14 @@ class PreferenceParity : public ::testing::TestWithParam<std::string> {
     const OwnedPlan& plan = bound.run.planned.plan;
     EXPECT_EQ(plan.carried.size(), golden_.at("gradient_bounds").size());
     for (size_t c = 0; c < plan.carried.size(); ++c) {
-      const std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // of d(NAME)
+      const std::string name = plan.carried_names[c].substr(2, plan.carried_names[c].size() - 3);  // from d(NAME)
       const Tensor& tensor = plan.carried[c];
-      const auto bytes = bytes_at(bound.trainer, bound.trainer.region(Region::kCarried) + tensor.offset, tensor.elements() * sizeof(float));
+      const auto bytes = bytes_at(bound.trainer, bound.trainer.region(Region::kCarried) + tensor.offset,
+                                  tensor.elements() * sizeof(float));
       std::vector<float> ours(tensor.elements()), theirs(tensor.elements());
       std::memcpy(ours.data(), bytes.data(), bytes.size());
-      expected.read(expected.find(name, StoredType::kF32, {tensor.shape, tensor.shape + tensor.rank}), 0, theirs.data(), theirs.size() * sizeof(float));
+      expected.read(expected.find(name, StoredType::kF32, {tensor.shape, tensor.shape + tensor.rank}), 0, theirs.data(),
+                    theirs.size() * sizeof(float));
       double apart = 0, norm = 0;
       for (size_t i = 0; i < ours.size(); ++i) {
         apart += std::pow(double{ours[i]} - double{theirs[i]}, 2);
@@ -127,7 +140,7 @@ class PreferenceParity : public ::testing::TestWithParam<std::string> {
   const Recipe recipe_;
 };
 
-// A micro-batch as the data give it.
+// The content of a micro-batch that the data set has filled.
 struct Filled {
   std::vector<int32_t> tokens, labels, starts;
   std::vector<JudgedPair> pairs;
@@ -137,8 +150,8 @@ Filled fill(Dataset& data, const Recipe& recipe, uint64_t step, uint64_t micro) 
   const size_t count = static_cast<size_t>(batch.samples) * static_cast<size_t>(batch.sequence);
   Filled filled = {std::vector<int32_t>(count, -7), std::vector<int32_t>(count), std::vector<int32_t>(count),
                    std::vector<JudgedPair>(static_cast<size_t>(batch.pairs))};
-  BatchSink sink = host_sink(filled.tokens.data(), count * sizeof(int32_t), filled.labels.data(), count, filled.starts.data(), filled.pairs.data(),
-                                   filled.pairs.size());
+  BatchSink sink = host_sink(filled.tokens.data(), count * sizeof(int32_t), filled.labels.data(), count,
+                             filled.starts.data(), filled.pairs.data(), filled.pairs.size());
   data.fill(step, micro, sink);
   EXPECT_TRUE(sink.status().ok()) << sink.status().message;
   return filled;
@@ -146,7 +159,8 @@ Filled fill(Dataset& data, const Recipe& recipe, uint64_t step, uint64_t micro) 
 
 TEST_P(PreferenceParity, RecordsHaveTheTokensOfTrl) {
   Recipe recipe = recipe_;
-  recipe.loss->kind = is_kto() ? recipe.loss->kind : static_cast<uint32_t>(PreferenceKind::kOrpo);  // without a reference to be asked
+  // Except for KTO, replaces the loss by ORPO, which needs no references. The tokens stay the same.
+  recipe.loss->kind = is_kto() ? recipe.loss->kind : static_cast<uint32_t>(PreferenceKind::kOrpo);
   const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kTraining);
   if (is_kto()) {
     const double nothing[1][2] = {{0, 0}};
@@ -156,8 +170,10 @@ TEST_P(PreferenceParity, RecordsHaveTheTokensOfTrl) {
   ASSERT_EQ(data->size(), golden_.at("tokens").size());
   for (size_t n = 0; n < data->size(); ++n) {
     const size_t micro = n / batch, b = n % batch;
-    const Filled filled = fill(*data, recipe, micro / static_cast<size_t>(recipe.accumulate), micro % static_cast<size_t>(recipe.accumulate));
-    const std::vector<int32_t> tokens(filled.tokens.begin() + static_cast<long>(b * T), filled.tokens.begin() + static_cast<long>((b + 1) * T));
+    const Filled filled = fill(*data, recipe, micro / static_cast<size_t>(recipe.accumulate),
+                               micro % static_cast<size_t>(recipe.accumulate));
+    const std::vector<int32_t> tokens(filled.tokens.begin() + static_cast<long>(b * T),
+                                      filled.tokens.begin() + static_cast<long>((b + 1) * T));
     const JudgedPair& pair = filled.pairs[b];
     const json& expected = golden_.at("tokens")[n];
     std::vector<int32_t> want;
@@ -172,7 +188,7 @@ TEST_P(PreferenceParity, RecordsHaveTheTokensOfTrl) {
         EXPECT_EQ(filled.labels[b * T + t], learned ? want[t + 1] : kIgnoredLabel) << "sample " << n << ", token " << t;
       }
     }
-    want.resize(T, 260);  // the padding
+    want.resize(T, 260);  // padding
     EXPECT_EQ(tokens, want) << "sample " << n;
   }
 }
@@ -212,16 +228,19 @@ TEST_P(PreferenceParity, HasTheSameBitsForEveryScheduleAndThreads) {
     for (size_t s = 0; s < 2; ++s) {
       StepReport report;
       ASSERT_TRUE(train_step(bound.trainer, source_of(*data), report).ok());
-      now.insert(now.end(), {report.loss, report.answers.rewards[0], report.answers.rewards[1], report.answers.accuracy});
+      now.insert(now.end(),
+                 {report.loss, report.answers.rewards[0], report.answers.rewards[1], report.answers.accuracy});
     }
-    const std::vector<unsigned char> state = bytes_at(bound.trainer, bound.trainer.region(Region::kState), bound.plan.state_bytes);
+    const std::vector<unsigned char> state =
+        bytes_at(bound.trainer, bound.trainer.region(Region::kState), bound.plan.state_bytes);
     if (first.empty()) first = state, losses = now;
     EXPECT_EQ(now, losses);
     EXPECT_TRUE(state == first);
   }
 }
 
-// A resumed run asks of other rows together, and must get the very same numbers.
+// A resumed run computes the reference of a row together with other rows than before. The numbers
+// must have the same bits.
 TEST_P(PreferenceParity, ARowsReferenceIsTheSameBesideAnyOthers) {
   if (!has_reference(recipe_)) return;
   Bound bound(recipe_, "optimal", 0, 2);
@@ -238,8 +257,9 @@ TEST_P(PreferenceParity, ARowsReferenceIsTheSameBesideAnyOthers) {
   const std::vector<JudgedPair> all = references(0, 3), last = references(2, 3);
   ASSERT_EQ(all.size(), last.size());
   EXPECT_LT(all[0].reference[0], -1);
-  for (size_t p = 0; p < all.size(); ++p) EXPECT_EQ(std::memcmp(&all[p], &last[p], sizeof(JudgedPair)), 0) << "pair " << p;
-  // One row alone, at the front of a micro-batch.
+  for (size_t p = 0; p < all.size(); ++p)
+    EXPECT_EQ(std::memcmp(&all[p], &last[p], sizeof(JudgedPair)), 0) << "pair " << p;
+  // Computes one row alone, as the first row of a micro-batch.
   const std::unique_ptr<Dataset> data = open_dataset(recipe_, Split::kTraining);
   std::vector<std::array<double, 2>> answers(pair_count(bound.plan));
   const uint64_t row = data->size() - 1;
@@ -257,7 +277,7 @@ TEST_P(PreferenceParity, ARowsReferenceIsTheSameBesideAnyOthers) {
   for (size_t p = 1; p < answers.size(); ++p) EXPECT_EQ(answers[p][0], 0);
 }
 
-// With its reference's own weights every reward is 0.
+// A model that equals its reference must have rewards of 0.
 TEST_P(PreferenceParity, AModelIsItsOwnReferenceBeforeItIsTrained) {
   if (!has_reference(recipe_)) return;
   Bound bound(recipe_, "optimal", 0.5);
@@ -270,21 +290,24 @@ TEST_P(PreferenceParity, AModelIsItsOwnReferenceBeforeItIsTrained) {
   EXPECT_DOUBLE_EQ(report.loss, std::log(2.0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Trl, PreferenceParity, ::testing::ValuesIn(golden_cases()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Trl, PreferenceParity, ::testing::ValuesIn(golden_cases()),
+                         [](const auto& info) { return info.param; });
 
-// Pairs that share rows are what they are apart: their losses are the step's, however they are dealt out to rows.
+// Pairs that are packed into common rows must give the loss, the rewards and the gradient norm of
+// pairs in separate rows, up to rounding.
 TEST(PackedPairs, GiveWhatTheyGiveApart) {
   Recipe recipe = read_recipe(std::string(kGoldens) + "dpo/recipe.json");
   const auto step = [](const Recipe& recipe) {
     Bound bound(recipe, "optimal", 0);
     const std::unique_ptr<Dataset> data = open_dataset(recipe, Split::kTraining);
     set_references(bound.trainer, silent_port(), recipe, *data, 0, 1, true);
-    for (uint32_t i = 0; i < bound.plan.state.count; ++i) {  // the adapters add something
+    for (uint32_t i = 0; i < bound.plan.state.count; ++i) {  // gives the adapters weights that change the output
       const StateTensor& state = bound.plan.state[i];
       if (!std::string(state.name).ends_with(".lora_B.weight")) continue;
       std::vector<float> values(state.tensor.elements());
       for (size_t e = 0; e < values.size(); ++e) values[e] = 0.05f * static_cast<float>(e % 7) - 0.15f;
-      EXPECT_TRUE(bound.trainer.write(bound.trainer.state_tensor(i), values.data(), values.size() * sizeof(float)).ok());
+      EXPECT_TRUE(
+          bound.trainer.write(bound.trainer.state_tensor(i), values.data(), values.size() * sizeof(float)).ok());
     }
     StepReport report;
     const Status status = train_step(bound.trainer, source_of(*data), report);
@@ -298,7 +321,7 @@ TEST(PackedPairs, GiveWhatTheyGiveApart) {
   recipe.sequence = 256;
   const uint64_t packed_rows = open_dataset(recipe, Split::kTraining)->size();
   ASSERT_LT(packed_rows, 12u);
-  recipe.batch = 1, recipe.accumulate = static_cast<int>(packed_rows);  // all of them in a step
+  recipe.batch = 1, recipe.accumulate = static_cast<int>(packed_rows);  // one row per micro-batch, all rows in one step
   const auto [packed, ignored] = step(recipe);
   EXPECT_NEAR(packed.loss, apart.loss, 1e-6);
   EXPECT_NEAR(packed.answers.rewards[0], apart.answers.rewards[0], 1e-5);
@@ -307,14 +330,16 @@ TEST(PackedPairs, GiveWhatTheyGiveApart) {
   EXPECT_NEAR(packed.gradient_norm, apart.gradient_norm, 1e-4f * apart.gradient_norm);
 }
 
-// Rows that are none of the micro-batch's are a fault in the data, and change no weight.
+// A pair that names rows outside the micro-batch is a fault in the data. The step must report it,
+// and no weight may change.
 TEST(Pairs, OfRowsThatAreNotThereAreRefused) {
   const Recipe recipe = read_recipe(std::string(kGoldens) + "orpo/recipe.json");
   Bound bound(recipe, "none", -1);
   const BatchSource source = {nullptr,
                               [](void*, uint64_t, uint32_t, BatchSink& sink) {
                                 std::vector<int32_t> zeros(sink.label_count());
-                                std::vector<JudgedPair> pairs(sink.pair_count(), JudgedPair{1, 0, {1, 4}, {2, 1e6}, {0, 0}});
+                                std::vector<JudgedPair> pairs(sink.pair_count(),
+                                                              JudgedPair{1, 0, {1, 4}, {2, 1e6}, {0, 0}});
                                 sink.add(zeros.data(), sink.input_bytes(), zeros.data(), zeros.size(), zeros.data());
                                 sink.add_pairs(pairs.data(), pairs.size());
                                 return ok_status();
@@ -332,7 +357,8 @@ TEST(Pairs, OfRowsThatAreNotThereAreRefused) {
 
 class WholeTraining : public testing::Test {
  protected:
-  // Of the golden's recipe, with an evaluation beside; in this process, so that no plan is compiled.
+  // Trains the golden's recipe, with an evaluation in addition, like a training program. It runs in
+  // this process, so that no plan must be compiled.
   void run(const std::string& name, const ProgramOptions& options) {
     nlohmann::json text = json::parse(read_file(kGoldens + name + "/recipe.json"));
     const std::string folder = fs::absolute(kGoldens + name).string();
@@ -352,7 +378,8 @@ class WholeTraining : public testing::Test {
     for (std::string line; std::getline(text, line);) lines.push_back(json::parse(line));
     return lines;
   }
-  static ProgramOptions options(uint64_t steps, const std::string& log, const std::string& save = "", const std::string& resume = "") {
+  static ProgramOptions options(uint64_t steps, const std::string& log, const std::string& save = "",
+                                const std::string& resume = "") {
     ProgramOptions options;
     options.steps = steps, options.log = log, options.save = save, options.resume = resume;
     return options;
@@ -374,14 +401,16 @@ class WholeTraining : public testing::Test {
         line.erase("seconds");
       }
     }
-    EXPECT_DOUBLE_EQ(whole[0]["rewards_margins"].get<double>(), whole[0]["rewards_chosen"].get<double>() - whole[0]["rewards_rejected"].get<double>());
+    EXPECT_DOUBLE_EQ(whole[0]["rewards_margins"].get<double>(),
+                     whole[0]["rewards_chosen"].get<double>() - whole[0]["rewards_rejected"].get<double>());
     EXPECT_EQ(whole, parts);
   }
   const TemporaryFolder folder_;
 };
 
 TEST_F(WholeTraining, OfAnAdapterGoesOnWithTheSameReference) { expect_resumed_run_has_the_same_bits("kto"); }
-// Its reference is what it began with, which its own weights no longer are.
+// If all weights are trained, the reference is the initial model. A resumed run must load it again,
+// because its own weights are already trained.
 TEST_F(WholeTraining, OfAllWeightsGoesOnWithTheSameReference) { expect_resumed_run_has_the_same_bits("dpo_chat"); }
 
 TEST_F(WholeTraining, LowersTheLossAndRaisesTheMargin) {

@@ -1,25 +1,26 @@
-// Profiles: the file, bad files, and step times predicted from synthetic prices.
-// A prediction must be the sum over the rows that the plan really has, and never rise with the budget.
-// No kernel is timed here.
+// Tests profiles: the file, bad files, and step times that are predicted from synthetic prices. A
+// prediction must be the sum over the plan's rows, and must not rise with the budget. No kernel is
+// timed here.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/runtime/training_harness.h"
-#include "tools/planning/compare.h"
-#include "tools/formats/output_file.h"
-#include "tools/planning/prediction.h"
-#include "tools/profiling/profile.h"
+#include "tools/plan/planning/compare.h"
+#include "tools/files/io/output_file.h"
+#include "tools/plan/costs/prediction.h"
+#include "tools/run/profiling/profile.h"
 
 namespace reprise {
 namespace {
 
 constexpr double kMicroBatchSeconds = 0x1p-9;
 
-// Every key gets a prime of its own, in units of 2^-20 s: sums are exact, and two that agree hold the same calls.
+// Gives every key a price of its own: a prime number of units of 2^-20 s. Sums of prices are exact,
+// and equal only if they contain the same calls.
 class PrimePrices {
  public:
   double seconds(const std::string& key) {
@@ -29,7 +30,9 @@ class PrimePrices {
   }
   MeasuredCosts costs() {
     return {[this](const Graph& graph, const Call& call) { return seconds(call_key(graph, call)); },
-            [this](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) { return seconds(row_key(plan, program, row)); },
+            [this](const OwnedPlan& plan, const OwnedProgram& program, const Row& row) {
+              return seconds(row_key(plan, program, row));
+            },
             kMicroBatchSeconds};
   }
   const std::map<std::string, double>& known() const { return prices_; }
@@ -93,14 +96,16 @@ TEST_P(Predicted, IsTheSumOverTheRowsOfTheStep) {
   for (const std::string& strategy : strategy_names()) {
     ScheduleRequest request;
     request.strategy = strategy;
-    const uint64_t least = strategy == "none" ? model_.store_all_bytes : smallest_budget(model_, request);
+    const uint64_t minimum = strategy == "none" ? model_.store_all_bytes : smallest_budget(model_, request);
     for (const double share : {0.0, 0.15, 0.5, 0.8, 1.0}) {
-      const uint64_t budget = least + static_cast<uint64_t>(share * static_cast<double>(model_.store_all_bytes - least));
+      const uint64_t budget =
+          minimum + static_cast<uint64_t>(share * static_cast<double>(model_.store_all_bytes - minimum));
       const PlannedModel planned = plan_within(model_, strategy, budget);
       if (!planned.fits) continue;
       ++planned_count;
       ASSERT_TRUE(planned.predicted_seconds.has_value());
-      EXPECT_EQ(*planned.predicted_seconds, sum_of_step(planned.plan, prices_)) << case_.name << ", " << strategy << ", budget " << budget;
+      EXPECT_EQ(*planned.predicted_seconds, sum_of_step(planned.plan, prices_))
+          << case_.name << ", " << strategy << ", budget " << budget;
     }
   }
   EXPECT_GE(planned_count, 25) << "most strategies fit most budgets";
@@ -145,11 +150,11 @@ TEST_P(Predicted, CountsTransfersByTheByte) {
 
 TEST_P(Predicted, NeverRisesWithTheBudget) {
   ScheduleRequest request;
-  const uint64_t least = smallest_budget(model_, request);
+  const uint64_t minimum = smallest_budget(model_, request);
   double before = INFINITY, work_before = INFINITY;
   std::set<double> different;
   for (uint64_t p = 0; p < 20; ++p) {
-    const uint64_t budget = least + (model_.store_all_bytes - least) * p / 19;
+    const uint64_t budget = minimum + (model_.store_all_bytes - minimum) * p / 19;
     model_.recipe.budget_bytes = budget;
     const PlannedModel planned = plan_model(model_, request);
     ASSERT_TRUE(planned.fits) << case_.name << ", budget " << budget;
@@ -178,7 +183,8 @@ TEST_P(Predicted, CompareSaysTheSame) {
   EXPECT_TRUE(found);
 }
 
-// A wire that takes no time leaves the rows, one that takes some adds to them; what is sent is what the plan says.
+// If the wire takes no time, the predicted time must be that of the rows. A slower wire must add
+// its time. The sent bytes must be those of the plan.
 TEST_P(Predicted, RanksWaitForTheWireAlone) {
   Recipe recipe = recipe_from(case_.recipe);
   if (recipe.gradient_release) return;
@@ -206,7 +212,8 @@ TEST_P(Predicted, NullWithoutAProfile) {
   EXPECT_FALSE(plan_within(model, "none", std::nullopt).predicted_seconds.has_value());
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, Predicted, ::testing::Range(0, 5), [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });
+INSTANTIATE_TEST_SUITE_P(Nets, Predicted, ::testing::Range(0, 5),
+                         [](const auto& info) { return cases()[static_cast<size_t>(info.param)].name; });
 
 Profile sample_profile() {
   Profile profile;
@@ -253,7 +260,7 @@ TEST(ProfileFile, TheWireIsWholeOrAbsent) {
   expect_user_error([&] { (void)parse_profile(alone.dump(), "bad.json"); }, {"wire_ranks"});
 }
 
-// The sample with one piece of its text replaced.
+// Returns the sample profile in which the text `from` is replaced by `to`.
 std::string changed(const std::string& from, const std::string& to) {
   std::string text = profile_text(sample_profile());
   const size_t at = text.find(from);
@@ -313,7 +320,8 @@ TEST(ProfileFile, APartOfAGroupTakesItsShare) {
 
 TEST(ProfileFile, ACallThatItLacksIsNamed) {
   const auto profile = std::make_shared<const Profile>(sample_profile());
-  expect_user_error([&] { (void)solve_model(recipe_from(resnet_recipe()), costs_of(profile)); }, {"p.json", ".forward", "f32[4,", "profile this recipe again"});
+  expect_user_error([&] { (void)solve_model(recipe_from(resnet_recipe()), costs_of(profile)); },
+                    {"p.json", ".forward", "f32[4,", "profile this recipe again"});
 }
 
 TEST(ProfileFile, AForeignProfileIsWarnedOf) {
@@ -323,7 +331,8 @@ TEST(ProfileFile, AForeignProfileIsWarnedOf) {
   EXPECT_NE(profile_mismatch(profile, profile.kernel_set, 2).find("threads"), std::string::npos);
 }
 
-// Random streams and optimizer constants do not change a key; shapes and what is added to do.
+// Random streams and the constants of optimizers must not change a key, so that equal layers share
+// a key. The rate of dropout must change keys, and so must adding to an output.
 TEST(ProfileKeys, HoldWhatChangesTheTime) {
   const auto keys_of = [](const std::string& recipe) {
     PrimePrices prices;
@@ -335,15 +344,20 @@ TEST(ProfileKeys, HoldWhatChangesTheTime) {
   };
   const std::set<std::string> keys = keys_of(gpt_recipe());
   std::string otherwise = gpt_recipe();
-  otherwise.replace(otherwise.find("0.003"), 5, "0.005").replace(otherwise.find("\"weight_decay\": 0.1"), 19, "\"weight_decay\": 0.2");
+  otherwise.replace(otherwise.find("0.003"), 5, "0.005")
+      .replace(otherwise.find("\"weight_decay\": 0.1"), 19, "\"weight_decay\": 0.2");
   EXPECT_EQ(keys_of(otherwise), keys);
   EXPECT_NE(keys_of(gpt_recipe("", 0.2)), keys);
-  EXPECT_EQ(std::count_if(keys.begin(), keys.end(), [](const std::string& key) { return key.rfind("attention.forward", 0) == 0; }), 1)
+  EXPECT_EQ(std::count_if(keys.begin(), keys.end(),
+                          [](const std::string& key) { return key.rfind("attention.forward", 0) == 0; }),
+            1)
       << "three blocks of one shape share a key";
   std::string deeper = gpt_recipe();
   deeper.replace(deeper.find("\"n_layer\": 3"), 12, "\"n_layer\": 4");
   const std::set<std::string> more = keys_of(deeper);
-  EXPECT_EQ(std::count_if(more.begin(), more.end(), [](const std::string& key) { return key.rfind("attention.forward", 0) == 0; }), 1);
+  EXPECT_EQ(std::count_if(more.begin(), more.end(),
+                          [](const std::string& key) { return key.rfind("attention.forward", 0) == 0; }),
+            1);
   const std::set<std::string> accumulated = keys_of(gpt_recipe(R"(, "accumulate": 2)"));
   EXPECT_GT(accumulated.size(), keys.size());
 }

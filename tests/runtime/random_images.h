@@ -1,5 +1,5 @@
-// Images of uniform noise with a label each, the same in every step: what a small network can learn by heart.
-// Here because networks without a recipe have no data set.
+// A source of images of uniform noise with one label each, for networks without a recipe. The
+// images are the same in every step, so that a small network can memorise them.
 #pragma once
 
 #include <random>
@@ -21,7 +21,8 @@ BatchSource random_images() {
             int32_t labels[kSamples];
             for (uint32_t n = 0; n < kSamples; ++n) labels[n] = static_cast<int32_t>(2 + 2 * n + n / 2) % kClasses;
             const bool is_f32 = sink.input_bytes() == pixels.size() * sizeof(float);
-            sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), labels, kSamples);
+            sink.add(is_f32 ? static_cast<const void*>(pixels.data()) : rounded.data(), sink.input_bytes(), labels,
+                     kSamples);
             return ok_status();
           }};
 }

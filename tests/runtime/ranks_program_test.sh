@@ -1,7 +1,8 @@
 #!/bin/sh
-# Programs of several ranks, as mpirun starts them: the bits of one process, in snapshots too, which go on in another number of ranks; a rank that is
-# killed ends all, and the last snapshot stays whole; a rank that would train something else is refused.
-# Here because tests with threads for ranks (ranks_test.cpp) know neither mpirun nor files.
+# Tests programs of several ranks, which mpirun starts. Their bits must be those of one process,
+# also in snapshots, which another number of ranks can resume. If a rank is killed, all ranks must
+# end, and the last snapshot must stay complete. A rank that would train something else must be
+# refused. Reason: tests with threads as ranks (ranks_test.cpp) involve neither mpirun nor files.
 # BUILD names the output folder, CXX the compiler.
 set -eu
 cd "$(dirname "$0")/../.."
@@ -19,17 +20,19 @@ gpt='"model": {"family": "gpt2", "vocab_size": 40, "n_positions": 16, "n_embd": 
 
 llama='"model": {"family": "llama", "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}, "init": "random", "data": {"kind": "synthetic"}, "batch": 2, "sequence": 12, "lora": {"r": 2}, "weights": {"stream": true}, "optimizer": {"name": "adamw", "lr": 0.01}, "evaluate_every": 2'
 
-# Makes of several tests in one build folder would write the same objects: one at a time.
+# Several tests that make in one build folder would write the same objects: a lock serialises them.
 flock "$build" make -s BUILD="$build" "$build/libreprise-mpi.a" >"$scratch/words" 2>&1 || fail "ports/mpi does not compile: $(cat "$scratch/words")"
 
-# program NAME NET RANKS ACCUMULATE [PARALLEL]: plans it and compiles it; of a net whose embeddings train the one process knows of ranks, too.
+# program NAME NET RANKS ACCUMULATE [PARALLEL]: plans and compiles the net as bin/NAME. A plan for
+# one process also has "parallel", without which a net with trained embeddings would have other
+# bits.
 program() {
   name=ranks-test-$1
   echo "{\"name\": \"$name\", $2, \"accumulate\": $4, \"parallel\": {\"ranks\": $3, \"timeout\": 20${5:-}}, \"steps\": 6}" >"$scratch/$1.json"
   make -s build BUILD="$build" RECIPE="$scratch/$1.json" >"$scratch/words" 2>&1 || fail "$1 does not compile: $(cat "$scratch/words")"
   mkdir -p "$scratch/bin" && mv "$build/$name/train" "$scratch/bin/$1" && rm -r "${build:?}/$name"
 }
-# train RANKS NAME ARGUMENTS...
+# train RANKS NAME ARGUMENTS...: runs bin/NAME in RANKS ranks, with mpirun if there are several.
 train() {
   ranks=$1 name=$2
   shift 2
@@ -53,24 +56,27 @@ for net in resnet gpt; do
   for ranks in 2 4; do sed 's/"seconds.*//' "$scratch/$net-of-$ranks.log" | cmp -s "$scratch/one" - || fail "$net: another log in $ranks ranks"; done
 done
 
-# Every rank has taken the bytes of its plan.
+# Every rank must have allocated exactly the bytes of its plan.
 timeout -k 5 300 mpirun -np 4 "$scratch/bin/gpt-4" --threads 1 --no-tune >"$scratch/words" 2>&1 || fail "gpt-4 in 4 ranks: $(cat "$scratch/words")"
 [ "$(grep -cE '^memory(: | of rank [1-3]: )planned .*\(equal\)' "$scratch/words")" = 4 ] || fail "not as many bytes as planned: $(cat "$scratch/words")"
 
-# Two steps of four ranks, two of two, the rest of one.
+# Trains two steps in four ranks, the next two in two ranks, and the last two in one process. The
+# result must be that of one process.
 trained 4 gpt-4 --save "$scratch/handed-on" --steps 2
 trained 2 gpt-2 --save "$scratch/handed-on" --resume "$scratch/handed-on" --steps 4
 trained 1 gpt-1 --save "$scratch/handed-on" --resume "$scratch/handed-on"
 same gpt-of-1 handed-on
 
-# Moments that ranks keep among them: whoever goes on has them all.
+# Optimizer moments are sharded over ranks. A run with another number of ranks must resume with the
+# moments of all ranks.
 program gpt-kept "$gpt" 4 1 ', "shard_optimizer": true'
 trained 4 gpt-kept --save "$scratch/kept" --steps 2 --save-every 1
 trained 2 gpt-2 --save "$scratch/kept" --resume "$scratch/kept" --steps 4
 trained 4 gpt-kept --save "$scratch/kept" --resume "$scratch/kept"
 same gpt-of-1 kept
 
-# Streamed weights that ranks hold among them; all want the same file, which the first to come makes.
+# Streamed weights are sharded over ranks. All processes need the same file, which the first process
+# writes.
 program llama-1 "$llama" 1 4
 program llama-2 "$llama" 2 2 ', "shard_weights": true'
 for ranks in 1 2; do trained $ranks llama-$ranks --save "$scratch/llama-of-$ranks" --streamed "$scratch/streamed-$ranks"; done
@@ -78,7 +84,9 @@ same llama-of-1 llama-of-2
 for ranks in 1 2; do "$scratch/bin/llama-$ranks" --evaluate --resume "$scratch/llama-of-2" --streamed "$scratch/streamed-$ranks" --no-tune --json >"$scratch/evaluated-$ranks" 2>"$scratch/words" || fail "llama-$ranks evaluates nothing alone: $(cat "$scratch/words")"; done
 cmp -s "$scratch/evaluated-1" "$scratch/evaluated-2" || fail "alone, another evaluation: $(cat "$scratch/evaluated-1" "$scratch/evaluated-2")"
 
-# In two levels bits are those of so many ranks; a process that goes on from them says so.
+# In the two-level order the bits depend on the number of ranks. A run of two ranks and a resumed
+# run of two ranks must have equal bits. One process that resumes from this snapshot must report
+# that its bits will differ.
 program gpt-levels "$gpt" 2 2 ', "order": "two-level"'
 trained 2 gpt-levels --save "$scratch/levels"
 trained 2 gpt-levels --save "$scratch/levels-again" --steps 2
@@ -87,7 +95,8 @@ same levels levels-again
 train 1 gpt-1 --save "$scratch/levels-again" --resume "$scratch/levels-again" --steps 7
 grep -q 'saved from a recipe with another "parallel"' "$scratch/words" || fail "two levels: $(cat "$scratch/words")"
 
-# Ranks that would train something else, or are another number.
+# Refused: ranks with different recipes or data, and a number of processes that is not that of the
+# plan.
 program other "$(echo "$resnet" | sed 's/0.05/0.06/')" 2 2
 ! timeout -k 5 300 mpirun -np 1 "$scratch/bin/resnet-2" --quiet : -np 1 "$scratch/bin/other" --quiet >"$scratch/words" 2>&1 || fail 'ranks with two recipes train'
 grep -q 'rank 1 differs from rank 0: recipe' "$scratch/words" || fail "two recipes: $(cat "$scratch/words")"
@@ -102,7 +111,8 @@ grep -q 'mpirun -np N' "$scratch/words" || fail "three processes: $(cat "$scratc
 ! "$scratch/bin/resnet-2" --quiet >"$scratch/words" 2>&1 || fail 'a plan for two trains alone'
 grep -q 'mpirun -np N' "$scratch/words" || fail "alone: $(cat "$scratch/words")"
 
-# A rank is killed at some moment: all are gone, and what was saved last goes on with the same bits.
+# A rank is killed at a random moment. All ranks must end, and a run that resumes from the last
+# snapshot must have the same bits.
 moments=${SOAK:-1}
 for turn in $(seq $((3 * moments))); do
   rm -rf "$scratch/killed"

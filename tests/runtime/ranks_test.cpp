@@ -1,16 +1,17 @@
-// A plan for several ranks has the bits of one process that accumulates as many micro-batches, whatever the ranks' number, and each rank's memory is as
-// planned. The ranks are threads here (thread_peers.h).
+// Tests plans for several ranks. With any number of ranks, the bits must be those of one process
+// that accumulates as many micro-batches. Each rank must use the planned memory. In this test the
+// ranks are threads (thread_peers.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 #include <thread>
 
-#include "tests/faces/expect_user_error.h"
+#include "tests/interfaces/expect_user_error.h"
 #include "tests/runtime/expect_same.h"
 #include "tests/runtime/fake_disk.h"
 #include "tests/runtime/thread_peers.h"
-#include "tools/snapshots/initial_weights.h"
+#include "tools/run/snapshots/initial_weights.h"
 
 namespace reprise {
 namespace {
@@ -19,7 +20,7 @@ struct Case {
   const char* name;
   std::string (*recipe)(const std::string& extra);
   const char* extra;
-  bool alike_without = true;  // a recipe that accumulates without a word of ranks has the same bits
+  bool alike_without = true;  // true: the bits are also those of a recipe without "parallel"
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
@@ -45,14 +46,17 @@ Recipe recipe_of(const Case& c, int accumulate, int ranks, const char* order = "
 
 constexpr int kSteps = 3;
 
-RunResult train_alone(const Recipe& recipe) { return train_plan(plan_run(recipe, "none").planned.plan, recipe, {.steps = kSteps}); }
+RunResult train_alone(const Recipe& recipe) {
+  return train_plan(plan_run(recipe, "none").planned.plan, recipe, {.steps = kSteps});
+}
 
 struct Trained {
   std::vector<RunResult> ranks;
   uint64_t sent_bytes = 0;
 };
 
-// `shares`: of each rank's memory, in turn; negative: all that it wants.
+// Trains all ranks. `shares` are the positions of the ranks' budgets, as in plan_run(). If there
+// are fewer shares than ranks, they are used in turn. Negative: no budget.
 Trained train_ranks(const Recipe& recipe, const std::vector<double>& shares) {
   ThreadPeers peers(static_cast<uint32_t>(recipe.ranks()));
   Trained trained;
@@ -75,11 +79,13 @@ class Ranks : public ::testing::TestWithParam<Case> {};
 TEST_P(Ranks, HaveTheBitsOfOne) {
   constexpr int kMicroBatches = 4;
   const RunResult one = train_alone(recipe_of(GetParam(), kMicroBatches, 1));
-  if (GetParam().alike_without) expect_same(train_alone(recipe_of(GetParam(), kMicroBatches, 0)), one, "without a word of ranks");
+  if (GetParam().alike_without)
+    expect_same(train_alone(recipe_of(GetParam(), kMicroBatches, 0)), one, "without a word of ranks");
   const auto expect_ranks_alike = [](int ranks, int accumulate, const RunResult& alone) {
     const Trained trained = train_ranks(recipe_of(GetParam(), accumulate, ranks), {-1});
     for (int r = 0; r < ranks; ++r) {
-      expect_same(alone, trained.ranks[static_cast<size_t>(r)], "rank " + std::to_string(r) + " of " + std::to_string(ranks));
+      expect_same(alone, trained.ranks[static_cast<size_t>(r)],
+                  "rank " + std::to_string(r) + " of " + std::to_string(ranks));
     }
     EXPECT_GT(trained.sent_bytes, 0u);
   };
@@ -87,7 +93,8 @@ TEST_P(Ranks, HaveTheBitsOfOne) {
   expect_ranks_alike(2, 3, train_alone(recipe_of(GetParam(), 6, 1)));
 }
 
-// A smaller board computes more again.
+// Each rank may have a budget of its own. A rank with less memory recomputes more, but all must
+// have the same bits.
 TEST_P(Ranks, MayHaveBudgetsOfTheirOwn) {
   const RunResult one = train_alone(recipe_of(GetParam(), 3, 1));
   const Trained trained = train_ranks(recipe_of(GetParam(), 1, 3), {0, -1, 0.3});
@@ -100,8 +107,9 @@ TEST_P(Ranks, MayHaveBudgetsOfTheirOwn) {
   EXPECT_LT(trained.ranks[0].planned_bytes, trained.ranks[1].planned_bytes);
 }
 
-// In two levels bits depend on how many ranks have how many micro-batches, and on nothing else: of one each they are those of the flat order. What is
-// sent does not depend on their number, but for statistics.
+// In the two-level order, the bits depend only on the number of ranks and of micro-batches. With
+// one micro-batch in each rank they must be those of the flat order. Gradients are sent once per
+// step, so fewer bytes are sent than in the flat order.
 TEST_P(Ranks, AddTheirOwnFirst) {
   const RunResult flat = train_ranks(recipe_of(GetParam(), 1, 3), {-1}).ranks[0];
   expect_same(flat, train_ranks(recipe_of(GetParam(), 1, 3, "two-level"), {-1}).ranks[1], "one micro-batch each");
@@ -118,39 +126,52 @@ TEST_P(Ranks, AddTheirOwnFirst) {
   }
 }
 
-// What each optimizer keeps lies with one rank, and the rest is as in one process; each rank's arena is smaller for it.
+// With shards of the optimizer, each moment is stored by only one rank. Results must be those of
+// one process, in a smaller arena.
 TEST(RanksTogether, KeepMomentsAmongThem) {
   struct Kept {
     const char *optimizer, *more;
   };
-  for (const auto& [optimizer, more] : {Kept{R"("adamw", "lr": 0.01)", ""}, {R"("adamw", "lr": 0.01, "states": "8bit")", R"(, "trained": {"storage": "bf16"})"},
-                                       {R"("lion", "lr": 0.001, "states": "bf16")", R"(, "clip_norm": 0.5)"}, {R"("adafactor", "lr": 0.01)", ""}, {R"("muon", "lr": 0.01)", ""}}) {
+  for (const auto& [optimizer, more] :
+       {Kept{R"("adamw", "lr": 0.01)", ""},
+        {R"("adamw", "lr": 0.01, "states": "8bit")", R"(, "trained": {"storage": "bf16"})"},
+        {R"("lion", "lr": 0.001, "states": "bf16")", R"(, "clip_norm": 0.5)"},
+        {R"("adafactor", "lr": 0.01)", ""},
+        {R"("muon", "lr": 0.01)", ""}}) {
     const auto recipe = [&](int accumulate, int ranks, const char* shards) {
-      return recipe_from(R"({"name": "keepers", "model": {"family": "gpt2", "vocab_size": 200, "n_positions": 16, "n_embd": 64, "n_layer": 2, "n_head": 2},
-        "data": {"kind": "synthetic"}, "batch": 2, "seed": 3, "optimizer": {"name": )" + std::string(optimizer) + "}" + more + R"(, "accumulate": )" +
-        std::to_string(accumulate) + R"(, "parallel": {"ranks": )" + std::to_string(ranks) + R"(, "shard_optimizer": )" + shards + "}}");
+      return recipe_from(
+          R"({"name": "keepers", "model": {"family": "gpt2", "vocab_size": 200, "n_positions": 16, "n_embd": 64, "n_layer": 2, "n_head": 2},
+        "data": {"kind": "synthetic"}, "batch": 2, "seed": 3, "optimizer": {"name": )" +
+          std::string(optimizer) + "}" + more + R"(, "accumulate": )" + std::to_string(accumulate) +
+          R"(, "parallel": {"ranks": )" + std::to_string(ranks) + R"(, "shard_optimizer": )" + shards + "}}");
     };
     const OwnedPlan alone = plan_run(recipe(6, 1, "true"), "none").planned.plan;
     const RunResult one = train_plan(alone, recipe(6, 1, "true"), {.steps = kSteps});
     for (const int ranks : {2, 3}) {
       SCOPED_TRACE(optimizer + std::string(", ranks: ") + std::to_string(ranks));
-      const OwnedPlan plan = plan_run(recipe(6 / ranks, ranks, "true"), "none").planned.plan, whole = plan_run(recipe(6 / ranks, ranks, "false"), "none").planned.plan;
+      const OwnedPlan plan = plan_run(recipe(6 / ranks, ranks, "true"), "none").planned.plan,
+                      whole = plan_run(recipe(6 / ranks, ranks, "false"), "none").planned.plan;
       EXPECT_LT(plan.arena_bytes, whole.arena_bytes);
       const Trained trained = train_ranks(recipe(6 / ranks, ranks, "true"), {-1});
-      std::set<uint32_t> keepers;
+      std::set<uint32_t> owners;
       for (uint32_t i = 0; i < plan.state.size(); ++i) {
         const StateTensor &state = plan.state[i], &same = alone.state[i];
         ASSERT_STREQ(state.name, same.name);
-        if (state.keeper != kEveryRank) keepers.insert(state.keeper);
+        if (state.owner != kEveryRank) owners.insert(state.owner);
         for (uint32_t r = 0; r < trained.ranks.size(); ++r) {
-          const auto begins = [&](const RunResult& run, const StateTensor& at) { return run.state.begin() + static_cast<std::ptrdiff_t>(at.tensor.offset); };
-          const bool is_here = state.keeper == kEveryRank || state.keeper == r;
-          EXPECT_TRUE(!is_here || std::equal(begins(one, same), begins(one, same) + static_cast<std::ptrdiff_t>(same.tensor.used_bytes()), begins(trained.ranks[r], state)))
+          const auto begins = [&](const RunResult& run, const StateTensor& at) {
+            return run.state.begin() + static_cast<std::ptrdiff_t>(at.tensor.offset);
+          };
+          const bool is_here = state.owner == kEveryRank || state.owner == r;
+          EXPECT_TRUE(!is_here || std::equal(begins(one, same),
+                                             begins(one, same) + static_cast<std::ptrdiff_t>(same.tensor.used_bytes()),
+                                             begins(trained.ranks[r], state)))
               << state.name << " of rank " << r;
         }
       }
-      EXPECT_EQ(keepers.size(), static_cast<size_t>(ranks));
-      for (const RunResult& rank : train_ranks(recipe(6 / ranks, ranks, "true"), {0, -1, 0.5}).ranks) EXPECT_EQ(rank.losses, one.losses) << "budgets of their own";
+      EXPECT_EQ(owners.size(), static_cast<size_t>(ranks));
+      for (const RunResult& rank : train_ranks(recipe(6 / ranks, ranks, "true"), {0, -1, 0.5}).ranks)
+        EXPECT_EQ(rank.losses, one.losses) << "budgets of their own";
       for (const RunResult& rank : trained.ranks) {
         EXPECT_EQ(rank.losses, one.losses);
         EXPECT_EQ(rank.evaluation.loss, one.evaluation.loss);
@@ -160,12 +181,16 @@ TEST(RanksTogether, KeepMomentsAmongThem) {
   }
 }
 
-// Adapters beside frozen weights that are streamed, of `ranks` ranks.
-Recipe streaming_recipe(int accumulate, int ranks, const std::string& more = "", const std::string& weights = R"("stream": true)") {
-  return recipe_from(R"({"name": "slices", "model": {"family": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2,
+// Returns a recipe for `ranks` ranks, with adapters and with frozen weights that are streamed.
+Recipe streaming_recipe(int accumulate, int ranks, const std::string& more = "",
+                        const std::string& weights = R"("stream": true)") {
+  return recipe_from(
+      R"({"name": "slices", "model": {"family": "llama", "vocab_size": 96, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0}, "init": "random",
     "data": {"kind": "synthetic"}, "batch": 2, "sequence": 12, "seed": 7, "lora": {"r": 2}, "optimizer": {"name": "adamw", "lr": 0.01},
-    "weights": {)" + weights + R"(}, "accumulate": )" + std::to_string(accumulate) + R"(, "parallel": {"ranks": )" + std::to_string(ranks) + more + "}}");
+    "weights": {)" +
+      weights + R"(}, "accumulate": )" + std::to_string(accumulate) + R"(, "parallel": {"ranks": )" +
+      std::to_string(ranks) + more + "}}");
 }
 
 std::vector<unsigned char> file_of_weights(const Plan& plan) {
@@ -178,12 +203,14 @@ std::vector<unsigned char> file_of_weights(const Plan& plan) {
   return bytes;
 }
 
-// What ranks hold lies behind the tensors of State; all else is as in one process that reads the file.
+// With shards of frozen weights, each rank stores slices of the streamed weights after its State.
+// Results must be those of one process that reads them from a file.
 TEST(RanksTogether, HoldStreamedWeightsAmongThem) {
   for (const char* weights : {R"("stream": true)", R"("stream": true, "embedding": "from_file")"}) {
     for (const auto& [ranks, accumulate] : {std::pair{2, 2}, {4, 1}, {3, 2}}) {
       SCOPED_TRACE(std::string(weights) + ", " + std::to_string(ranks) + " ranks");
-      const Recipe alone = streaming_recipe(ranks * accumulate, 1, "", weights), recipe = streaming_recipe(accumulate, ranks, R"(, "shard_weights": true)", weights);
+      const Recipe alone = streaming_recipe(ranks * accumulate, 1, "", weights),
+                   recipe = streaming_recipe(accumulate, ranks, R"(, "shard_weights": true)", weights);
       const OwnedPlan read = plan_run(alone, "none").planned.plan, plan = plan_run(recipe, "none").planned.plan;
       FakeDisk file(file_of_weights(read.view()), true);
       const RunResult one = train_plan(read, alone, {.steps = kSteps, .weights = file.table()});
@@ -196,7 +223,8 @@ TEST(RanksTogether, HoldStreamedWeightsAmongThem) {
       for (uint32_t r = 0; r < results.size(); ++r) {
         threads.emplace_back([&, r] {
           FakeDisk own(content, true);
-          results[r] = train_plan(plan, recipe, {.steps = kSteps, .workers = 0, .weights = own.table(), .peers = peers.of(r)});
+          results[r] =
+              train_plan(plan, recipe, {.steps = kSteps, .workers = 0, .weights = own.table(), .peers = peers.of(r)});
         });
       }
       for (std::thread& thread : threads) thread.join();
@@ -209,11 +237,12 @@ TEST(RanksTogether, HoldStreamedWeightsAmongThem) {
 }
 
 TEST(RanksTogether, HoldWhatIsStreamedAndNothingElse) {
-  expect_user_error([] { (void)streaming_recipe(1, 2, R"(, "shard_weights": true)", ""); }, {"parallel.shard_weights", "needs weights.stream"});
+  expect_user_error([] { (void)streaming_recipe(1, 2, R"(, "shard_weights": true)", ""); },
+                    {"parallel.shard_weights", "needs weights.stream"});
   expect_user_error([] { (void)recipe_of(kCases[0], 1, 2, "sorted"); }, {"parallel.order", "two-level"});
 }
 
-// Tokens of which one, in the micro-batch of rank 1, is in no table.
+// Gives tokens of which one is out of range, in the micro-batch of rank 1.
 Status fill_with_a_bad_token(void*, uint64_t, uint32_t micro, BatchSink& sink) {
   std::vector<int32_t> tokens(sink.label_count(), 0);
   const std::vector<int32_t> labels(tokens);
@@ -239,7 +268,10 @@ TEST(RanksTogether, WhatOneFindsWrongAllSkip) {
       });
     }
     for (std::thread& thread : threads) thread.join();
-    for (const std::string& words : said) EXPECT_EQ(words, "train_step: a token must be at least 0 and less than the vocabulary size (at position 3 of the micro-batch); rank 1 has found it");
+    for (const std::string& words : said)
+      EXPECT_EQ(words,
+                "train_step: a token must be at least 0 and less than the vocabulary size (at position 3 of the "
+                "micro-batch); rank 1 has found it");
   }
 }
 
@@ -277,7 +309,8 @@ TEST(RanksTogether, APlanWantsAsManyPeersAsItHasRanks) {
   EXPECT_EQ(bound({}), "bind: the plan is for so many ranks: bind needs Peers of as many");
 }
 
-INSTANTIATE_TEST_SUITE_P(Nets, Ranks, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Nets, Ranks, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace reprise

@@ -1,12 +1,13 @@
-// A small U-Net whose cuts several values cross: a boundary that is read again, inner values of a link, a pooling with its indices, two held values
-// that one addition reads, one that three links read; and images that it can learn.
-// Here because what is held from link to link must be planned, judged and trained together.
+// A small U-Net in which several values cross the cuts: a boundary that is read again later, inner
+// values of a link, and a pooled value with its indices. One addition reads two of the skips, and
+// three links read one. Tests plan, judge and train these skips together. Also contains images that
+// the network can learn.
 #pragma once
 
 #include <string>
 
 #include "tests/runtime/random_images.h"
-#include "tools/graph/graph.h"
+#include "tools/plan/graph/graph.h"
 
 namespace reprise {
 
@@ -25,10 +26,12 @@ struct SkipNetwork {
       g.cut(x);
       return x;
     };
-    const ValueId first = g.conv(g.input, "first", kC, wide), twin = g.unary(first, "twin", {static_cast<uint32_t>(UnaryFunction::kTanh)});
+    const ValueId first = g.conv(g.input, "first", kC, wide),
+                  twin = g.unary(first, "twin", {static_cast<uint32_t>(UnaryFunction::kTanh)});
     const ValueId top = cut(layer(first, "top", kC));
     const ValueId down = layer(g.max_pool(top, "pool1", halves), "down", 8);
-    const ValueId middle = cut(g.unary(g.conv(down, "middle.conv", 8, wide), "middle", {static_cast<uint32_t>(UnaryFunction::kSilu)}));
+    const ValueId middle =
+        cut(g.unary(g.conv(down, "middle.conv", 8, wide), "middle", {static_cast<uint32_t>(UnaryFunction::kSilu)}));
     const ValueId pooled = g.max_pool(middle, "pool2", halves);
     const ValueId bottom = cut(layer(pooled, "bottom", 8));
     const ValueId again = g.add(g.conv(bottom, "again.conv", 8, wide), pooled, "again");

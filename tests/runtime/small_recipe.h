@@ -1,10 +1,9 @@
-// All of a recipe but its model, for networks of some kilobytes.
-// Here because networks that no family has have no recipe file.
+// A recipe without a model, for networks of a few kilobytes that belong to no family.
 #pragma once
 
 #include <string>
 
-#include "tools/recipes/recipe.h"
+#include "tools/plan/recipes/recipe.h"
 
 namespace reprise {
 

@@ -1,4 +1,5 @@
-// Exchanges by number, as each rank starts them.
+// See thread_peers.h. Each rank numbers its exchanges; exchanges with the same number belong
+// together.
 #include "tests/runtime/thread_peers.h"
 
 #include <algorithm>
@@ -32,7 +33,9 @@ void ThreadPeers::lose(uint32_t rank) {
   changed_.notify_all();
 }
 
-Status ThreadPeers::lost() const { return lost_ == Peers::kNoRank ? ok_status() : Status{Code::kPeer, "a rank has ended", lost_}; }
+Status ThreadPeers::lost() const {
+  return lost_ == Peers::kNoRank ? ok_status() : Status{Code::kPeer, "a rank has ended", lost_};
+}
 
 Status ThreadPeers::start(Rank& rank, uint32_t root, const void* own, void* data, uint64_t bytes, bool gathers) {
   const std::lock_guard lock(mutex_);
@@ -40,7 +43,8 @@ Status ThreadPeers::start(Rank& rank, uint32_t root, const void* own, void* data
   const uint32_t count = static_cast<uint32_t>(ranks_.size());
   const auto [found, is_new] = exchanges_.try_emplace(rank.started);
   Exchange& exchange = found->second;
-  if (is_new) exchange = {std::vector<std::vector<unsigned char>>(count), std::vector<bool>(count), root, bytes, gathers, 0};
+  if (is_new)
+    exchange = {std::vector<std::vector<unsigned char>>(count), std::vector<bool>(count), root, bytes, gathers, 0};
   const bool alike = exchange.bytes == bytes && exchange.gathers == gathers && (gathers || exchange.root == root);
   if (!alike) return {Code::kPeer, "ranks start different things", rank.rank};
   if (gathers || root == rank.rank) {

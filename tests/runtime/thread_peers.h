@@ -1,5 +1,6 @@
-// The ranks of a plan as threads of one process: each gets a table of Peers. Whatever is under way holds NaN until it is waited for.
-// Here so that plans for several ranks run in tests without a network.
+// The ranks of a plan as threads of one process, so that tests need no network. Each rank gets its
+// own table of Peers. The target of an exchange contains NaN until the rank has waited for the
+// exchange.
 #pragma once
 
 #include <condition_variable>
@@ -19,15 +20,16 @@ class ThreadPeers {
   ThreadPeers& operator=(const ThreadPeers&) = delete;
 
   Peers of(uint32_t rank);
-  // From now on every call of every rank fails, with that rank as the one that is missed.
+  // Makes all later calls of all ranks fail, with `rank` as the missing rank.
   void lose(uint32_t rank);
-  // What all ranks together have sent to others.
+  // Returns the bytes that all ranks together have sent to other ranks.
   uint64_t sent_bytes() const { return sent_bytes_; }
 
  private:
-  // The same number of every rank is one exchange.
+  // One exchange. Each rank numbers its exchanges, and exchanges with equal numbers belong
+  // together.
   struct Exchange {
-    std::vector<std::vector<unsigned char>> parts;  // of a gather every rank's, else the root's alone
+    std::vector<std::vector<unsigned char>> parts;  // the parts of all ranks for a gather; otherwise only the root's
     std::vector<bool> is_there;
     uint32_t root = 0;
     uint64_t bytes = 0;

@@ -1,5 +1,5 @@
-// The harness of training_harness.h.
-// Poisoning hooks into the row observer: lifetimes come from the plan, NaN shows what reads outside them.
+// See training_harness.h. Slots are poisoned by an observer of rows: by the lifetimes in the plan,
+// so that a read outside a lifetime gives NaN.
 #include "tests/runtime/training_harness.h"
 
 #include <algorithm>
@@ -11,26 +11,30 @@
 
 #include "lib/check.h"
 #include "ports/linux/linux_port.h"
-#include "tools/planning/does_not_fit.h"
-#include "tools/session/status_text.h"
-#include "tools/planning/backends.h"
-#include "tools/planning/weight_storage.h"
+#include "tools/plan/planning/does_not_fit.h"
+#include "tools/run/session/status_text.h"
+#include "tools/plan/costs/backends.h"
+#include "tools/plan/planning/weight_storage.h"
 
 namespace reprise {
 
 std::string resnet_recipe(const std::string& extra, const std::string& block) {
   return R"({"name": "small-resnet", "model": {"family": "resnet", "block": ")" + block +
-         "\", \"units\": " + (block == "basic" ? "[2, 1, 2]" : "[4, 3, 3]") + R"(, "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
+         "\", \"units\": " + (block == "basic" ? "[2, 1, 2]" : "[4, 3, 3]") +
+         R"(, "width": 8, "stem": "cifar", "classes": 5, "image": [13, 11, 3]},
          "data": {"kind": "synthetic"}, "batch": 4, "steps": 10, "seed": 3,
-         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.001})" + extra + "}";
+         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "nesterov": true, "weight_decay": 0.001})" +
+         extra + "}";
 }
 
 std::string gpt_recipe(const std::string& extra, double dropout) {
   const std::string p = std::to_string(dropout);
   return R"({"name": "small-gpt", "model": {"family": "gpt2", "vocab_size": 37, "n_positions": 24, "n_embd": 24, "n_layer": 3, "n_head": 3,
-         "resid_pdrop": )" + p + ", \"embd_pdrop\": " + p + ", \"attn_pdrop\": " + p + R"(},
+         "resid_pdrop": )" +
+         p + ", \"embd_pdrop\": " + p + ", \"attn_pdrop\": " + p + R"(},
          "data": {"kind": "synthetic"}, "batch": 3, "sequence": 19, "steps": 10, "seed": 4,
-         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "no_decay": ["*.bias", "*ln_*"]})" + extra + "}";
+         "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1, "no_decay": ["*.bias", "*ln_*"]})" +
+         extra + "}";
 }
 
 Recipe recipe_from(const std::string& text) { return parse_recipe(text, "test.json", "/tmp"); }
@@ -51,8 +55,9 @@ PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::strin
   run.model = solve_network(planned, network);
   const ScheduleRequest request = request_of(run.model);
   if (budget_share >= 0) {
-    const uint64_t least = smallest_budget(run.model, request);
-    run.model.recipe.budget_bytes = least + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - least));
+    const uint64_t minimum = smallest_budget(run.model, request);
+    run.model.recipe.budget_bytes =
+        minimum + static_cast<uint64_t>(budget_share * static_cast<double>(run.model.store_all_bytes - minimum));
   }
   run.planned = plan_model(run.model, request);
   if (!run.planned.fits) throw std::runtime_error(does_not_fit_message(run.model, run.planned, request));
@@ -67,39 +72,46 @@ TestArena::TestArena(uint64_t bytes, uint64_t alignment) : memory_(bytes + align
 
 namespace {
 
-// Fills with NaN, be it read as f32 or as bf16, what a row finds newborn, unless the row writes it, and what dies after the row.
+// Fills slots with bits that are NaN as f32 and as bf16. before() fills the slots whose lifetime
+// begins with the row, except those that the host writes. after() fills the slots whose lifetime
+// ends with it.
 struct Poison {
   const Trainer* trainer;
 
   void fill(const Slot& slot) const {
     const ArenaAddress to = trainer->region(Region::kProgram) + slot.tensor.offset;
-    if (!trainer->backend->host.fill(trainer->context, to, ~0u, slot.tensor.bytes).ok()) throw std::runtime_error("poison");
+    if (!trainer->backend->host.fill(trainer->context, to, ~0u, slot.tensor.bytes).ok())
+      throw std::runtime_error("poison");
   }
   void before(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
     for (uint32_t s = 0; s < program.slots.count; ++s) {
-      const bool is_host = s == program.input || s == program.labels || s == program.document_start || s == program.pairs || s == program.token_types;
+      const bool is_host = s == program.input || s == program.labels || s == program.document_start ||
+                           s == program.pairs || s == program.token_types;
       if (program.slots[s].first_row == row && !is_host && !is_move(program, row)) fill(program.slots[s]);
     }
   }
   void after(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
-    if (is_move(program, row)) return;  // source and target may overlap
+    if (is_move(program, row)) return;  // its source and result may overlap
     for (const Slot& slot : program.slots) {
       if (slot.end_row == row + 1) fill(slot);
     }
   }
-  static bool is_move(const Program& program, uint32_t row) { return kernel_info(program.rows[row].op, program.rows[row].pass).moves; }
+  static bool is_move(const Program& program, uint32_t row) {
+    return kernel_info(program.rows[row].op, program.rows[row].pass).moves;
+  }
 };
 
 }  // namespace
 
 namespace {
 
-// What a plan spills to for the time of a run, of the port's own: a file, or memory of the host.
+// The second level of a plan during a run: the port's spill file, or host memory.
 struct SecondLevel {
   explicit SecondLevel(const Plan& plan) {
-    if (spills_to(plan, SpillLevel::kHost) && !linux_port().acquire_host(plan.spill_bytes, &host_memory).ok()) throw std::runtime_error("no memory of the host");
+    if (spills_to(plan, SpillLevel::kHost) && !linux_port().acquire_host(plan.spill_bytes, &host_memory).ok())
+      throw std::runtime_error("no memory of the host");
     if (!spills_to(plan, SpillLevel::kDisk)) return;
     const std::string path = "/tmp/reprise-test-spill-" + std::to_string(::getpid());
     if (!linux_port().open_disk(path.c_str(), plan.spill_bytes, &disk).ok()) throw std::runtime_error("no spill file");
@@ -114,7 +126,8 @@ struct SecondLevel {
   HostMemory host_memory;
 };
 
-// The port's own pool for the time of a run; of no workers the calling thread alone, as the process has one pool at a time.
+// The port's pool of workers during a run. With 0 workers only the calling thread runs, because a
+// process can have only one pool at a time.
 struct PoolOf {
   explicit PoolOf(uint32_t count) {
     workers.stack_bytes = uint64_t{1} << 20;
@@ -128,11 +141,19 @@ struct PoolOf {
 
 }  // namespace
 
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk, const Disk& weights,
-                 const HostMemory& host_memory, const Peers& peers) {
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer,
+                 const Disk& disk, const Disk& weights, const HostMemory& host_memory, const Peers& peers) {
   std::vector<CheckMark> marks(check_marks(plan));
   const Workspace workspace = {marks.data(), marks.size() * sizeof(CheckMark)};
-  return bind(plan, backend, {.arena = arena, .workers = &workers, .disk = disk, .weights = weights, .host_memory = host_memory, .peers = peers, .workspace = workspace}, trainer);
+  return bind(plan, backend,
+              {.arena = arena,
+               .workers = &workers,
+               .disk = disk,
+               .weights = weights,
+               .host_memory = host_memory,
+               .peers = peers,
+               .workspace = workspace},
+              trainer);
 }
 
 BatchSource source_of(Dataset& data) {
@@ -195,7 +216,8 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   const PoolOf pool(options.workers);
   const SecondLevel level(plan);
   Trainer trainer;
-  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, level.disk, options.weights, level.host_memory, options.peers);
+  const Status bound = bind_plan(plan, *options.backend, pool.workers, arena.get(), trainer, level.disk,
+                                 options.weights, level.host_memory, options.peers);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
   Poison poison = {&trainer};
   if (options.poison) {
@@ -205,10 +227,11 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   RunResult result;
   for (int s = 0; s < options.steps; ++s) {
     if (options.poison_gradients) {
-      for (const Tensor& tensor : plan.carried) {  // not the padding between them, which is always zero
+      for (const Tensor& tensor : plan.carried) {  // the padding between tensors, which is always zero, is not copied
         const std::vector<float> poison(tensor.elements(), std::numeric_limits<float>::quiet_NaN());
         const ArenaAddress gradient = trainer.region(Region::kCarried) + tensor.offset;
-        if (!trainer.write(gradient, poison.data(), poison.size() * sizeof(float)).ok()) throw std::runtime_error("poison");
+        if (!trainer.write(gradient, poison.data(), poison.size() * sizeof(float)).ok())
+          throw std::runtime_error("poison");
       }
     }
     StepReport report;
@@ -223,7 +246,8 @@ RunResult train_plan(const OwnedPlan& owned, const BatchSource& source, const Ru
   result.measured_bytes = measure(trainer);
   if (spills_to(plan, SpillLevel::kHost)) {
     result.planned_spill_bytes = plan.spill_bytes;
-    if (!measured_bytes(trainer, Region::kSpill, result.measured_spill_bytes).ok()) throw std::runtime_error("measured_bytes of the host");
+    if (!measured_bytes(trainer, Region::kSpill, result.measured_spill_bytes).ok())
+      throw std::runtime_error("measured_bytes of the host");
   }
   if (!evaluate(trainer, source, 1, result.evaluation).ok()) throw std::runtime_error("evaluate");
   return result;
@@ -239,7 +263,10 @@ const Workers& lasting_workers() {
 }
 
 BoundRecipe::BoundRecipe(const Recipe& recipe, const std::string& strategy, double budget_share)
-    : recipe_(recipe), plan_(plan_run(recipe, strategy, budget_share).planned.plan), view_(plan_.view()), arena_(view_.arena_bytes + 4096) {
+    : recipe_(recipe),
+      plan_(plan_run(recipe, strategy, budget_share).planned.plan),
+      view_(plan_.view()),
+      arena_(view_.arena_bytes + 4096) {
   const Status bound = bind_plan(view_, test::test_backend(), lasting_workers(), arena_.get(), trainer);
   if (!bound.ok()) throw std::runtime_error(std::string("bind: ") + bound.message);
 }
@@ -263,7 +290,8 @@ namespace {
 
 void reverse_holding(const Chain& chain, int first, int last, std::vector<Action>& actions) {
   const auto record = [&](int i) {
-    actions.push_back({ActionKind::kRecord, i, 0, i % static_cast<int>(chain.links[static_cast<size_t>(i)].tapes.size())});
+    actions.push_back(
+        {ActionKind::kRecord, i, 0, i % static_cast<int>(chain.links[static_cast<size_t>(i)].tapes.size())});
   };
   const auto backward = [&](int i) { actions.push_back({ActionKind::kBackward, i, 0, -1}); };
   if (last < first + 2) {

@@ -1,5 +1,4 @@
-// Plans a recipe in memory, binds it and trains: what the end-to-end tests share.
-// Here so that a test says only which recipe, which schedule and what must hold.
+// Functions for end-to-end tests: plan a recipe in memory, bind the plan, and train it.
 #pragma once
 
 #include <memory>
@@ -8,12 +7,13 @@
 
 #include "lib/reprise.h"
 #include "tests/ports/test_machine.h"
-#include "tools/data/dataset.h"
-#include "tools/planning/planner.h"
+#include "tools/plan/planning/planner.h"
+#include "tools/run/data/dataset.h"
 
 namespace reprise {
 
-// A small ResNet and a small GPT-2 on synthetic data, as recipe texts; `extra` is spliced in as further keys (", \"key\": ...").
+// Returns the text of a recipe on synthetic data, for a small ResNet or, by the second function,
+// for a small GPT-2. `extra` is inserted as further keys (", \"key\": ...").
 std::string resnet_recipe(const std::string& extra = "", const std::string& block = "basic");
 std::string gpt_recipe(const std::string& extra = "", double dropout = 0.1);
 
@@ -23,53 +23,63 @@ struct PlannedRun {
   SolvedModel model;
   PlannedModel planned;
 };
-// A strategy that takes a disk gets one of 1 GiB, so fast that it uses it, unless the recipe names a second level.
-// `budget_share`: from 0, the smallest budget that fits, to 1, what storing everything needs; negative: no budget. Throws where
-// it does not fit.
+// Plans the recipe's model. `budget_share` is the position of the budget between the smallest that
+// fits (0) and the one that stores everything (1); negative: no budget. Throws std::runtime_error
+// if no plan fits.
+//
+// A strategy that uses a disk gets a disk of 1 GiB that is fast enough to be used, unless the
+// recipe names a second level.
 PlannedRun plan_run(const Recipe& recipe, const std::string& strategy, double budget_share = -1);
-// The same of a network that is not the recipe's own model.
+// Plans `network` with the recipe; the recipe's own model is ignored.
 PlannedRun plan_run(const Recipe& recipe, const Graph& network, const std::string& strategy, double budget_share = -1);
 
 struct RunOptions {
   int steps = 3;
-  uint32_t workers = 1;  // 0: the calling thread alone, without the port's pool
-  bool poison = false;  // every slot is filled with NaN when it is born and when it dies
-  bool poison_gradients = false;  // Carried is filled with NaN before every step
+  uint32_t workers = 1;  // 0: only the calling thread runs, without the port's pool
+  bool poison = false;  // fills every slot with NaN when its lifetime begins and when it ends
+  bool poison_gradients = false;  // fills Carried with NaN before every step
   const Backend* backend = &test::test_backend();
-  Disk weights = {};  // of a plan that streams
-  Peers peers = {};   // of a plan for several ranks
+  Disk weights = {};  // needed if the plan streams weights
+  Peers peers = {};   // needed if the plan is for several ranks
 };
 
 struct RunResult {
   std::vector<double> losses;
   std::vector<float> gradient_norms;
-  std::vector<unsigned char> state;      // all of it, after the last step
-  std::vector<unsigned char> gradients;  // Carried
+  std::vector<unsigned char> state;      // all of State, after the last step
+  std::vector<unsigned char> gradients;  // all of Carried, after the last step
   uint64_t planned_bytes = 0, measured_bytes = 0;
-  uint64_t planned_spill_bytes = 0, measured_spill_bytes = 0;  // of memory of the host; of a disk nothing is measured
-  EvaluationReport evaluation;           // over one batch, after the last step
+  uint64_t planned_spill_bytes = 0, measured_spill_bytes = 0;  // in host memory; 0 for a disk
+  EvaluationReport evaluation;           // evaluation of one batch after the last step
 };
-// The values of one state tensor in `result`; throws where there is none of that name.
+// Returns the values of the State tensor `name` in `result`. Throws std::runtime_error if no tensor
+// has this name.
 std::vector<float> state_values(const OwnedPlan& plan, const RunResult& result, const std::string& name);
-// Those of the parameter's gradient in Carried, after the last step.
+// Returns the gradient of `parameter` in Carried after the last step. Throws std::runtime_error if
+// it has none.
 std::vector<float> gradient_values(const OwnedPlan& plan, const RunResult& result, const std::string& parameter);
 
-RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);  // on the recipe's data
+// Trains the plan on the data of the recipe, or on the batches of `source`.
+RunResult train_plan(const OwnedPlan& plan, const Recipe& recipe, const RunOptions& options);
 RunResult train_plan(const OwnedPlan& plan, const BatchSource& source, const RunOptions& options);
 
-// bind() with a workspace for the time of the call.
-Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer, const Disk& disk = {}, const Disk& weights = {},
-                 const HostMemory& host_memory = {}, const Peers& peers = {});
+// Calls bind() with a workspace that is freed when bind() returns.
+Status bind_plan(const Plan& plan, const Backend& backend, const Workers& workers, Arena arena, Trainer& trainer,
+                 const Disk& disk = {}, const Disk& weights = {}, const HostMemory& host_memory = {},
+                 const Peers& peers = {});
 
-// A data set as a source of micro-batches.
+// Returns a source that reads micro-batches from `data`. `data` must outlive the source.
 BatchSource source_of(Dataset& data);
 
-// From the arena, by the backend's host operations; throw where they fail.
+// Reads bytes of the arena with the backend's host operations. floats_of() returns a tensor of
+// State, and measure() the measured bytes of the arena; both use the same operations. Throws
+// std::runtime_error if the read fails.
 std::vector<unsigned char> bytes_at(const Trainer& trainer, ArenaAddress from, uint64_t bytes);
 std::vector<float> floats_of(const Trainer& trainer, uint32_t state_tensor);
 uint64_t measure(const Trainer& trainer);
 
-// Memory for an arena with room behind it, so that writing past the plan's end is seen and not felt.
+// Memory for an arena, followed by more memory, so that a write after the end of the plan does no
+// harm and can be detected.
 class TestArena {
  public:
   explicit TestArena(uint64_t bytes, uint64_t alignment = kAlignment);
@@ -80,10 +90,11 @@ class TestArena {
   Arena arena_;
 };
 
-// Two threads that last until the program ends: the port has one pool at a time.
+// Returns workers with two threads, which exist until the program ends, because the port has only
+// one pool at a time.
 const Workers& lasting_workers();
 
-// A plan of the recipe, bound to memory of its own, with its state drawn.
+// A plan of the recipe that is bound to its own memory, with an initial State.
 class BoundRecipe {
  public:
   explicit BoundRecipe(const Recipe& recipe, const std::string& strategy = "none", double budget_share = -1);
@@ -92,9 +103,9 @@ class BoundRecipe {
 
   const Recipe& recipe() const { return recipe_; }
   const Plan& plan() const { return view_; }
-  // Throws where there is none of that name.
+  // Returns the State tensor `name`. Throws std::runtime_error if there is none.
   const StateTensor& state(const std::string& name) const;
-  // Of an evaluation over a micro-batch of the training data.
+  // Evaluates one micro-batch of the training data, and returns its loss.
   double loss();
 
   Trainer trainer;
@@ -106,7 +117,9 @@ class BoundRecipe {
   const TestArena arena_;
 };
 
-// Always holds a tape while its link's input is dropped and made again, wherever there are three links.
+// Returns a schedule with kept tapes, which reverses the chain from its end. While a link runs
+// backward, the schedule keeps the tape of the link before it. The input of that link is dropped
+// meanwhile and computed again.
 Schedule schedule_that_holds_tapes(const Chain& chain);
 
 }  // namespace reprise

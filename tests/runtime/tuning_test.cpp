@@ -1,4 +1,5 @@
-// What is measured of a machine changes no bit, comes from a file that says what it was measured for, and from no other.
+// Tests that measured tuning changes no bit, and that its file is used only on the machine for
+// which it was measured.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -18,17 +19,19 @@ namespace {
 CpuBlocking random_blocking(std::mt19937& random) {
   CpuBlocking blocking = test::port_machine()->blocking;
   for (const BlockingField& field : kBlockingFields) {
-    const uint32_t most = field.most == ~0u ? 2048 : field.most;  // more columns than a block has: never
-    blocking.*field.value = std::uniform_int_distribution<uint32_t>(field.least, most)(random);
+    const uint32_t maximum = field.maximum == ~0u ? 2048 : field.maximum;  // 2048 is larger than any block
+    blocking.*field.value = std::uniform_int_distribution<uint32_t>(field.minimum, maximum)(random);
   }
   return blocking;
 }
 
-// Wide enough that products have several blocks of columns and of depths, and that a convolution goes by Winograd's tiles.
+// Returns recipes so wide that products have several blocks of columns and of depths, and that a
+// convolution uses Winograd.
 std::vector<std::string> wide_recipes() {
-  return {R"({"name": "wide-gpt", "model": {"family": "gpt2", "vocab_size": 1100, "n_positions": 40, "n_embd": 320, "n_layer": 1, "n_head": 4},
+  return {
+      R"({"name": "wide-gpt", "model": {"family": "gpt2", "vocab_size": 1100, "n_positions": 40, "n_embd": 320, "n_layer": 1, "n_head": 4},
              "data": {"kind": "synthetic"}, "batch": 2, "sequence": 40, "steps": 3, "seed": 4, "optimizer": {"name": "adamw", "lr": 0.003}})",
-          R"({"name": "wide-resnet", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 64, "stem": "cifar", "classes": 5,
+      R"({"name": "wide-resnet", "model": {"family": "resnet", "block": "basic", "units": [1, 1, 1], "width": 64, "stem": "cifar", "classes": 5,
              "image": [13, 11, 3]}, "data": {"kind": "synthetic"}, "batch": 4, "steps": 3, "seed": 3, "optimizer": {"name": "sgd", "lr": 0.05}})"};
 }
 
@@ -42,7 +45,8 @@ TEST(Tuning, ChangesNoBitOfATraining) {
       CpuMachine machine = *test::port_machine();
       machine.blocking = random_blocking(random);
       const Backend backend = cpu_backend(machine);
-      expect_same(expected, train_plan(run.planned.plan, recipe, {.steps = 3, .workers = 1 + table % 3, .backend = &backend}),
+      expect_same(expected,
+                  train_plan(run.planned.plan, recipe, {.steps = 3, .workers = 1 + table % 3, .backend = &backend}),
                   recipe.name + ", table " + std::to_string(table));
     }
   }
@@ -50,8 +54,8 @@ TEST(Tuning, ChangesNoBitOfATraining) {
 
 void expect_in_range(const CpuBlocking& blocking) {
   for (const BlockingField& field : kBlockingFields) {
-    EXPECT_GE(blocking.*field.value, field.least) << field.name;
-    EXPECT_LE(blocking.*field.value, field.most) << field.name;
+    EXPECT_GE(blocking.*field.value, field.minimum) << field.name;
+    EXPECT_LE(blocking.*field.value, field.maximum) << field.name;
   }
 }
 
@@ -62,34 +66,40 @@ bool same(const CpuBlocking& a, const CpuBlocking& b) {
   return true;
 }
 
-struct Room {
+struct Space {
   std::vector<unsigned char> memory = std::vector<unsigned char>(kTuningBytes + kAlignment);
-  void* get() { return memory.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kAlignment) % kAlignment; }
+  void* get() {
+    return memory.data() + (kAlignment - reinterpret_cast<uintptr_t>(memory.data()) % kAlignment) % kAlignment;
+  }
 };
 
 TEST(Tuning, MeasuresWithinWhatKernelsTake) {
-  Room room;
-  expect_in_range(measure_blocking(*test::port_machine(), lasting_workers(), {.seconds = linux_port().seconds, .at_most = 0.1}, room.get()));
+  Space space;
+  expect_in_range(measure_blocking(*test::port_machine(), lasting_workers(),
+                                   {.seconds = linux_port().seconds, .at_most = 0.1}, space.get()));
 }
 
-// On a clock by which every call takes a second, not even one turn fits: what was derived stands.
+// This clock advances a second at each call. So there is no time for any measurement, and the
+// derived values must remain.
 TEST(Tuning, LeavesOutWhatItHasNoTimeFor) {
-  Room room;
+  Space space;
   const auto slow = [] {
     static double now = 0;
     return now += 1;
   };
   const CpuMachine& machine = *test::port_machine();
-  EXPECT_TRUE(same(measure_blocking(machine, lasting_workers(), {.seconds = slow, .at_most = 0.3}, room.get()), machine.blocking));
+  EXPECT_TRUE(same(measure_blocking(machine, lasting_workers(), {.seconds = slow, .at_most = 0.3}, space.get()),
+                   machine.blocking));
 }
 
-// Every reading of this clock is a millisecond later than the one before: a machine on which every call takes one. How many readings
-// there are follows from the processor's caches: on a Xeon at 2.5 GHz 97, and 28 where nothing can be measured.
+// This clock advances a millisecond at each reading, as if each measured call took so long. The
+// number of readings depends on the processor's caches: 97 on a Xeon at 2.5 GHz, and 28 if nothing
+// can be measured.
 TEST(Tuning, EndsInTime) {
-  Room room;
+  Space space;
   static double now = 0;
   const auto steady = [] { return now += 1e-3; };
-  (void)measure_blocking(*test::port_machine(), lasting_workers(), {.seconds = steady}, room.get());
+  (void)measure_blocking(*test::port_machine(), lasting_workers(), {.seconds = steady}, space.get());
   EXPECT_LE(now, 0.3);
   EXPECT_GT(now, 0.05) << "nothing was measured";
 }
@@ -111,12 +121,12 @@ class TuningFile : public ::testing::Test {
   }
 
   static Tuning tune(TuningMode mode, uint32_t workers = 0) {
-    (void)test::port_machine();  // opened anew: what is derived
+    (void)test::port_machine();  // opens the machine again, with derived values
     Workers some = lasting_workers();
     if (workers != 0) some = {.count = workers};
     return linux_port().tune_backend(some, mode);
   }
-  // As the port's machine has it now.
+  // Returns the current values of the port's machine.
   static CpuBlocking now() {
     return static_cast<const CpuMachine*>(machine_)->blocking;
   }
@@ -127,7 +137,7 @@ class TuningFile : public ::testing::Test {
   }
 
   std::filesystem::path folder_;
-  std::optional<std::string> before_;  // of the environment
+  std::optional<std::string> before_;  // value of XDG_CACHE_HOME before the test; none if it was not set
   static inline const void* machine_ = test::port_machine();
 };
 
@@ -144,7 +154,8 @@ TEST_F(TuningFile, IsMadeOnceAndReadThen) {
   EXPECT_TRUE(read.taken);
   EXPECT_TRUE(same(now(), measured));
   EXPECT_EQ(text_of(made.file), text);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "reprise"), {}), 1) << "one file, nothing half-written beside it";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "reprise"), {}), 1)
+      << "one file, nothing half-written beside it";
   EXPECT_STRNE(tune(TuningMode::kLook, 1).file, made.file) << "of another number of workers";
 }
 
@@ -152,9 +163,18 @@ TEST_F(TuningFile, IsPassedOverWhereItIsNotWhatWasWritten) {
   const std::string path = tune(TuningMode::kUse).file, text = text_of(path);
   const size_t columns = text.find("columns ");
   const std::string head = text.substr(0, columns), fields = text.substr(columns);
-  const std::string wrong[] = {"", "\n", head, fields, text.substr(0, text.size() - 1), text + "more 1\n", head + "columns 63\n" + fields.substr(fields.find('\n') + 1),
-                               head + "columns -1\n" + fields.substr(fields.find('\n') + 1), head + "columns 99999999999999999999999\n" + fields.substr(fields.find('\n') + 1),
-                               "x" + text, std::string(100000, 'c'), std::string(text).replace(text.find("workers"), 9, "workers 9")};
+  const std::string wrong[] = {"",
+                               "\n",
+                               head,
+                               fields,
+                               text.substr(0, text.size() - 1),
+                               text + "more 1\n",
+                               head + "columns 63\n" + fields.substr(fields.find('\n') + 1),
+                               head + "columns -1\n" + fields.substr(fields.find('\n') + 1),
+                               head + "columns 99999999999999999999999\n" + fields.substr(fields.find('\n') + 1),
+                               "x" + text,
+                               std::string(100000, 'c'),
+                               std::string(text).replace(text.find("workers"), 9, "workers 9")};
   for (const std::string& content : wrong) {
     std::ofstream(path) << content;
     const CpuBlocking derived = test::port_machine()->blocking;

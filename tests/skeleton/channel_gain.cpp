@@ -1,4 +1,5 @@
-// A skeleton to copy (channel_gain.h): the kernels of the CPU. It has the flags of lib: no heap, no exceptions, no global.
+// A skeleton to copy (channel_gain.h): the kernels for the CPU. It is built with the flags of lib:
+// no heap, no exceptions, no globals.
 #include "lib/cpu/cpu_machine.h"
 #include "lib/cpu/vector_level.h"
 #include "tests/skeleton/channel_gain_kernels.h"
@@ -7,30 +8,34 @@
 namespace reprise {
 namespace {
 
-// COPYING: a body is REPRISE_INLINE and so is all it calls: it is compiled once for each vector level, and a call that is not inlined
-// runs at the level of whoever compiled it. A bf16 is read exactly, computed with as float, and rounded once, when it is written.
+// COPYING: a body, and every function that it calls, is REPRISE_INLINE, so that it is compiled once
+// for each vector level. Without REPRISE_INLINE, a function is compiled only for the level of the
+// file. A bf16 is converted to float without error, used in float, and rounded once, when it is
+// written.
 template <typename Stored>
 REPRISE_INLINE void scale_body(Stored* to, const Stored* from, const float* gain, uint64_t rows, uint32_t C) {
   for (uint64_t r = 0; r < rows; ++r) {
-    REPRISE_INDEPENDENT  // also where `to` is `from`: an element needs itself alone
+    REPRISE_INDEPENDENT  // holds even if `to` is `from`: each iteration reads only its own element
     for (uint64_t c = 0; c < C; ++c) to[r * C + c] = from[r * C + c] * gain[c];
   }
 }
-REPRISE_STORAGE_LEVELS(scale, scale_body, (Stored * to, const Stored* from, const float* gain, uint64_t rows, uint32_t C),
+REPRISE_STORAGE_LEVELS(scale, scale_body,
+                       (Stored * to, const Stored* from, const float* gain, uint64_t rows, uint32_t C),
                        (to, from, gain, rows, C))
 
-// The sums of one chunk's rows, in their order. A product of two floats is exact in double, so that compilers, which may fuse it with the
-// sum or not, agree (vector_level.h).
+// Sums the rows of one chunk in their order. A product of two floats is exact in double, so the
+// result is the same if the compiler fuses the product with the sum (vector_level.h).
 template <typename Stored>
 REPRISE_INLINE void sum_body(double* sums, const Stored* x, const Stored* dy, uint64_t rows, uint32_t C) {
-  for (uint64_t c = 0; c < C; ++c) sums[c] = 0;  // COPYING: scratch holds what the row before left there
+  for (uint64_t c = 0; c < C; ++c) sums[c] = 0;  // COPYING: the content of scratch is unspecified before the call
   for (uint64_t r = 0; r < rows; ++r) {
     for (uint64_t c = 0; c < C; ++c) {
       sums[c] += static_cast<double>(float{x[r * C + c]}) * static_cast<double>(float{dy[r * C + c]});
     }
   }
 }
-REPRISE_STORAGE_LEVELS(sum_chunk, sum_body, (double* sums, const Stored* x, const Stored* dy, uint64_t rows, uint32_t C),
+REPRISE_STORAGE_LEVELS(sum_chunk, sum_body,
+                       (double* sums, const Stored* x, const Stored* dy, uint64_t rows, uint32_t C),
                        (sums, x, dy, rows, C))
 
 }  // namespace
@@ -47,11 +52,12 @@ Status cpu_channel_gain_forward(const KernelContext& context, const ChannelGainF
 template <typename Stored>
 Status cpu_channel_gain_backward(const KernelContext& context, const ChannelGainBackwardArgsOf<Stored>& args) {
   const uint64_t C = args.C;
-  // COPYING: dx may be dy, so whatever reads dy comes first.
+  // COPYING: dx may be dy, so dy is read first.
   if (args.dgain != nullptr) {
     const Partition chunks = channel_gain_chunks(args.M);
     double* sums = static_cast<double*>(args.scratch);
-    // COPYING: workers take whole chunks, in any order; the chunks are added up by one thread, in theirs. No float is added atomically.
+    // COPYING: workers compute whole chunks in any order, and one thread adds the chunks in order.
+    // No float is added atomically.
     parallel_for(*context.workers, chunks.count(), [&](uint32_t i) {
       const uint64_t begin = chunks.begin(i), end = chunks.end(i);
       sum_chunk(cpu_machine(context).level, sums + i * C, args.x + begin * C, args.dy + begin * C, end - begin, args.C);
@@ -59,7 +65,8 @@ Status cpu_channel_gain_backward(const KernelContext& context, const ChannelGain
     for (uint64_t c = 0; c < C; ++c) {
       double sum = 0;
       for (uint32_t i = 0; i < chunks.count(); ++i) sum += sums[i * C + c];
-      // COPYING: rounded, then added: an accumulated gradient has the bits of the sum of two gradients.
+      // COPYING: the sum is rounded, then added. So an accumulated gradient has the bits of the sum
+      // of two gradients.
       args.dgain[c] = static_cast<float>(sum) + (args.accumulate_dgain ? args.dgain[c] : 0.0f);
     }
   }
@@ -69,7 +76,8 @@ Status cpu_channel_gain_backward(const KernelContext& context, const ChannelGain
   return ok_status();
 }
 
-// COPYING: every way to store activations, or the table has a hole that only a bf16 plan meets.
+// COPYING: instantiate every storage of activations. If one is missing, the table of kernels has a
+// gap, which is noticed only with a plan in bf16.
 REPRISE_INSTANTIATE(cpu_channel_gain_forward, ChannelGainForwardArgs)
 REPRISE_INSTANTIATE(cpu_channel_gain_backward, ChannelGainBackwardArgs)
 

@@ -1,5 +1,5 @@
-// A skeleton to copy (channel_gain.h): the declarations, which for a real family stand in lib/cpu/cpu_kernels.h, with a line of the table
-// each.
+// A skeleton to copy (channel_gain.h): the declarations. A real family has them in
+// lib/cpu/cpu_kernels.h, where each kernel also has a line in the table.
 #pragma once
 
 #include "lib/cpu/cpu_kernels.h"

@@ -1,7 +1,8 @@
-// Judges the skeleton to copy (channel_gain.h), by what every family's cases judge: the reference in double, the bits of every number of
-// workers, levels, bf16, places that are shared, what is absent, scratch that holds anything, and a contract that refuses.
-// COPYING: a real family has no such harness: its cases go into the table (tests/ops/FAMILY.cpp, an OpFamily in families.cpp), which does
-// all of this, CPU against CUDA, finite differences and benchmarks too.
+// Tests the skeleton (channel_gain.h) against the reference in double. Also tests equal bits for
+// any number of workers and any level, bf16, shared memory, absent arguments, any content of
+// scratch, and refused shapes. COPYING: a real family has no such file. Its cases go into the table
+// (tests/ops/FAMILY.cpp, an OpFamily in families.cpp), which is also used for CUDA, finite
+// differences and benchmarks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,7 +19,7 @@
 namespace reprise::test {
 namespace {
 
-// As lib/op.h asks of each kernel of the library.
+// lib/op.h asserts the same for each kernel of the library.
 static_assert(uint32_t{ChannelGainForward::kArity} == ChannelGainForward::kInfo.arity());
 static_assert(uint32_t{ChannelGainBackward::kArity} == ChannelGainBackward::kInfo.arity());
 
@@ -50,7 +51,7 @@ struct Call {
   }
 };
 
-// A row as dispatch makes it: absent where the pointer is null.
+// Runs a row as dispatch() does. An argument is absent if its pointer is null.
 template <typename K, typename Stored>
 Status run(const KernelContext& context, uint32_t M, uint32_t C, const std::vector<void*>& pointers, bool accumulate) {
   std::vector<Tensor> tensors(pointers.size());
@@ -59,10 +60,13 @@ Status run(const KernelContext& context, uint32_t M, uint32_t C, const std::vect
   for (uint32_t i = 0; i < pointers.size(); ++i) {
     const ArgumentInfo& argument = K::kInfo.arguments[i];
     Tensor& tensor = tensors[i];
-    if (argument.storage == Storage::kActivation) tensor = {.dtype = kStoredAs<Stored>, .rank = 2, .shape = {M, C, 1, 1}};
+    if (argument.storage == Storage::kActivation)
+      tensor = {.dtype = kStoredAs<Stored>, .rank = 2, .shape = {M, C, 1, 1}};
     if (argument.storage == Storage::kF32) tensor = {.dtype = DType::kF32, .rank = 1, .shape = {C, 1, 1, 1}};
     if (argument.storage == Storage::kScratch) {
-      tensor = {.dtype = DType::kU8, .rank = 1, .shape = {static_cast<uint32_t>(channel_gain_backward_scratch_bytes(M, C)), 1, 1, 1}};
+      tensor = {.dtype = DType::kU8,
+                .rank = 1,
+                .shape = {static_cast<uint32_t>(channel_gain_backward_scratch_bytes(M, C)), 1, 1, 1}};
     }
     tensor.bytes = tensor.used_bytes();
     views.push_back(&tensor);
@@ -80,7 +84,9 @@ Status run(const KernelContext& context, uint32_t M, uint32_t C, const std::vect
 
 template <typename Stored>
 void forward(const KernelContext& context, Call<Stored>& c, Stored* y) {
-  ASSERT_TRUE((run<ChannelGainForward, Stored>(context, c.M, c.C, {y, y == c.x.data() ? y : c.x.data(), c.gain.data()}, false).ok()));
+  ASSERT_TRUE(
+      (run<ChannelGainForward, Stored>(context, c.M, c.C, {y, y == c.x.data() ? y : c.x.data(), c.gain.data()}, false)
+           .ok()));
 }
 template <typename Stored>
 void backward(const KernelContext& context, Call<Stored>& c, Stored* dx, bool frozen = false) {
@@ -127,7 +133,8 @@ TYPED_TEST(Skeleton, ComputesWhatItsSynopsisSays) {
         backward(context, c, c.out.data());
         for (uint32_t k = 0; k < C; ++k) {
           double expected = accumulate ? 0.5 : 0, size = std::abs(expected);
-          for (uint64_t i = k; i < c.x.size(); i += C) expected += double{float{c.x[i]}} * double{float{c.dy[i]}}, size += 1;
+          for (uint64_t i = k; i < c.x.size(); i += C)
+            expected += double{float{c.x[i]}} * double{float{c.dy[i]}}, size += 1;
           ASSERT_NEAR(c.dgain[k], expected, size / (1 << 24)) << M << " x " << C << " at " << k;
           ASSERT_NEAR(float{c.out[k]}, double{float{c.dy[k]}} * double{c.gain[k]}, rounding);
         }
@@ -147,11 +154,11 @@ TYPED_TEST(Skeleton, HasTheSameBitsHoweverItRuns) {
     const auto expected_dgain = c.dgain;
     for (const TaskOrder order : {TaskOrder::kReversed, TaskOrder::kShuffled}) {
       const TestWorkers three(3, order);
-      c.scratch.assign(c.scratch.size(), 7.0);  // what scratch holds before does not matter
+      c.scratch.assign(c.scratch.size(), 7.0);  // no result may depend on the old content
       backward(this->context(three, backend), c, c.out.data());
       EXPECT_TRUE(same_bits(c.out, expected) && same_bits(c.dgain, expected_dgain)) << M << " x " << C;
     }
-    backward(this->context(one, backend), c, c.dy.data());  // in place
+    backward(this->context(one, backend), c, c.dy.data());  // in place: dx is dy
     EXPECT_TRUE(same_bits(c.dy, expected) && same_bits(c.dgain, expected_dgain)) << M << " x " << C;
     forward(this->context(one, backend), c, c.out.data());
     const auto y = c.out;
@@ -170,23 +177,24 @@ TYPED_TEST(Skeleton, LeavesAFrozenGainAlone) {
 }
 
 TEST(SkeletonContract, RefusesOtherShapes) {
-  const Tensor x = {.rank = 2, .shape = {6, 4, 1, 1}}, turned = {.rank = 2, .shape = {4, 6, 1, 1}};
+  const Tensor x = {.rank = 2, .shape = {6, 4, 1, 1}}, transposed = {.rank = 2, .shape = {4, 6, 1, 1}};
   const Tensor gain = {.rank = 1, .shape = {4, 1, 1, 1}}, longer = {.rank = 1, .shape = {6, 1, 1, 1}};
   const auto fault = [](std::vector<const Tensor*> tensors) {
     return ChannelGainForward::fault({Op{}, Pass::kForward, tensors.data(), 7u, nullptr, 0});
   };
   EXPECT_EQ(fault({&x, &x, &gain}), Fault::kNone);
-  EXPECT_EQ(fault({&turned, &x, &gain}), Fault::kShape);
+  EXPECT_EQ(fault({&transposed, &x, &gain}), Fault::kShape);
   EXPECT_EQ(fault({&x, &x, &longer}), Fault::kShape);
-  std::vector<const Tensor*> backward = {&x, &gain, &x, &gain, &turned, nullptr};
+  std::vector<const Tensor*> backward = {&x, &gain, &x, &gain, &transposed, nullptr};
   EXPECT_EQ(ChannelGainBackward::fault({Op{}, Pass::kBackward, backward.data(), 31u, nullptr, 0}), Fault::kShape);
   backward[4] = &x;
-  EXPECT_EQ(ChannelGainBackward::fault({Op{}, Pass::kBackward, backward.data(), 29u, nullptr, 0}), Fault::kNone) << "dgain may be absent";
+  EXPECT_EQ(ChannelGainBackward::fault({Op{}, Pass::kBackward, backward.data(), 29u, nullptr, 0}), Fault::kNone)
+      << "dgain may be absent";
   EXPECT_EQ(channel_gain_scratch({Op{}, Pass::kBackward, backward.data(), 29u, nullptr, 0}), 0u);
   EXPECT_EQ(channel_gain_scratch({Op{}, Pass::kBackward, backward.data(), 31u, nullptr, 0}), 4 * sizeof(double));
 }
 
-// It is to be copied, not to be there.
+// True if the library's table contains the skeleton, which it must not.
 constexpr bool is_in_the_table() {
   for (const KernelInfo& kernel : kOps) {
     const char *a = kernel.name, *b = "channel_gain";

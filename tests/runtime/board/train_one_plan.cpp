@@ -1,5 +1,6 @@
-// What a board without an operating system would run: one plan, which the compiler has proved, with the kernels that it calls and no others.
-// Three steps on made-up data; prints each loss, and the kernels by name.
+// A program for a board without an operating system. It contains one plan, which the compiler has
+// proved, and only those kernels are linked that the plan calls. It runs three steps on synthetic
+// data, and prints the names of the kernels and each loss.
 #include <stdio.h>
 
 #include "plan.h"
@@ -25,7 +26,8 @@ int fail(const Status& status) {
 
 int main() {
   CpuMachine machine;
-  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, kCommonLevel); !status.ok()) return fail(status);
+  if (const Status status = choose_cpu_machine(machine, GemmTileChoice::kBaseline, kCommonLevel); !status.ok())
+    return fail(status);
   const Backend backend = cpu_backend_of<kCalls>(machine);
   const Workers alone = {.stack_bytes = kPlan.worker_stack_bytes};
   Trainer trainer;
@@ -36,7 +38,8 @@ int main() {
   }
   for (int step = 0; step < 3; ++step) {
     StepReport report;
-    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok()) return fail(status);
+    if (const Status status = train_step(trainer, {nullptr, fill_counted, nullptr}, report); !status.ok())
+      return fail(status);
     printf("loss %.6f\n", report.loss);
   }
   return 0;

@@ -1,9 +1,0 @@
-// See error.h.
-#include "tools/formats/error.h"
-
-#include "tools/formats/shown_text.h"
-
-namespace reprise {
-UserError::UserError(const std::string& line, Status exit_status) : std::runtime_error(shown_line(line)), status(exit_status) {}
-
-}  // namespace reprise
