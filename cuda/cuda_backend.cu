@@ -17,7 +17,8 @@ namespace {
 __global__ void architecture_probe() {}
 
 // Returns the architecture of the code that the device loads, for example 87 for sm_87. Returns 0
-// if there is no device, or if the program was not compiled for it.
+// if CUDA reports an error, for example because there is no device, or no code for it in the
+// program.
 uint32_t loaded_architecture() {
   cudaFuncAttributes attributes{};
   if (cudaFuncGetAttributes(&attributes, architecture_probe) == cudaSuccess)

@@ -12,8 +12,8 @@ namespace reprise {
 constexpr uint64_t kNoFault = ~uint64_t{0};
 
 // Records a fault in `scalars`, and sets `skip` so that no update follows. Does nothing if
-// `position` is kNoFault or the step already has a fault. Call the function from only one thread of
-// a launch.
+// `scalars` is null, if `position` is kNoFault, or if the step already has a fault. Call the
+// function from only one thread of a launch.
 __device__ inline void note_fault(StepScalars* scalars, DataFault code, uint32_t row, uint64_t position) {
   if (scalars == nullptr || position == kNoFault || scalars->fault.code != DataFault::kNone) return;
   scalars->fault = {code, row, position};

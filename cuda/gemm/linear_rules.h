@@ -45,7 +45,9 @@ constexpr uint64_t plain_weights_bytes(DType weights, DType stored, ProductMath 
 constexpr uint64_t rounded_weights_bytes(DType weights, uint64_t n) {
   return weights == DType::kBf16 ? 0 : align_up(stored_bytes(DType::kBf16, n));
 }
-// Returns the bytes of a copy of u[K,R] in bf16, in the layout of w; 0 if no copy is needed.
+// Returns the bytes of a copy of u[K,R] in bf16, in the layout of w. `n` is the number of elements
+// of u, and `weights` is their type. Returns 0 if u can be read in place: it is bf16, and w is not
+// input-major.
 constexpr uint64_t laid_up_bytes(DType weights, uint64_t n, bool input_major) {
   return input_major ? align_up(stored_bytes(DType::kBf16, n)) : rounded_weights_bytes(weights, n);
 }

@@ -1,7 +1,8 @@
 // Layer-norm (Ba, Kiros & Hinton 2016) and RMS-norm (Zhang & Sennrich 2019) over rows as long as
 // gamma, forward and backward. The counterpart of lib/cpu/norm/layer_norm.cpp. A warp processes a
-// row. It reads the row from memory once if the row fits the registers of a warp. RMS-norm is
-// layer-norm with a mean of zero and without beta; kCentred is false for RMS-norm.
+// row. It reads the row from memory once if the row consists of whole packs and fits the registers
+// of a warp. RMS-norm is layer-norm with a mean of zero and without beta; kCentred is false for
+// RMS-norm.
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_kernels.h"
 #include "cuda/gemm/pack.h"
@@ -66,7 +67,7 @@ __device__ void for_each_pack(uint32_t C, const F& f) {
 }
 
 // A row that the warp reads more than once. It is kept in registers if kKept > 0. If kKept is 0,
-// the row does not fit the registers and is read from memory each time.
+// the row does not fit the registers or is not whole packs, and is read from memory each time.
 template <uint32_t kWidth, uint32_t kKept, typename Stored>
 struct WarpRow {
   const Stored* row;
@@ -217,7 +218,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (partials != nullptr) sums.store(shared, partials + blockIdx.x * uint64_t{kColumnSums<kCentred>} * args.C, args.C);
 }
 
-// Computes only dx, for rows that do not fit a warp's registers.
+// Computes only dx, for rows that do not fit a warp's registers or are not whole packs.
 template <uint32_t kWidth, bool kCentred, typename Stored>
 __global__ void __launch_bounds__(kBlockThreads) norm_backward_warp_row(const NormGradient<Stored> args) {
   for (uint64_t r = uint64_t{blockIdx.x} * kWarps + warp_index(); r < args.M; r += uint64_t{gridDim.x} * kWarps) {
@@ -293,7 +294,8 @@ ForwardKernel<Stored> forward_kernel(uint32_t C) {
                          : norm_forward_warp_row<1, 0, kCentred, Stored>;
 }
 
-// Returns the kernel for rows of C columns; null if two rows do not fit the registers of a warp.
+// Returns the kernel that keeps a row of x and a row of dy, of C columns each, in registers.
+// Returns null if these rows do not fit, or are not whole packs (kept_packs).
 template <bool kCentred, typename Stored>
 FusedKernel<Stored> fused_kernel(uint32_t C) {
   constexpr uint32_t kWidth = kPackWidth<Stored>;
@@ -319,8 +321,8 @@ Status launch_forward(const KernelContext& context, const NormRows<Stored>& args
   return launch_status();
 }
 
-// Launches the backward for rows that do not fit registers. x and dy are read once for dx and once
-// for the sums.
+// Launches the backward for rows for which fused_kernel() is null. One kernel reads x and dy for
+// dx, and another one reads them for the sums.
 template <bool kCentred, typename Stored>
 void launch_separate(const NormGradient<Stored>& args, float* partials, CudaRowChunks chunks, void* queue) {
   constexpr uint32_t kWidth = kPackWidth<Stored>;

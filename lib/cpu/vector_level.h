@@ -74,8 +74,8 @@ inline VectorLevel best_vector_level() {
   return kCommonLevel;
 }
 
-// True if the processor may have the level: false if it reports that it lacks the level, or has
-// another architecture.
+// True if the processor may have the level. False if the processor reports that it lacks the level,
+// for levels of another architecture, and for kBaseline in a build by clang for AArch64.
 inline bool may_have_vector_level(VectorLevel level) {
 #if defined(__aarch64__) && !defined(REPRISE_BASELINE_ONLY)
 #if defined(__clang__)

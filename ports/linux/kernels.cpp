@@ -35,8 +35,8 @@ const char* blis_architecture() {
   return nullptr;
 }
 
-// Returns the number at the start of the file that describes a cache, times 1024 if a K follows it;
-// 0 if there is no such file.
+// Returns the number at the start of the file that describes a cache, times 1024 if a K follows it.
+// Returns 0 if the file cannot be read or does not begin with a number.
 uint64_t read_cache_number(uint32_t index, const char* name) {
   char path[96], text[32] = {};
   (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%u/%s", index, name);

@@ -68,7 +68,8 @@ uint64_t hash_of(const Text& text) {  // FNV-1a
   return hash;
 }
 
-// Sets tuning.file; leaves it empty if the environment names no folder, or if the path is too long.
+// Sets tuning.file; leaves it empty if neither XDG_CACHE_HOME nor HOME is an absolute path, or if
+// the path of the file is too long.
 void find_file(const Text& identity, Tuning& tuning) {
   const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
   const bool has_cache = cache != nullptr && cache[0] == '/', has_home = home != nullptr && home[0] == '/';

@@ -19,9 +19,10 @@ namespace reprise::test {
 
 namespace {
 
-// Returns the cases, stored as bf16, for which `keep` and `also` are true, with `backend`. Returns
-// none if `backend` is null: this machine or this build then lacks its tile or vector level. The
-// lower vector levels multiply bf16 as f32.
+// Returns the cases, stored as bf16, for which `keep` and `also` are true, with `backend`. Omits
+// cases with formats of weights that the backend does not accept. Returns none if `backend` is
+// null: this machine or this build then lacks its tile or vector level. The lower vector levels
+// multiply bf16 as f32.
 auto judged_by(const Backend* backend, bool (*keep)(const KernelCase&), bool (*also)(const KernelCase&) = any) {
   std::vector<Judged> kept;
   if (backend == nullptr) return ::testing::ValuesIn(kept);

@@ -210,7 +210,8 @@ constexpr GemmTile kAvx512Tile = {"avx512-12x32",
 #undef REPRISE_TILE_START
 #undef REPRISE_UNROLLED
 
-// Returns one of this library's tiles. Here and below, `run` is null if the tile does not exist.
+// Returns one of this library's tiles. Here and below, `run` is null if this build or this
+// processor lacks the tile.
 GemmTile own_tile(GemmTileChoice choice) {
   if (choice == GemmTileChoice::kBaseline) return kBaselineTile;
   if (choice == GemmTileChoice::kNeon) return neon_gemm_tile();

@@ -25,8 +25,9 @@ void multiply(const KernelContext& context, const GemmShape& shape, const Stored
        accumulate, scratch);
 }
 
-// Computes x W^T + h U^T by pairs of bf16 (bf16_pairs.h). Returns false if the shapes or the scale
-// do not allow pairs for both products.
+// Computes x W^T + h U^T by pairs of bf16 (bf16_pairs.h). Computes nothing and returns false for
+// f32 activations, or if the machine has no tile for pairs. The same holds if shapes or scale do
+// not allow pairs in both products.
 bool multiply_adapted_pairs(const KernelContext&, const LinearForwardArgsOf<float>&, const WeightPacker&,
                             const WeightPacker&, const BiasedOutputOf<float>&) {
   return false;

@@ -51,7 +51,7 @@ struct Judged {
 
 // Returns KTO's estimate of the distance between policy and reference, which kKto treats as a
 // constant. It is the mean, over the answers to other prompts (first[1]), of the log-ratio of
-// policy and reference; 0 if this mean is negative.
+// policy and reference. It is 0 if there are no such answers, or if the mean is negative.
 double distance_of(const Array& losses, const std::vector<ReferencePair>& pairs) {
   double sum = 0, count = 0;
   for (const ReferencePair& pair : pairs) {

@@ -73,7 +73,8 @@ class SharedMemory {
   void keep_places(bool keep) { places_ = keep ? std::make_unique<Places[]>(kMaxSharedBytes) : nullptr; }
 
   // Allocates a static array of the running block, and sets `offset` to its offset. Returns false
-  // if the block has too little shared memory.
+  // if the block's static arrays would exceed kMaxStaticSharedBytes, or all its shared memory
+  // kMaxSharedBytes.
   bool allocate(uint64_t bytes, uint32_t& offset);
 
   // Records and performs an access. The caller has checked that the bytes exist.

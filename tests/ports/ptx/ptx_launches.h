@@ -32,7 +32,7 @@ std::string demangle(const std::string& name);
 struct PtxFile {
   std::string name, text;  // name of the file, for example "linear.ptx"; its text
 };
-// Returns the PTX files of a folder, sorted by name; none if the folder has none.
+// Returns the PTX files of a folder, sorted by name; none if the folder has none or cannot be read.
 std::vector<PtxFile> read_ptx_files(const std::string& folder);
 
 class Kernels {

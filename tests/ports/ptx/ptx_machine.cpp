@@ -204,7 +204,8 @@ void Machine::tick() {
 // ---- warps ----
 
 // Chooses the instruction that is first in the text among those that can run. Removes the groups at
-// this instruction from the warp, and merges them into `group`. Returns false if no group can run.
+// this instruction from the warp, except those that wait for the block, and merges them into
+// `group`. Returns false if no group can run.
 bool Machine::take_group(Warp& warp, Group& group) {
   const Group* best = nullptr;
   for (const Group& each : warp.groups) {

@@ -15,10 +15,11 @@ struct BaseName {
   std::string doubt;    // a message about a name that was found and not used, with the reason; "" if there is none
 };
 
-// Returns the name of the model. This is model.hub_name of the recipe if it is given. For a GGUF
-// the sources are general.source.*, then general.base_model.0 if its name contains the file's
-// general.finetune. For a folder they are its path in a cache of the Hub (models--ORG--NAME), then
-// _name_or_path in its config.json.
+// Returns the name of the model from the first source that gives one. The first source is
+// model.hub_name of the recipe. For a GGUF file, general.source.* follows, then
+// general.base_model.0 if its name contains the file's general.finetune. For a folder, its path in
+// a cache of the Hub (models--ORG--NAME) follows, then _name_or_path in its config.json. The last
+// source is the name of the file or folder itself.
 BaseName base_name_of(const ModelPlace& place);
 
 // True if the text has the form ORG/NAME of a model's name on the Hub.

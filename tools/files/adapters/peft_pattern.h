@@ -14,7 +14,7 @@ namespace reprise {
 // also supported, as are '^' at the beginning and '$' at the end.
 class PeftPattern {
  public:
-  // Returns the pattern; nothing if the expression has a part that is not supported.
+  // Returns the pattern; nothing if the expression is too long or has a part that is not supported.
   static std::optional<PeftPattern> parse(const std::string& expression);
 
   // True if re.match("(.*\.)?(EXPRESSION)$", module) finds something.

@@ -29,8 +29,8 @@ std::string shortened_words(std::string_view text);
 // advice at the end remain.
 std::string shown_line(std::string_view text);
 
-// Returns how many bytes at the end of `text` are the beginning of an incomplete UTF-8 character; 0
-// if the last character is complete.
+// Returns how many bytes at the end of `text` are the beginning of an incomplete UTF-8 character.
+// Returns 0 if the last character is complete, or if the end is not UTF-8.
 size_t unfinished_bytes(std::string_view text);
 
 }  // namespace reprise

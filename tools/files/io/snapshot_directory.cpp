@@ -83,8 +83,9 @@ void refuse_foreign_files(const std::string& path, const std::vector<std::string
 
 constexpr char kLockMark[] = "reprise ";  // beginning of the lock's text; the number of the process follows
 
-// Returns the process that a lock names. Returns 0 if the text is not from this program, and -1 if
-// there is no text, because the owner was killed before it wrote.
+// Returns the process that a lock names. Returns 0 if the text cannot be read or is not from this
+// program. Returns -1 if there is no text or no number, because the owner was killed before or
+// while it wrote.
 pid_t owner_of(int lock) {
   char text[64] = {};
   const ssize_t bytes = ::pread(lock, text, sizeof text - 1, 0);

@@ -39,7 +39,7 @@ std::string gguf_architecture_of(const std::string& model_type);
 // several names. A tensor that the architecture does not have gives none.
 std::vector<GgufName> published_names(const std::string& architecture, const std::string& gguf_name);
 // Returns the name of the GGUF's tensor that contains only the tensor `published_name`. Returns
-// nothing if the architecture fuses this tensor with others, or does not have it.
+// nothing if the architecture is not supported, fuses this tensor with others, or does not have it.
 std::optional<GgufName> gguf_name(const std::string& architecture, const std::string& published_name);
 
 // Returns the index, in the order kPairs, of the row that is row `row` of Hugging Face's tensor.

@@ -42,9 +42,10 @@ struct RopeParameters {
 };
 
 // Returns the llama3 parameters from which the divisors of a GGUF's rope_freqs.weight were made.
-// Returns nothing if no llama3 parameters give every divisor with an error below 1e-5. Only the
-// ratios of `original` and the frequency factors matter. So the low factor is set to 1 if the file
-// does not state `original`.
+// Returns nothing if `rope` has no divisors or rotates only a part of each head. Also returns
+// nothing if no llama3 parameters are found that give every divisor with an error below 1e-5. Only
+// the ratios of `original` and the frequency factors matter. So the low factor is set to 1 if the
+// file does not state `original`.
 std::optional<RopeParameters> llama3_of_divisors(const RopeParameters& rope);
 
 // Adds the fields that transformers 4 reads to a config with "rope_parameters", which transformers

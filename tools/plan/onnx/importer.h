@@ -49,8 +49,8 @@ class Importer {
   // Returns the layer's bias: input `n`, or the constant that the exporter left out. Returns
   // nothing if the layer has no bias.
   std::optional<ImportValue> bias(NodeReader& reader, size_t n);
-  // Returns the node that reads the value's numbers; null if several nodes do, or if the value is
-  // an output.
+  // Returns the only node that reads the value's numbers; null if no node or several nodes read
+  // them, or if the value is an output.
   const OnnxNode* only_reader_of(const std::string& value) const;
   // Returns the node that writes the value; null for an input or an initializer of the model.
   const OnnxNode* writer_of(const std::string& value) const;

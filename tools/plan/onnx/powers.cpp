@@ -11,8 +11,8 @@ constexpr double kRootOfTwoByPi = 0.79788456080286536, kCube = 0.044715;  // Hen
 
 bool is_close(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
-// Returns the coefficients of x^0 to x^3; nothing if the value is neither a tensor nor a sum of
-// powers.
+// Returns the coefficients of x^0 to x^3. Returns nothing if the value is neither a sum of powers
+// nor a tensor, or if the tensor is expanded (ImportValue::expanded).
 std::optional<std::array<double, 4>> powers_of(const ImportValue& value) {
   if (value.form == ImportForm::kPowers) return value.powers;
   if (value.form != ImportForm::kTensor || !value.expanded.empty()) return std::nullopt;

@@ -17,8 +17,8 @@ namespace reprise {
 // itself, or a tensor plus or times a number, is no sum of powers; a tensor times itself is.
 std::optional<ImportValue> sum_of_powers(const Importer& net, const ImportValue& a, const ImportValue& b);
 std::optional<ImportValue> product_of_powers(const Importer& net, const ImportValue& a, const ImportValue& b);
-// Returns the square or the cube of a tensor; nothing for other exponents and other forms of
-// values.
+// Returns the square or the cube of a tensor; nothing for other exponents, other forms of values,
+// and expanded tensors (ImportValue::expanded).
 std::optional<ImportValue> power_of(const ImportValue& x, int exponent);
 
 bool is_gelu_argument(const ImportValue& powers);

@@ -365,8 +365,8 @@ void read_pool_of_all(Importer& net, NodeReader& reader, Reduction reduction) {
 void read_global_pool(Importer& net, NodeReader& reader) { read_pool_of_all(net, reader, Reduction::kMean); }
 void read_global_max_pool(Importer& net, NodeReader& reader) { read_pool_of_all(net, reader, Reduction::kMax); }
 
-// Returns the axes of a reduction, counted from the front; nothing if they are not known, or if
-// there are none.
+// Returns the axes of a reduction, counted from the front. Refuses the node and returns nothing if
+// there are none, if one is out of range, or if they are not known.
 std::optional<std::vector<size_t>> reduced_axes(Importer& net, NodeReader& reader, size_t rank) {
   std::vector<int64_t> axes = reader.integers("axes", {});
   if (reader.has_input(1)) {

@@ -46,7 +46,8 @@ class Grid {
 
 // Returns the row for each position, which must be the same for all texts; padding may have any
 // row. If a position is padding in all texts, the difference between the two rows before it is
-// added once more. Returns nothing if texts differ.
+// added once more. Returns nothing if texts differ, or if `rows` does not have the shape of the
+// texts.
 std::optional<std::vector<int64_t>> rows_of_positions(const TextProbe& texts, const KnownNumbers& rows) {
   const Grid grid(rows);
   if (!grid.suits({1, 1, texts.texts, texts.length})) return std::nullopt;

@@ -331,7 +331,8 @@ std::string beside_text(const nlohmann::json& beside) {
 
 // Returns the costs with streamed weights, for a recipe that keeps its frozen weights in memory and
 // therefore recomputes much: {"change", "planned_bytes", "extra_forward_cost", "stall_share"}.
-// Returns null if streaming is not cheaper.
+// Returns null for any other recipe, with measured costs, and if streaming does not fit or is not
+// cheaper.
 nlohmann::json streaming_json(const BoardPlan& on) {
   constexpr double kMuch = 0.1;
   Recipe recipe = on.model.recipe;

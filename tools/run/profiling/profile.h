@@ -37,7 +37,7 @@ struct Profile {
   double seconds(const std::string& key) const;
   // Returns the seconds of a part of a group of tensors, computed from the kernel's largest group
   // in proportion to elements. It is needed because a plan for one rank has only whole groups.
-  // Returns nothing if the profile does not have the kernel.
+  // Returns nothing if `key` is not the key of a group, or if the profile does not have the kernel.
   std::optional<double> seconds_of_part(const std::string& key) const;
 };
 

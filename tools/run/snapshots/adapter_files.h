@@ -24,7 +24,8 @@ void write_adapter(const Adapter& adapter, const Recipe& recipe, const SnapshotD
 
 // Returns lines with the facts that a user needs to load the adapter in `folder`. The first line
 // names its base. If the base's own files lack the token that ends a reply, another line names the
-// ids at which generation must stop. Returns none if the model is not a language model.
+// ids at which generation must stop. Returns none if the recipe names no model files, or if the
+// model is not a language model. Omits lines whose facts the model's files no longer give.
 std::vector<std::string> adapter_lines(const Recipe& recipe, const std::string& folder);
 
 // Writes PEFT's folder (see adapter_folder()), completely or not at all. The recipe must have

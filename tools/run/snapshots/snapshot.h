@@ -54,8 +54,8 @@ struct SnapshotFacts {
 // see SnapshotDirectory::commit.
 void save_snapshot(const Trainer& trainer, const Recipe& recipe, const SnapshotFacts& facts, SnapshotDirectory& folder,
                    const std::string& keep_old_as = "");
-// Returns the value of SnapshotFacts::texts for a training that begins now; empty if the model's
-// files do not exist.
+// Returns the value of SnapshotFacts::texts for a training that begins now. The checksums are those
+// of data.tokenizer if the recipe has it, otherwise of the model's files; empty if there are none.
 std::map<std::string, std::string> texts_of(const Recipe& recipe);
 // Reads the facts of the snapshot in `folder`. Throws UserError if training.json is missing or
 // damaged.

@@ -25,7 +25,8 @@ std::vector<std::string> manifest_places(const CompiledPlan& compiled);
 // the option that needs the manifest, for messages.
 nlohmann::json manifest_of_program(const CompiledPlan& compiled, const std::string& option);
 
-// Returns only the compiled plan's part of the manifest; null if there is no manifest.
+// Returns only the compiled plan's part of the manifest; null if manifest_of_program() would throw,
+// for example because there is no manifest.
 nlohmann::json manifest_if_there(const CompiledPlan& compiled);
 
 }  // namespace reprise
