@@ -252,8 +252,8 @@ class RowProof : public Walk {
     return streamed && ref_region(refs_[0]) == Region::kProgram;
   }
 
-  // True if the tensor that the argument names exists. If it exists although touch() has found a
-  // tensor missing, the missing tensor is a later one of the argument's group.
+  // True if the tensor that the argument names exists. touch() calls this function when a tensor of
+  // the argument is missing. If the result is true, the missing tensor is a later one of a group.
   constexpr bool argument_exists(uint32_t argument) const {
     const Tensor* tensor = nullptr;
     return find(refs_[argument], tensor) != kNoMark;

@@ -17,13 +17,13 @@ namespace reprise::proof {
 
 // The notes of this part of the proof on one tensor, a part of CheckMark.
 struct UpdateMark {
-  uint32_t norm = 0;          // Gradient: index of its entry in the norms, + 1; 0: no entry has its norm.
-  bool applied = false;       // Gradient: true if it has updated its parameter.
+  uint32_t norm = 0;          // Gradient: 1 + the index of its norm among the norms; 0: its norm is not known.
+  bool applied = false;       // Gradient: true if its parameter has been updated.
   bool is_copied = false;     // Gradient, in micro_last: true if the rank's own sum has been read.
-  bool begins_again = false;  // Gradient, in micro_last: true if the sum over all ranks has begun there.
+  bool begins_again = false;  // Gradient, in micro_last: true if the sum over all ranks has begun.
   bool reduced = false;       // Parameter: true if its norm has been written in this step.
   bool updated = false;       // Parameter: true if it has been updated in this step.
-  uint32_t pending_root = 0;       // Parameter: rank that has updated it and must still broadcast it, + 1; 0: none.
+  uint32_t pending_root = 0;       // Parameter: 1 + the rank that has updated it and must still broadcast it; 0: none.
 };
 
 // The state of a step's updates. Functions that return bool return false on a fault.

@@ -90,7 +90,7 @@ struct ArgumentInfo {
   // For an f32 output to which a row adds. True: its old content is the first term of each sum.
   // False: each sum is completed in f32 and then added to the old content.
   bool running = false;
-  bool group = false;              // True if it names the first tensor of a group of adjacent tensors.
+  bool group = false;              // True if the argument names the first tensor of a group of adjacent tensors.
   HostSlot host = HostSlot::kAny;  // The slot of the host that the argument must name.
 };
 

@@ -94,7 +94,7 @@ struct Slot {
   Tensor tensor;                      // Its offset counts from the start of the program's region.
   uint32_t first_row = 0;             // First row of the slot's lifetime.
   uint32_t end_row = 0;               // Row after the last of the slot's lifetime.
-  uint32_t below = kNoSlot;           // The nearest live slot below when it is born; a hint that check() verifies.
+  uint32_t below = kNoSlot;           // Nearest live slot below this one at its birth; a hint that check() verifies.
   SlotKind use = SlotKind::kTransient;  // For reports only, except kCache.
 };
 
@@ -279,7 +279,7 @@ constexpr ProgramId program_of_micro_batch(const Plan& plan, uint32_t turn) {
   return turn <= runs_in_step(plan, ProgramId::kMicroAdd) ? ProgramId::kMicroAdd : ProgramId::kMicroLast;
 }
 
-// True if the plan uses the second level and it is `level`.
+// True if the plan uses a second level, and this level is `level`.
 constexpr bool spills_to(const Plan& plan, SpillLevel level) {
   return plan.spill_bytes > 0 && plan.spill_level == level;
 }

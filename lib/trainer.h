@@ -34,8 +34,8 @@ struct Resources {
   Disk weights = {};                 // For a plan with streamed_bytes: the file of its weights, read-only.
   HostMemory host_memory = {};       // For a plan that spills to the host: at least its spill_bytes.
   Peers peers = {};                  // For a plan for several ranks: as many peers.
-  // At least check_marks(plan) marks (check.h). It may be inside the arena, which bind()
-  // initialises after the check.
+  // Space for at least check_marks(plan) marks (check.h). The space may be inside the arena, which
+  // bind() initialises after the check.
   Workspace workspace = {};
   // True: synchronise after each row. This is slower on a device, but an error then names its row.
   bool eager = false;

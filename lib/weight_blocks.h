@@ -71,7 +71,7 @@ struct Q8_0 : ScaleAlone<DType::kQ8_0, 32> {
   }
 };
 
-// Q4_0: 32 integers of 4 bits in [-8, 7], stored with 8 added.
+// Q4_0: 32 integers of 4 bits in [-8, 7], stored with 8 added (layout: nibble).
 struct Q4_0 : ScaleAlone<DType::kQ4_0, 16> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 2, group, j) - 8;
@@ -119,17 +119,19 @@ constexpr int two_bits(const uint8_t* bytes, uint32_t group, uint32_t j) {
   return bytes[32 * half + 16 * (within % 2) + j] >> (2 * (within / 2)) & 3;
 }
 // Returns the line of one of eight groups, whose scales and minima of 6 bits are packed in 12
-// bytes. Groups 0 to 3: the scales are the low 6 bits of bytes 0 to 3, the minima of bytes 4 to 7.
-// Groups 4 to 7: bytes 8 to 11 have the low 4 bits of a scale and of a minimum. The high 2 bits are
-// the top bits of bytes 0 to 3 (scales) and 4 to 7 (minima).
+// bytes:
+//   bytes 0 to 3    low 6 bits: scales 0 to 3    top 2 bits: high bits of scales 4 to 7
+//   bytes 4 to 7    low 6 bits: minima 0 to 3    top 2 bits: high bits of minima 4 to 7
+//   bytes 8 to 11   low 4 bits: low bits of scales 4 to 7    high 4 bits: low bits of minima 4 to 7
 constexpr BlockLine six_bits(const uint8_t* packed, uint32_t group, float scale, float minimum) {
   const int low = group < 4 ? packed[group] & 0x3f : (packed[group + 4] & 0xf) | packed[group - 4] >> 6 << 4;
   const int high = group < 4 ? packed[group + 4] & 0x3f : packed[group + 4] >> 4 | packed[group] >> 6 << 4;
   return {scale * static_cast<float>(low), -(minimum * static_cast<float>(high))};
 }
 
-// Q2_K: scales and minima of 4 bits for sixteen groups, 64 bytes of integers, and two f16, the
-// factors of the scales and of the minima.
+// Q2_K: a byte for each of sixteen groups, 64 bytes of integers, and two f16, the factors of the
+// scales and of the minima. The low 4 bits of a group's byte are its scale, and the high 4 bits are
+// its minimum.
 struct Q2_K {
   static constexpr DType kType = DType::kQ2_K;
   static constexpr uint32_t kGroup = 16;
@@ -145,8 +147,9 @@ struct Q2_K {
 
 // Q3_K: 32 bytes of third bits, 64 bytes of two bits, sixteen scales of 6 bits in [-32, 31], and an
 // f16. If the third bit of a number is 0, 4 is subtracted from its two bits. Bit g of byte 16 h +
-// j, h = 0 or 1, belongs to number j of group 2 g + h. Each of 8 bytes has the low 4 bits of two
-// scales; each of 4 bytes has the high 2 bits of four scales.
+// j, h = 0 or 1, belongs to number j of group 2 g + h. The scales have 12 bytes:
+//   byte i of the first 8   low 4 bits: low bits of scale i    high 4 bits: low bits of scale i + 8
+//   byte i of the last 4    high 2 bits of scales i, i + 4, i + 8, i + 12, from the lowest bits on
 struct Q3_K {
   static constexpr DType kType = DType::kQ3_K;
   static constexpr uint32_t kGroup = 16;
@@ -173,7 +176,8 @@ struct SixBitLines {
   }
 };
 
-// Q4_K: 128 bytes of integers of 4 bits; two groups share 32 bytes.
+// Q4_K: 128 bytes of integers of 4 bits. Two groups share 32 bytes: the even group is in the low 4
+// bits.
 struct Q4_K : SixBitLines<DType::kQ4_K> {
   static constexpr int multiple(const uint8_t* block, uint32_t group, uint32_t j) {
     return nibble(block + 16 + group / 2 * 32, group % 2, j);

@@ -389,9 +389,9 @@ class Plans {
  public:
   explicit Plans(const NetworkCase& c) : model_(solve_network(c.recipe, c.network)) {}
 
-  // Returns the plan for a choice of strategy and budget. Returns none if the smallest budget of
-  // the strategy exceeds the bytes for storing everything, because plan_model accepts no such
-  // budget.
+  // Returns the plan for a choice of strategy and budget. Returns none if the strategy's smallest
+  // budget exceeds the bytes for storing everything: there is then no range from which `share`
+  // could select. Only optimal and h-revolve never need more (plan_placed).
   std::optional<PlannedModel> plan(const Choice& choice) {
     ScheduleRequest request = request_of(model_);
     request.strategy = choice.strategy;

@@ -142,8 +142,8 @@ struct StoredWeights {
     pack_rows(panel, range, data + first, stride, K);
   }
 };
-// Weights of other formats. They are decoded one line at a time, or two rows of the panel at a
-// time.
+// Weights in formats that StoredWeights cannot read. pairs() decodes one line. pack_depths()
+// decodes two rows of the matrix at a time, which become one depth of pairs in the panel.
 struct DecodedWeights {
   Weight w;
 

@@ -325,7 +325,8 @@ void find_factors(const KernelContext& context, const ApolloArgs& args, const Ap
   for (uint64_t c = 0; c < channels; ++c) factors[c] = factor;
 }
 
-// APOLLO's update: the gradient times the factor of its channel. A channel is a row or a column.
+// APOLLO's update: the gradient times `scale`, times the factor of its channel. A channel is a row
+// or a column.
 struct ScaledUpdate {
   const float *gradients, *factors;
   uint64_t columns;

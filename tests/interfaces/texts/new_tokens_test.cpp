@@ -158,7 +158,8 @@ TEST_F(NewTokensTest, AGgufThatIsWrittenWithThemGivesTheSameIds) {
 }
 
 // Converters pad the list of tokens up to the number of rows of the table. New tokens take these
-// entries first, so their ids equal the ids in the original folder.
+// entries first. So their ids equal the ids that transformers gives them in the folder before its
+// conversion to GGUF.
 TEST_F(NewTokensTest, PaddingOfAGgufIsTakenFirst) {
   json padded = all.at("qwen2").json;
   for (int id = 800; id < 810; ++id)

@@ -107,20 +107,20 @@ void add_cases(CaseTable& table) {
   add_linear(table, 129, 16, 136);
   add_linear(table, 257, 8, 56);
   add_linear(table, 63, 24, 264);
-  add_linear(table, 127, 136, 120);                  // a weight gradient's depth of 127, one less than whole tiles
+  add_linear(table, 127, 136, 120);                  // a weight gradient's depth of 127, one less than whole slabs
   add_adapter(table, 1, 1, 1, 1);
   add_adapter(table, 7, 13, 5, 3, 0.75f);
   add_adapter(table, 33, 16, 40, 8);
   add_adapter(table, 65, 130, 67, 4, 2);
-  add_adapter(table, 40, 255, 70, 9, 1.5f);          // the adapter's depths begin in the weight's last panel
-  add_adapter(table, 14, 256, 33, 2);                // the adapter's depths begin a new panel after the weight's depths
+  add_adapter(table, 40, 255, 70, 9, 1.5f);          // the adapter's depths begin in the weight's last slab
+  add_adapter(table, 14, 256, 33, 2);                // the adapter's depths begin a new slab after the weight's
   add_adapter(table, 30, 300, 530, 300);
   add_adapter(table, 200, 16, 40, 8);                // CUDA's tall tile
   add_adapter(table, 40, 72, 200, 40);               // CUDA's wide tile; the sums over C and R have several slabs
   add_adapter(table, 520, 40, 260, 6);               // CUDA's large tile for f32
-  add_linear(table, 37, 416, 96);  // for weights in blocks: a panel of depths is not whole blocks
+  add_linear(table, 37, 416, 96);  // for weights in blocks: a piece of the depth is not whole blocks
   add_adapter(table, 21, 800, 64, 32);               // the depths are blocks of the weight, then of the adapter
-  add_linear(table, 5, 512, 256);                    // blocks of 256 weights; a panel of depths ends inside a block
+  add_linear(table, 5, 512, 256);                    // blocks of 256 or 512 weights; a piece may end inside one
   add_adapter(table, 3, 256, 20, 256);
   for (const char* tag :
        {"m7_c13_k5", "m65_c130_k67", "m40_c300_k530", "m37_c416_k96", "m21_c800_k64", "m5_c512_k256", "m3_c256_k20"}) {
@@ -189,9 +189,10 @@ std::vector<uint32_t> rounded_weights(const KernelCase& c, const CpuMachine&) {
   return is_even(A::kH) ? std::vector<uint32_t>{A::kW, A::kU} : std::vector<uint32_t>{};
 }
 
-// Returns the arguments that tensor cores multiply. Returns none if rows of an operand are not
-// whole chunks of four. Also returns none for a scaled layer with an adapter. The scale applies to
-// only one of its two products, so the layer is not computed on tensor cores.
+// Returns the arguments that tensor cores multiply. Returns none for the gradient of the bias, and
+// if rows of an operand are not whole chunks of four. Also returns none for a scaled layer with an
+// adapter. The scale applies to only one of its two products, so the layer is not computed on
+// tensor cores.
 std::optional<std::vector<uint32_t>> tensor_operands(const KernelCase& c) {
   using A = Forward;
   if (c.pass == Pass::kBackwardBias) return std::nullopt;

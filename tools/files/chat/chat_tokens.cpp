@@ -34,8 +34,8 @@ class LabelledTokens {
   LabelledTokens(const Tokenizer& tokenizer, const std::string& text, const ByteRanges& learned)
       : tokenizer_(tokenizer), text_(text), learned_(learned) {}
 
-  // Adds an added token. It is learned if one of its letters is learned; white space that it
-  // includes does not count.
+  // Adds an added token. It is learned if one of its own bytes is learned; the bytes of white space
+  // around it do not count.
   void add_token(const Tokenizer::Place& token) { add(token.id, touches(learned_, token.text_begin, token.text_end)); }
 
   // Adds bytes [begin, end) of the text, which contain no control tokens.
@@ -85,8 +85,8 @@ class LabelledTokens {
 
 // Returns the control tokens in a rendered text. The template must have written a control token;
 // only its inner bytes may be a message's role. If `reads`, a control token that the template does
-// not write in this conversation may also be in the assistant's text. All other letters that spell
-// a control token stay letters and are counted in `notes`.
+// not write in this conversation may also be in the assistant's text. All other spellings of a
+// control token are read as plain text and counted in `notes`.
 std::vector<Tokenizer::Place> control_tokens(const Tokenizer& tokenizer, const MarkedText& text,
                                              const LearnedTexts& texts, const nlohmann::ordered_json& messages,
                                              bool reads, ReadingNotes& notes) {
@@ -175,7 +175,8 @@ class CallArguments {
   }
 
  private:
-  // Sets the arguments. Returns false if the template refuses the conversation with them.
+  // Sets the arguments. Returns false if the template refuses the conversation with them, or writes
+  // nothing.
   bool take(const std::vector<Json>& arguments) {
     for (size_t i = 0; i < places_.size(); ++i) *places_[i] = arguments[i];
     return !rendered().empty();

@@ -25,7 +25,7 @@ constexpr Speaker kSpeakers[] = {
 // Keys of a message with which a sample states whether the message is learned.
 constexpr const char* const kFlags[] = {"weight", "train", "training", "loss"};
 constexpr const char* kKwargs = "chat_template_kwargs";
-constexpr const char* kCalls = "function_call";  // the value is a call by the assistant, as JSON
+constexpr const char* kCalls = "function_call";  // "from" of a ShareGPT message whose "value" is tool calls as JSON
 
 bool is_part(const Json& part) { return part.is_object() && part.contains("type"); }
 bool is_list_of_parts(const Json& content) {

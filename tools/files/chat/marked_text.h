@@ -1,6 +1,6 @@
-// Text with the origin of each byte: the chat template, or the sample that is rendered. Letters of
-// a control token are that token if the template writes them. If a user types them into a message,
-// they must stay text.
+// Text with the origin of each byte: the chat template, or the sample that is rendered. A spelling
+// of a control token is that token if the template writes it. If a user types the same characters
+// into a message, they must stay plain text.
 #pragma once
 
 #include <cstddef>

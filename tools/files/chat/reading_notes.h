@@ -1,6 +1,6 @@
-// Notes about input that is read differently from what a user may expect: parts of records without
-// an effect, control tokens that are read as letters. `reprise chat` prints the notes of one
-// record. For a file, notes are counted, and each kind becomes one warning.
+// Notes about input that is read differently from what a user may expect. Parts of records may have
+// no effect, and spellings of control tokens may be read as plain text. `reprise chat` prints the
+// notes of one record. For a file, notes are counted, and each kind becomes one warning.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace reprise {
 // The notes of one record.
 struct ReadingNotes {
   std::set<std::string> unused;  // parts of the record that do not change what is read, in words
-  // Control tokens that a text spells and that are read as letters -> how many times.
+  // Control tokens that texts spell and that are read as plain text. Key: the token; value: how
+  // often.
   std::map<std::string, uint64_t> letters;
 };
 

@@ -34,7 +34,7 @@ const char* word_of(const Word<T> (&words)[N], const T& value) {
 struct JsonOrigin {
   std::string file;                   // the file's name in messages
   const std::string* text = nullptr;  // the file's text; if given, error messages name line and column
-  KeyNotes* notes = nullptr;  // if given, every key that is requested is noted there, whether or not it is present
+  KeyNotes* notes = nullptr;  // if given, receives a note for every requested key, also if the object lacks the key
 };
 
 // A view of one JSON object with checked access to its keys.
@@ -56,7 +56,8 @@ class JsonFields {
   JsonFields element(const std::string& list, size_t n) const;  // returns element n of a list of objects
 
   // Reads the key into `target`; leaves `target` unchanged if the key is absent. The format's
-  // documentation and JSON Schema are made from these calls; `text` describes the key there.
+  // documentation and JSON Schema are made from these calls; `text` is their description of the
+  // key.
   void read(const std::string& key, bool& target, const KeyText& text = {}) const;
   void read(const std::string& key, std::string& target, const KeyText& text = {}) const;
   void read(const std::string& key, std::vector<std::string>& target, const KeyText& text = {}) const;

@@ -308,9 +308,8 @@ class PlaceFinder : public JsonWalk<json> {
   }
 
  private:
-  // Records the place of a value if it is the value of the path or contains it. For each open list
-  // or object, on_way_ has the number of letters of the path that lead to it. For a list or object
-  // that is not on the path it has kElsewhere.
+  // Records the place of a value if the path, or a beginning of the path, leads to it. Adds an
+  // entry to on_way_ for a list or object.
   void take_value(json&& value) override {
     size_t letters = 0;
     if (!on_way_.empty()) {
@@ -326,16 +325,16 @@ class PlaceFinder : public JsonWalk<json> {
 
   static constexpr size_t kElsewhere = std::string::npos;
   const std::string& path_;
-  // places_[n] is the place of the value to which the first n letters of the path lead; "" if there
+  // places_[n] is the place of the value to which the first n bytes of the path lead; "" if there
   // is no such value.
   std::vector<std::string> places_;
-  std::vector<size_t> on_way_;  // for each open list or object: how many letters of the path lead to it
+  std::vector<size_t> on_way_;  // for each open list or object: how many bytes of the path lead to it; else kElsewhere
 };
 
 // Returns Damerau's distance: the number of missing, additional, wrong or swapped neighbouring
-// letters.
+// bytes.
 size_t edit_distance(const std::string& a, const std::string& b) {
-  // Rows of the table for the first i - 2, i - 1 and i letters of a.
+  // Rows of the table for the first i - 2, i - 1 and i bytes of a.
   std::vector<size_t> before(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -384,8 +383,8 @@ std::string shown_key(const std::string& key) {
   return text.size() >= 2 && text.back() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
-// Appends the value as JSON until the text has more than `longest` letters. The parser's depth
-// limit bounds the recursion.
+// Appends the value as JSON until the text has more than `longest` bytes. The parser's depth limit
+// bounds the recursion.
 void append_json(const json& value, size_t longest, std::string& text) {
   const auto append_text = [&](const std::string& word) {
     text += json(word.substr(0, longest)).dump(-1, ' ', true, json::error_handler_t::replace);

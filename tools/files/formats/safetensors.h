@@ -23,7 +23,7 @@ uint64_t stored_type_bytes(StoredType type);
 struct StoredTensor {
   StoredType type = StoredType::kF32;
   std::vector<uint64_t> shape;  // row-major, outermost first; {} for a scalar
-  uint64_t offset = 0;          // offset of its first byte in the file
+  uint64_t offset = 0;          // offset of the tensor's first byte in the file
   uint64_t bytes = 0;           // length of the tensor's data in the file; the numbers are little-endian
 };
 

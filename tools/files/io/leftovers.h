@@ -15,7 +15,7 @@ class Leftover {
   Leftover& operator=(const Leftover&) = delete;
 
  private:
-  int slot_;  // -1 if it is not registered: the path is too long, or the table is full
+  int slot_;  // -1: not registered, because the path is too long or the table is full
 };
 
 // Registers a child process, the leader of its own process group, for the object's lifetime.

@@ -37,7 +37,7 @@ class OutputFile {
   uint64_t bytes_ = 0;
   Checksum checksum_;
   int descriptor_ = -1;
-  std::optional<Leftover> unfinished_;  // unset if it is not a regular file
+  std::optional<Leftover> unfinished_;  // unset for a device, a pipe or a descriptor
 };
 
 // Writes a file that contains `text`, with the same checks as OutputFile.

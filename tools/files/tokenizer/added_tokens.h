@@ -21,9 +21,10 @@ class AddedTokens {
   struct Match {
     size_t begin, end;  // range that includes the white space around the token, if the token takes it
     int32_t id;
-    size_t text_begin, text_end;  // range of the token's own letters
+    size_t text_begin, text_end;  // range of the token itself
   };
-  // Returns true if the letters [begin, end) may be read as control token `id`.
+  // Decides whether bytes [begin, end) of the text may be read as control token `id`; true: they
+  // may.
   using ControlFilter = std::function<bool(size_t begin, size_t end, int32_t id)>;
 
   // Limits. kLongest: bytes of a token, because it is compared at each position of a text.
@@ -35,8 +36,8 @@ class AddedTokens {
   bool is_full() const { return nodes_.size() + kLongest > kMaxNodes; }
 
   // Returns the first match at or after `from`, with the white space that it includes; none if
-  // there is no more. The text is UTF-8. If `may_be` is given, only control tokens that it allows
-  // are found.
+  // there is no more. The text is UTF-8. Control tokens are found only if `with_control`, and only
+  // where `may_be`, if given, returns true.
   std::optional<Match> find(std::string_view text, size_t from, bool with_control,
                             const ControlFilter& may_be = {}) const;
 

@@ -39,7 +39,7 @@ enum class TextPlace : uint8_t {
 enum class SpaceBefore : uint8_t {
   kNothing,
   kEveryPiece,         // before the text, and after each added token
-  kPieceWithoutSpace,  // like kEveryPiece, but not if a space is already there
+  kPieceWithoutSpace,  // like kEveryPiece, but not before a text that begins with a space
   kTextWithoutSpace,   // only before the text, and not if it begins with a space
 };
 
@@ -49,7 +49,8 @@ struct FileToken {
   // kAdded in the alphabet kCharacters.
   std::string name;
   TokenKind kind = TokenKind::kAbsent;
-  // True: it is not in the model's own vocabulary, so that words cannot become it or contain it
+  // True: the token is not in the model's own vocabulary, so that words cannot become it or contain
+  // it.
   bool is_added_alone = false;
 };
 

@@ -1,4 +1,5 @@
-// The boards of board.h.
+// Implements board.h: reads the file of a board, and computes a step's lower bound row by row, as
+// the roofline of flops and bytes.
 #include "tools/plan/costs/board.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// The predictions of prediction.h.
+// Implements prediction.h: adds the seconds of all rows of a step. With several ranks or streamed
+// weights, the step is simulated, because transfers overlap rows.
 #include "tools/plan/costs/prediction.h"
 
 #include "tools/plan/graph/cost.h"

@@ -1,4 +1,4 @@
-// The sum of step_cost.h. It is not in tools/plan/graph, which has calls but no plans.
+// Implements step_cost.h: adds the costs of all rows that a step runs.
 #include "tools/plan/costs/step_cost.h"
 
 namespace reprise {

@@ -1,4 +1,5 @@
-// Computes the times of step_times.h.
+// Implements step_times.h. With a profile, its seconds are scaled by the work of a plan. Otherwise
+// flops and bytes are divided by the rates of a board, or by assumed rates.
 #include "tools/plan/costs/step_times.h"
 
 namespace reprise {

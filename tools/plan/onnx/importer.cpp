@@ -755,7 +755,7 @@ void Importer::add_weight(const std::string& name, const ImportValue& parameter,
   if (is_statistic(name)) return;
   const OnnxTensor& tensor = *parameter.tensor;
   if (tensor.is_made() && !tensor.is_trained.value_or(false)) return freeze(name, Finding::kAbsent);
-  const bool is_within_node = is_of_torch() && !parameter.is_parameter;  // PyTorch's exporters put no parameters there
+  const bool is_within_node = is_of_torch() && !parameter.is_parameter;  // PyTorch exports no parameters within nodes
   if (!tensor.is_trained.value_or(!is_within_node)) return freeze(name, why_frozen(parameter));
   if (tensor.is_frozen || parameter.is_detached) return freeze(name, Finding::kFixed);
   note_trained(name, parameter);

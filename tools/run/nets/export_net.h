@@ -23,8 +23,8 @@ bool is_imported(const std::string& path);
 struct OnnxExport {
   size_t tensors = 0;  // tensors of the net
   size_t resized = 0;  // tensors of a new head, included in `tensors`
-  // Key: an op. Entry: number of the file's nodes of this op that compute as in training, with each
-  // batch's statistics or with random numbers.
+  // For each op, the number of the file's nodes that compute as in training: with the statistics of
+  // each batch, or with random numbers. Has only ops with such nodes.
   std::map<std::string, size_t> in_training;
 };
 

@@ -26,8 +26,8 @@ struct ImportReport {
   std::string recipe, graph, weights;  // paths of the files
   size_t model_nodes = 0, nodes = 0, left_out = 0, links = 0, tensors = 0;
   std::vector<std::pair<std::string, size_t>> ops;  // ops of the net, with their counts
-  // Key: an op. Entry: number of the net's nodes of this op of which each replaces a chain of the
-  // model's nodes.
+  // For each op of the net, the number of its nodes that replace a chain of several nodes of the
+  // model. Has only ops with such nodes.
   std::map<std::string, size_t> joined;
   std::string tied;                                 // the embedding whose table is also the head's weight; "" for none
   std::vector<std::string> drawn;  // parameters of a new head

@@ -86,7 +86,7 @@ bool prepare_streamed_weights(const Plan& plan, const Workers& workers, const St
   if (holds(path, wanted)) return true;
   const Output output(path, kStreamedFile, inputs), note(note_of(path), kStreamedNote, inputs);
   std::error_code ignored;
-  std::optional<FileLock> lock;  // a lock on the folder, because a lock file would remain there
+  std::optional<FileLock> lock;  // a lock on the folder itself, because a lock file would remain in it
   const std::string folder = fs::absolute(path).parent_path().string();
   if (fs::is_directory(folder, ignored))
     lock.emplace(folder, "waiting for another process that writes in " + folder, before_piece);
