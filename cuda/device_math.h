@@ -19,7 +19,7 @@ __device__ inline bool is_finite(double x) { return (std::bit_cast<uint64_t>(x) 
 // NaN stays NaN.
 // Method: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r = 1 + r + r^2 p(r).
 __device__ inline float device_exp(float x) {
-  constexpr float kRound = 0x1.8p23f;  // adding it leaves the nearest integer in the low bits of the significand
+  constexpr float kRound = 0x1.8p23f;  // x + kRound has the integer nearest to x in the low bits of its significand
   const float clamped = x > 89.0f ? 89.0f : (x < -88.0f ? -88.0f : x);
   const float shifted = fmaf(clamped, 0x1.715476p+0f, kRound);
   const float n = shifted - kRound;

@@ -89,13 +89,13 @@ enum { kCache = 9, kFirstTrained = 2, kMaxRanks = 64, kMaxFields = 16 };
 #define REF(region, index) ((uint32_t)(region) << 30 | (uint32_t)(index))
 #define EACH(i, count) for (uint32_t i = 0; i < (count); ++i)
 
-// A tensor of any region, and what the rows so far have done with it.
+// A tensor of any region, and the effects of the rows so far on this tensor.
 typedef struct Item {
   uint64_t offset, bytes, elements;
   uint32_t shape[4], type, rank, first, end, below, kind, owner, number;  // State: its kind, init (first)
   uint32_t lower, upper, next_death;  // live neighbours by address; the next slot that ends in the same row; NONE: none
-  uint32_t flight, readers;           // 1 + the row whose start is in progress to this item; transfers that read it
-  uint32_t normed, pending;           // of a parameter: 1 + its gradient's reference; 1 + the rank that must send it
+  uint32_t flight, readers;           // 1 + the row that started a transfer to this item; transfers that read it
+  uint32_t normed, pending;           // parameter: 1 + the gradient's reference; 1 + the rank that must send it
   const unsigned char *name;
   uint32_t name_size;
   char host;  // '1' labels, '2' document starts, '3' pairs, '-': another slot that the host fills

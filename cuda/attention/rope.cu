@@ -26,7 +26,7 @@ struct Rotation {
 // is computed in f64, because positions reach 2^20. The product of n and the high part of pi / 2,
 // which has 33 bits, is exact in f64. The Taylor series of r are computed in f32.
 __device__ inline Rotation rotate_by(double angle) {
-  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits of the significand
+  constexpr double kRound = 0x1.8p52;  // x + kRound has the integer nearest to x in the low bits of its significand
   const double shifted = fma(angle, 0x1.45f306dc9c883p-1, kRound);
   const double n = shifted - kRound;
   const float r = static_cast<float>(fma(-n, 0x1.0b4611a626331p-34, fma(-n, 0x1.921fb544p+0, angle)));

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kBlockThreads) overwrite_box(const PutBoxArgsO
   const uint64_t packs = box.whole[3] / kWidth, all = box.whole_elements() / kWidth;
   for (uint64_t i = grid_thread(); i < all; i += grid_threads()) {
     const uint64_t run = box.run_in(box.row_in(i / packs / box.whole[2]), i / packs % box.whole[2]);
-    const uint64_t place = i % packs * kWidth - box.first[3];  // wraps to a huge number if it is before the box
+    const uint64_t place = i % packs * kWidth - box.first[3];  // wraps to a huge number before the box's first column
     const bool inside = run != Box::kNoRun && place < box.part[3];
     Pack<kWidth> pack = {};
     if (inside) pack = load_pack<kWidth>(args.part + run * box.part[3] + place);

@@ -64,7 +64,7 @@ struct CoveringOutput {
   bool inside;
 
   __device__ CoveringOutput(uint32_t position, uint32_t t, uint32_t outputs, const WindowSide& side) {
-    const uint32_t start = position - t * side.dilation;  // wraps to a huge number if it is below 0
+    const uint32_t start = position - t * side.dilation;  // wraps to a huge number if the difference is negative
     output = start / side.stride;
     inside = output * side.stride == start && output < outputs;
   }

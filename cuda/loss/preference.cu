@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kBlock, 1)
   REPRISE_SHARED(double, doubles, kWarps);
   REPRISE_SHARED(uint64_t, counts, kWarps);
   for (uint64_t m = threadIdx.x; m < pairs.M; m += kBlock) weights[m] = 0;
-  if (!has_rows(counts, pairs, noted, row)) return;  // its barriers separate the zeros above from the weights below
+  if (!has_rows(counts, pairs, noted, row)) return;  // the barriers of has_rows() order the zeros before the weights
   const auto step_pairs = static_cast<double>(scalars->step_labelled);
   const double of_token = pairs.is(PreferenceKind::kOrpo) ? 1 / scalars->step_weight : 0;
   const Totals totals = judge(doubles, counts, pairs,

@@ -95,7 +95,7 @@ Levels vector_levels() {
   return {own, own};
 }
 
-CpuMachine machine;  // the only machine of the process; it depends on the processor only
+CpuMachine machine;  // the only machine of the process, determined by the processor alone
 
 }  // namespace
 

@@ -115,7 +115,7 @@ class ChainJudge {
   const Chain& chain_;
   uint64_t memory_;
   bool residues_;
-  std::unordered_map<State, double> best_;
+  std::unordered_map<State, double> best_;  // smallest known cost of reaching a state
   std::priority_queue<std::pair<double, State>, std::vector<std::pair<double, State>>, std::greater<>> queue_;
 };
 

@@ -13,7 +13,7 @@ const KernelInfo& kernel(const Row& row);
 inline bool is_slot(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kProgram; }
 inline bool is_disk(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kSpill; }
 inline bool is_carried(Ref ref) { return ref != kNoRef && ref_region(ref) == Region::kCarried; }
-inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // its lifetime is within one program
+inline bool is_local(Ref ref) { return is_slot(ref) || is_disk(ref); }  // true: lives within one program
 inline bool adds(const Row& row, uint32_t argument) { return (row.accumulate >> argument & 1) != 0; }
 inline bool is_reduce(const Row& row) { return kernel(row).attribute == kAttributeKind<GroupAttribute>; }
 inline bool is_finish(const Row& row) { return kernel(row).attribute == kAttributeKind<ClipAttribute>; }

@@ -520,7 +520,7 @@ TEST(Replay, NoRowIsIdle) {
 // nothing.
 struct Tally {
   int unsafe = 0, unsafe_replayed = 0, semantic = 0, own = 0, neutral = 0;
-  // Key: kind of unsafe mutant. Value: mutants made, and mutants that the replay rejected.
+  // For each kind of unsafe mutant: the mutants made, and the mutants that the replay rejected.
   std::map<std::string, std::pair<int, int>> kinds;
   std::set<std::string> own_kinds, semantic_kinds;
 };

@@ -163,14 +163,14 @@ class TermMachine {
   const Plan& plan_;
   TermTable& terms_;
   const uint32_t rank_;
-  TermMemory stores_[3];  // in the order of Store
-  std::vector<OpenTransfer> under_way_;
+  TermMemory stores_[3];                 // in the order of Store
+  std::vector<OpenTransfer> under_way_;  // transfers in progress
   struct Shared {
     Term term = kNoTerm;
     uint32_t root = 0;  // rank that sends the term
   };
-  std::map<uint64_t, Shared> shared_;  // terms of the shares in progress; key: address of the destination
-  std::vector<TermMachine*> ranks_ = {this};
+  std::map<uint64_t, Shared> shared_;         // terms of the shares in progress; key: address of the destination
+  std::vector<TermMachine*> ranks_ = {this};  // the machine of each rank
   struct Gathered {
     Term table = kNoTerm, tokens = kNoTerm, places = kNoTerm;
   };
@@ -181,7 +181,7 @@ class TermMachine {
   uint32_t row_ = ~0u;
   const KernelInfo* kernel_ = nullptr;  // kernel of the current row; refs_ and arguments_ are also those of this row
   const Ref* refs_ = nullptr;
-  std::vector<Argument> arguments_;
+  std::vector<Argument> arguments_;  // in the order of kOps
 };
 
 }  // namespace reprise::testing

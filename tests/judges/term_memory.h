@@ -43,7 +43,7 @@ class TermMemory {
     uint64_t end;
     Term term;
   };
-  std::map<uint64_t, Cell> cells_;
+  std::map<uint64_t, Cell> cells_;  // disjoint ranges that contain terms, by first address
 };
 
 }  // namespace reprise::testing

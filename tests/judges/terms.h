@@ -79,6 +79,7 @@ class TermTable {
   std::string name(Term t) const;
 
   std::vector<TermNode> nodes_ = std::vector<TermNode>(1);
+  // term of each TermNode::key, so that equal computations have equal terms
   std::unordered_map<std::vector<uint32_t>, Term, Hash> known_;
 };
 

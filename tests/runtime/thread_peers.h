@@ -55,7 +55,7 @@ class ThreadPeers {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rank> ranks_;
-  std::map<uint64_t, Exchange> exchanges_;
+  std::map<uint64_t, Exchange> exchanges_;  // exchanges in progress, by number
   uint64_t lost_ = Peers::kNoRank;
   uint64_t sent_bytes_ = 0;
 };

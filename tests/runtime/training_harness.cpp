@@ -93,7 +93,7 @@ struct Poison {
   }
   void after(ProgramId id, uint32_t row) const {
     const Program& program = trainer->plan->program(id);
-    if (is_move(program, row)) return;  // its source and result may overlap
+    if (is_move(program, row)) return;  // the source and the result of a move may overlap
     for (const Slot& slot : program.slots) {
       if (slot.end_row == row + 1) fill(slot);
     }

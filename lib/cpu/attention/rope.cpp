@@ -27,7 +27,7 @@ void find_frequencies(double* frequencies, const float* table, const RopeAttribu
 // 2^20 quarter turns, because n times the high part of pi / 2 (33 bits) is exact.
 REPRISE_INLINE void cosines_and_sines(float* cosines, float* sines, const double* frequencies, uint32_t pairs,
                                       double position, double scale) {
-  constexpr double kRound = 0x1.8p52;  // adding it leaves the nearest integer in the low bits of the significand
+  constexpr double kRound = 0x1.8p52;  // x + kRound has the integer nearest to x in the low bits of its significand
   REPRISE_INDEPENDENT
   for (uint32_t i = 0; i < pairs; ++i) {
     const double angle = position * frequencies[i];

@@ -65,7 +65,7 @@ void fill_row(float* row, const DirectShape& s, const Stored* pixels) {
   }
   for (uint32_t residue = 0; residue < s.stride; ++residue) {
     for (uint32_t i = 0; i < plane; ++i, row += kStep) {
-      const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps to a large number if it is left of the image
+      const uint32_t column = i * s.stride + residue - s.pad_w;  // wraps to a large number left of the image
       if (column < s.W) {
         copy_run(row, pixels + uint64_t{column} * s.C, kStep);
       } else {
@@ -102,7 +102,7 @@ void fill_rows(VectorLevel level, float* buffer, const DirectShape& s, const Con
   const uint64_t block_floats = s.row_floats() / (s.C / kStep);
   for (uint32_t i = 0; i < rows; ++i) {
     float* row = buffer + i * s.row_floats();
-    const uint32_t h = first + i - s.pad_h;  // wraps to a large number if it is above the image
+    const uint32_t h = first + i - s.pad_h;  // wraps to a large number above the image
     if (h >= s.H) {
       std::memset(row, 0, s.row_floats() * sizeof(float));
       continue;

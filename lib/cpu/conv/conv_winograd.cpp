@@ -234,7 +234,7 @@ template <typename Stored>
 void find_inputs(const Stored** pixels, const DirectShape& s, const ConvSource<Stored>& source, const TileAt& at,
                  uint32_t c) {
   for (uint32_t r = 0; r < 4; ++r) {
-    const uint32_t row = at.row + r - s.pad_h;  // wraps to a large number if it is above the image
+    const uint32_t row = at.row + r - s.pad_h;  // wraps to a large number above the image
     for (uint32_t t = 0; t < 4; ++t) {
       const uint32_t column = at.column + t - s.pad_w;
       const bool inside = row < s.H && column < s.W;

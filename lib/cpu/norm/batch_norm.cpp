@@ -57,7 +57,7 @@ struct ColumnSums {
   const Stored* u;     // [rows,C]; null for x - shift
   const float* shift;  // [C]
   uint64_t C;
-  InputNorm mask;  // for kMasked, with the shift as its mean; otherwise null pointers
+  InputNorm mask;  // for kMasked: the norm whose sign masks u; mask.mean is `shift`. Otherwise null pointers.
 };
 
 // Sets lanes of `value` to 0 if `relu_input` is not positive there. Arguments are references, as in

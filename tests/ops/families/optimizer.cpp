@@ -64,7 +64,7 @@ UpdatedElement lion(const UpdateStep& u, double p, double m, double gradient) {
 
 // ---- cases ----
 
-constexpr float kRate = 0.75f;  // the update multiplies the learning rate by it
+constexpr float kRate = 0.75f;  // factor of the learning rate in each update
 constexpr uint32_t kStream = 5;
 
 // Returns the constants for a group of one tensor.

@@ -63,8 +63,8 @@ TEST(CudaProductShape, TensorCoresTakeTheTileThatComputesLeastBeyondTheEdges) {
     return std::pair(tile.rows, tile.columns);
   };
   EXPECT_EQ(sides(1024, 1024), std::pair(128u, 128u));
-  EXPECT_EQ(sides(200704, 64), std::pair(256u, 64u));  // first stage of ResNet-50
-  EXPECT_EQ(sides(64, 576), std::pair(64u, 256u));     // gradient of that layer's weight
+  EXPECT_EQ(sides(200704, 64), std::pair(256u, 64u));  // a layer in the first stage of ResNet-50
+  EXPECT_EQ(sides(64, 576), std::pair(64u, 256u));     // gradient of this layer's weight
   EXPECT_EQ(sides(100, 100), std::pair(128u, 128u));
 }
 

@@ -62,8 +62,8 @@ struct Configuration {
 struct Card {
   std::map<const void*, DryKernel> kernels;  // key: the host function that a launch names
   std::vector<Configuration> configurations;  // configurations of launches that have not begun yet
-  // Key: event. Value: number of copies that were requested before it, if it was recorded on the
-  // copy queue; otherwise kOfQueue.
+  // For each event that was recorded on the copy queue, the number of copies requested before the
+  // event; for other events, kOfQueue.
   std::map<void*, uint64_t> events;
   std::map<void*, std::unique_ptr<Graph>> graphs;
   void *queue = nullptr, *copy_queue = nullptr;

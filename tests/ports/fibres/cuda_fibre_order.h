@@ -104,7 +104,7 @@ class GlobalOrder {
   std::string thread_text(uint64_t time, uint64_t thread) const;
 
   uint64_t time_ = 1, launch_began_ = 1, block_began_ = 1, block_barrier_ = 1;
-  std::vector<uint64_t> warp_barriers_;
+  std::vector<uint64_t> warp_barriers_;  // time of the last barrier of each warp of the running block
   struct Block {
     uint64_t began;
     dim3 index;
@@ -113,7 +113,7 @@ class GlobalOrder {
   std::map<uint64_t, std::set<Release>> handed_;  // releases handed over by atomics; key: address of the atomics
   std::vector<Acquired> acquired_;                // releases that the running block has acquired
   std::map<uint32_t, Exchange> exchanges_;        // key: thread of the running block
-  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;  // records of accesses, by address / kPageBytes
   struct Met {
     uint64_t number = ~uint64_t{0};
     Page* page = nullptr;

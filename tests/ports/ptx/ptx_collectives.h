@@ -15,7 +15,7 @@ struct Collective {
 
   std::string_view opcode;
   Step step = nullptr;
-  bool meets = false;  // true: all lanes of the mask (of the warp if there is no mask) must arrive before it runs
+  bool meets = false;  // true: runs when all lanes of the mask have arrived (of the warp if there is no mask)
   std::vector<Place> form;
 };
 

@@ -60,7 +60,7 @@ class Kernels {
 
   std::vector<std::unique_ptr<ModuleText>> modules_;
   std::map<std::string, std::vector<Entry>> entries_;  // key: demangled name
-  std::map<const void*, const Program*> by_function_;
+  std::map<const void*, const Program*> by_function_;  // decoded kernels, by the host function that a launch names
   std::set<std::string> found_;
 };
 

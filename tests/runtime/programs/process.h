@@ -12,7 +12,7 @@
 namespace reprise::test {
 
 struct ProcessOptions {
-  std::string input = {};                     // text for its stdin
+  std::string input = {};                     // text for the program's stdin
   std::vector<std::string> environment = {};  // "NAME=value", in addition to the test's environment
   uint64_t largest_file_bytes = 0;            // RLIMIT_FSIZE in bytes; 0: no limit
   uint64_t max_address_bytes = 0;            // RLIMIT_AS in bytes; 0: no limit

@@ -40,7 +40,7 @@ class GrownTables : public WeightSource {
     const auto table = tables_.find(name);
     if (table == tables_.end()) return source_->read_exact(name, first, count, to);
     make_mean(name, table->second);
-    for (float* at = static_cast<float*>(to); count > 0;) {  // for each row, or the part of it that is requested
+    for (float* at = static_cast<float*>(to); count > 0;) {  // for each row, or the requested part of a row
       const uint64_t columns = table->second.columns, row = first / columns, column = first % columns,
                      part = std::min(count, columns - column);
       if (is_made(table->second, row)) {

@@ -30,8 +30,8 @@ class NoteCounts {
 
  private:
   struct Counts {
-    std::map<std::string, uint64_t> times;
-    std::string first;  // place of the first record with such a note
+    std::map<std::string, uint64_t> times;  // how often each part or token was noted
+    std::string first;                      // place of the first record with such a note
   };
   static void count(Counts& counts, const std::string& what, uint64_t times, const std::string& place);
   static std::string listed(const Counts& counts, const char* before, const char* of);

@@ -83,7 +83,7 @@ class GgufFile {
   uint64_t alignment_ = 32;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
-  std::map<std::string, size_t> value_by_key_, tensor_by_name_;
+  std::map<std::string, size_t> value_by_key_, tensor_by_name_;  // indices in metadata_ and in tensors_
 };
 
 // The kind of file that a GgufWriter makes, for Output (output.h).

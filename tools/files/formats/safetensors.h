@@ -54,7 +54,7 @@ class SafetensorsFile {
  private:
   void read_tensors(const std::string& header_text, uint64_t data_begin);
   InputFile file_;
-  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, StoredTensor> tensors_;  // by name
   std::map<std::string, std::string> metadata_;
 };
 

@@ -40,7 +40,7 @@ class ZipFile {
   ZipEntry place(const std::string& name, uint64_t header, uint64_t bytes) const;
   [[noreturn]] void refuse(uint64_t at, const std::string& reason) const;
   const InputFile& file_;
-  std::map<std::string, ZipEntry> entries_;
+  std::map<std::string, ZipEntry> entries_;  // by full name
 };
 
 }  // namespace reprise

@@ -189,7 +189,7 @@ SnapshotDirectory::SnapshotDirectory(const std::string& path, const FolderKind& 
 SnapshotDirectory::~SnapshotDirectory() {
   abandon();
   if (made_saving_) {
-    ::unlink((saving_ + "/lock").c_str());  // while it is locked: a waiting process checks that the lock still exists
+    ::unlink((saving_ + "/lock").c_str());  // removed while locked: a waiting process checks that the file exists
     ::rmdir(saving_.c_str());
   }
   ::close(lock_);
@@ -251,7 +251,7 @@ void SnapshotDirectory::begin() {
 void SnapshotDirectory::abandon() noexcept {
   try {
     remove_snapshot(fresh_, kind_.files);
-  } catch (const UserError&) {  // the next run removes it, or reports why it cannot
+  } catch (const UserError&) {  // the next run removes the folder, or reports why it cannot
   }
 }
 

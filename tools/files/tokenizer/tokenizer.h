@@ -89,14 +89,14 @@ class Tokenizer {
   SpaceBefore space_before_;
   bool marks_before_added_, drops_first_space_;
   std::vector<std::string> bytes_;  // bytes of each token, by id
-  std::vector<TokenKind> kinds_;
+  std::vector<TokenKind> kinds_;    // kind of each token, by id
   AddedTokens in_text_, in_normalised_text_;
   bool composes_;
   std::optional<BertRules> bert_;
   bool adds_bos_;
   std::optional<int32_t> bos_, eos_, pad_;
-  std::vector<int32_t> behind_;
-  std::vector<PairPiece> pair_;
+  std::vector<int32_t> behind_;  // tokens after a text that is a whole sample
+  std::vector<PairPiece> pair_;  // parts of a row with two texts
   Cutter cutter_;
   WordModel model_;
   mutable std::mutex cache_in_use_;

@@ -40,6 +40,7 @@ class WordPieces {
 
   const WordPieceRules rules_;
   int32_t unknown_;
+  // id of each token that may be a piece, by its name
   std::unordered_map<std::string, int32_t, Hash, std::equal_to<>> id_of_name_;
   size_t longest_bytes_ = 0;  // bytes of the longest name in the table
 };

@@ -81,7 +81,7 @@ struct Architecture {
   // The name of an architecture, and the tables with the names of its tensors.
   const char* name;
   std::span<const NameRow> rows, shared;
-  bool pairs;  // true if this architecture uses the order kPairs for the rows that have it in the table
+  bool pairs;  // true: kPairs in the tables is the order in this architecture; false: kPairs means kSame
 };
 constexpr Architecture kArchitectures[] = {
     {"llama", kDecoder, kEveryDecoder, true},

@@ -26,7 +26,7 @@ class ListedWeights : public WeightSource {
   }
 
  protected:
-  std::map<std::string, Entry> entries_;
+  std::map<std::string, Entry> entries_;  // the tensors, by name
 };
 
 }  // namespace reprise

@@ -24,7 +24,7 @@ struct GrowthLine {
   std::string name;
   double before = 0, now = 0;
   bool in_bytes = true;
-  std::optional<double> limit;  // the most by which the quantity may grow, in per cent; unset: it is only printed
+  std::optional<double> limit;  // maximum growth of the quantity, in per cent; unset: the growth is only printed
 
   // Returns the growth in per cent.
   double growth() const { return before > 0 ? 100 * (now / before - 1) : now > 0 ? 100 : 0; }

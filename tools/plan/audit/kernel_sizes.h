@@ -53,8 +53,8 @@ class KernelSizes {
   Tensor tensor(const ArgumentInfo& argument, DType dtype) const;
 
   const KernelInfo& kernel_;
-  std::string attribute_;  // name of the attribute's type; "" if the kernel has no attribute
-  std::map<std::string, double> given_;
+  std::string attribute_;                // name of the attribute's type; "" if the kernel has no attribute
+  std::map<std::string, double> given_;  // the sizes that were given, by name
 };
 
 }  // namespace reprise

@@ -47,7 +47,7 @@ struct DecoderModel {
   int sliding_window = 0;            // number of positions that a position sees, itself included; 0: all before it
   std::vector<bool> windowed;        // for each layer: true if it has the window; empty: all have it
   std::vector<int> no_rope_layers;   // for each layer: 1 if its q and k are rotated, else 0; empty: all 1
-  double query_pre_attn_scalar = 0;  // scores are divided by its square root; 0: head_dim
+  double query_pre_attn_scalar = 0;  // scores are divided by the square root of this number; 0: of head_dim
   double attn_logit_softcapping = 0, final_logit_softcapping = 0;  // attention's cap and the logits' cap; 0: none
   double rms_norm_eps = 1e-6;
   double attention_dropout = 0;

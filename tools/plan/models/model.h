@@ -84,7 +84,7 @@ struct MicroBatch {
 struct HuggingFaceNames {
   const char* model_type = nullptr;
   const char* architecture = nullptr;
-  bool rotates_part = false;  // true: its configs may rotate only a part of a head's channels
+  bool rotates_part = false;  // true: configs may rotate only a part of a head's channels
 };
 
 // Refuses invalid recipes in one line, which names the recipe's file and field, or the option that

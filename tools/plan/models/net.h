@@ -16,8 +16,8 @@ namespace reprise {
 struct NetNode {
   std::string op, name;             // op: a word of the table in net.cpp
   std::vector<std::string> inputs;  // names of earlier nodes, NetModel::input(), or kNetTypes
-  // Key: a key of the op. Entry: the numbers given for the key: one, several if the key may have
-  // several, or none. A flag is 0 or 1.
+  // The numbers given for a key of the op; index: the key. A key has one number, or several or none
+  // if the op permits it. A flag is 0 or 1.
   std::map<std::string, std::vector<double>> numbers;
   bool operator==(const NetNode&) const = default;
 };
@@ -30,15 +30,15 @@ struct NetModel {
   int text_length = 0, pad = 0;  // a net of texts: tokens of each text, and the token that pads it; 0: no texts
   int sequence = 0;              // a language model: tokens of each sample, each predicted from earlier ones; else 0
   std::vector<NetNode> nodes;  // in the order of the forward; the last is the loss
-  // Key: a parameter or buffer that is shared with an earlier node. Entry: its name in the earlier
-  // node.
+  // For each parameter or buffer that is shared with an earlier node, its name in that node.
   std::map<std::string, std::string> tied = {};
   struct Stored {
     std::string name;  // name of the parameter in files, instead of the name from its node
     StoredForm form;   // shape, sides and order in files; an empty shape: the usual form
     bool operator==(const Stored&) const = default;
   };
-  // Key: the name that a parameter has from its node. Entry: its name and form in files of weights.
+  // Names and forms of parameters in files of weights, if they differ. Index: the name that the
+  // parameter has from its node.
   std::map<std::string, Stored> stored = {};
   // The shape of one sample that the loss reads; empty for a loss head, or if the graph cannot be
   // built.

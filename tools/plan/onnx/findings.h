@@ -68,8 +68,8 @@ class Findings {
 
  private:
   static bool is_of_parameters(Finding kind);
-  std::map<Finding, std::vector<std::string>> names_;
-  std::set<std::pair<Finding, std::string>> known_;
+  std::map<Finding, std::vector<std::string>> names_;  // names in each finding, in the order of their notes
+  std::set<std::pair<Finding, std::string>> known_;    // the entries of names_, so that no name is noted twice
 };
 
 // Returns the findings in the net's file that the recipe names ("graph"); [] if it names none, or

@@ -232,27 +232,26 @@ class Importer {
   const ImportRequest& request_;
   const bool has_types_;
   ImportedNet net_;
-  std::vector<nlohmann::json> nodes_;
-  std::map<std::string, size_t> places_;                 // index in nodes_, by name
-  // key: a node's name; entry: the name from older versions of the import, if it differs
+  std::vector<nlohmann::json> nodes_;     // nodes of the net so far, in the order of the forward
+  std::map<std::string, size_t> places_;  // index in nodes_, by name
+  // Names that older versions of the import gave to nodes, if they differ; index: the node's name.
   std::map<std::string, std::string> older_names_;
-  // key: a node's name; entry: the shape that it writes, if known
+  // The shape that a node writes, if known; index: the node's name.
   std::map<std::string, std::vector<int64_t>> written_;
   Head head_;
-  std::map<std::string, ImportValue> values_;  // constants, and values that a later node reads
-  std::unordered_map<std::string, Uses> uses_;
-  mutable uint64_t computed_ = 0;  // work that spend() has counted so far
-  // key: a name; entry: the last number that unique_name() appended to it
+  std::map<std::string, ImportValue> values_;   // constants, and values that a later node reads
+  std::unordered_map<std::string, Uses> uses_;  // writer and readers of a value of the model, by the value's name
+  mutable uint64_t computed_ = 0;               // work that spend() has counted so far
+  // The last number that unique_name() appended to a name; index: the name.
   std::unordered_map<std::string, int> endings_;
-  std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};
-  std::map<std::string, std::string> made_;     // nodes that only move or store numbers; key: a text of what they read
-  std::map<std::string, ImportValue> settled_;  // results of settled(); key: a text of the value
+  std::set<std::string> names_ = {kNetImages, kNetTokens, kNetTypes};  // names in use in the net
+  std::map<std::string, std::string> made_;     // nodes that only move or store numbers, by a description of their work
+  std::map<std::string, ImportValue> settled_;  // results of settled(); key: a description of the value
   std::set<std::string> once_;                  // nodes for which has_once() is true
-  std::map<const KnownNumbers*, ImportValue> stored_;
-  // key: a tensor with numbers for a whole batch; entry: the constant with the numbers of one
-  // sample
+  std::map<const KnownNumbers*, ImportValue> stored_;  // constants with a tensor for computed numbers, by the numbers
+  // Constants with the numbers of one sample; index: the tensor with the numbers of a whole batch.
   std::map<const OnnxTensor*, ImportValue> samples_;
-  std::map<const OnnxTensor*, Learned> learned_;
+  std::map<const OnnxTensor*, Learned> learned_;  // node of the net that reads a parameter, by the parameter's tensor
   bool in_training_ = false;
   int64_t batch_ = 1;
   TextProbe texts_;

@@ -37,7 +37,7 @@ struct ImportedTensor {
   const OnnxTensor* tensor;     // the tensor of the file's model
   std::vector<uint64_t> shape;  // stored_shape() of the net's tensor
   std::vector<Axis> walk;       // axes in which the numbers are read, the last one innermost
-  StoredForm form = {};         // its form in files of weights
+  StoredForm form = {};         // the tensor's form in files of weights
   bool is_of_head = false;
 };
 
@@ -62,8 +62,8 @@ struct ImportedNet {
   // Language models: the embedding whose table is the head's weight, too; "" if the head has its
   // own.
   std::string tied;
-  // Key: an op of the net, such as "gelu", "layer_norm" or "attention". Entry: the number of its
-  // nodes that the model has as chains of nodes.
+  // For each op of the net, such as "gelu" or "attention", the number of its nodes that replace a
+  // chain of several nodes of the model. Has only ops with such nodes.
   std::map<std::string, size_t> joined;
   size_t left_out = 0;  // number of the model's nodes for which the net has no node, or that the output does not need
   std::vector<std::string> refused;      // reasons, one line each; if there is one, the other members are incomplete

@@ -40,7 +40,7 @@ class NodeReader {
   std::vector<std::string>& refused_;
   const size_t begin_;
   bool lacks_ = false;
-  std::set<std::string> asked_;
+  std::set<std::string> asked_;  // names of the attributes that were requested
 };
 
 // Returns the decimal number with the fewest digits that is rounded to the same float as `number`,

@@ -30,23 +30,24 @@ struct OnnxTensor {
   std::string name;
   std::vector<uint64_t> shape;
   uint32_t type = 0;           // an OnnxType, or a type that is not read
-  std::string file;            // the file of its numbers; empty: the model's own file
-  uint64_t at = 0, bytes = 0;  // offset and bytes of its numbers: little-endian, contiguous unless `strides` is set
+  std::string file;            // file that has the numbers; empty: the model's own file
+  uint64_t at = 0, bytes = 0;  // offset and bytes of the numbers: little-endian, contiguous unless `strides` is set
   // Distance along each axis, in numbers; empty if contiguous. `bytes` then spans from the first
   // number to the end of the last.
   std::vector<uint64_t> strides;
-  std::vector<int64_t> integers;  // its numbers, if they are stored as varints or no file has them
-  std::vector<float> numbers;     // its numbers, if no file has them
+  std::vector<int64_t> integers;  // the numbers, if they are stored as varints or no file has them
+  std::vector<float> numbers;     // the numbers, if no file has them
   // True for a parameter of the module, false for a buffer or a constant; unset if the file does
   // not state it.
   std::optional<bool> is_trained;
-  // True if the file states that nothing of it is trained: a buffer, or a parameter with
+  // True if the file states that no number of the tensor is trained: a buffer, or a parameter with
   // requires_grad=False.
   bool is_frozen = false;
   // Name of the module's tensor that this tensor stands for; "" if that is `name` or unknown.
   std::string parameter;
-  bool is_computed = false;  // the exporter computed it from a parameter
-  // True if the file has its numbers under another tensor's name, or not at all (module_names.h).
+  bool is_computed = false;  // the exporter computed the tensor from a parameter
+  // True if the file has the tensor's numbers under another tensor's name, or not at all
+  // (module_names.h).
   bool is_copy = false;
   uint64_t elements() const;
   // True if no file has the numbers: they were computed, or stand for a weight or bias that the

@@ -17,7 +17,7 @@ std::set<std::string> external_files(const OnnxFile& file);
 
 struct OnnxChange {
   const OnnxTensor* tensor;                     // a tensor of the file's model
-  std::vector<uint64_t> shape;                  // its new shape, which may differ in one axis
+  std::vector<uint64_t> shape;                  // the tensor's new shape, which may differ in one axis
   std::function<std::vector<float>()> numbers;  // row-major; called when the numbers are written
 };
 

@@ -39,10 +39,10 @@ class AtenNames {
   const std::string& last(const std::string& value) const;
   std::vector<std::string>& views(const std::string& value);
   const AtenGraph& graph_;
-  std::map<std::string, std::string> now_;        // key: a value that was changed; entry: its current name
+  std::map<std::string, std::string> now_;        // name of a value after its last change; index: its earlier name
   std::map<std::string, size_t> group_of_;        // index in groups_, by value
   std::vector<std::vector<std::string>> groups_;  // values that are views of the same numbers
-  std::set<std::string> stale_;
+  std::set<std::string> stale_;                   // values whose numbers another view has changed
 };
 
 class AtenCall {
@@ -110,8 +110,8 @@ class AtenCall {
   const AtenGraph& graph_;
   const AtenNames& names_;
   std::string reason_;
-  std::set<std::string> asked_;
-  std::vector<OnnxNode> made_;
+  std::set<std::string> asked_;  // names of the arguments that were requested
+  std::vector<OnnxNode> made_;   // the nodes of the translation so far
 };
 
 }  // namespace reprise

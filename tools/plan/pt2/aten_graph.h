@@ -38,7 +38,7 @@ struct AtenNode {
 struct AtenGraph {
   std::vector<AtenNode> nodes;
   std::map<std::string, OnnxValue> values;  // type and shape; a dimension's name may be an expression
-  // Key: a value that is a parameter, buffer or constant. Entry: its name in the module.
+  // For each value that is a parameter, buffer or constant, its name in the module.
   std::map<std::string, std::string> tensor_names;
   std::vector<std::string> inputs, outputs;
   // (value, buffer): the buffer contains the value after the run.

@@ -35,7 +35,7 @@ class ContrastTargets {
   const float* next() { return &targets_[next_++]; }
 
  private:
-  std::vector<uint32_t> numbers_;
+  std::vector<uint32_t> numbers_;  // number of each input; {} if the loss is not InfoNCE
   // For each number, the last micro-batch that contains it; micro-batches are counted from 1
   std::vector<uint64_t> met_;
   std::vector<uint32_t> met_at_;    // for each number, its first index in that micro-batch, below 2 * batch

@@ -63,7 +63,7 @@ class PixelTable {
   float operator()(int channel, uint8_t byte) const { return values_[static_cast<size_t>(channel)][byte]; }
 
  private:
-  std::vector<std::array<float, 256>> values_;
+  std::vector<std::array<float, 256>> values_;  // [channel][byte]
 };
 
 // Writes one image, [H, W, C], and applies its augmentation. pixel(row, column, channel) returns a

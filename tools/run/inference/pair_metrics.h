@@ -34,7 +34,7 @@ class PairMetrics {
   uint32_t D_ = 0;
   // [pairs, D]; each vector is scaled to length 1, but a zero vector stays zero.
   std::vector<float> firsts_, seconds_;
-  std::vector<float> cosines_, targets_;
+  std::vector<float> cosines_, targets_;  // [pairs]
 };
 
 }  // namespace reprise

@@ -10,7 +10,7 @@ namespace {
 // The source pixels, along one side, from which one target pixel is computed, and their weights.
 struct ResizeTaps {
   int first = 0;               // source pixel that weights[0] belongs to
-  std::vector<float> weights;  // their sum is 1
+  std::vector<float> weights;  // the sum of the weights is 1
 };
 
 std::vector<ResizeTaps> taps_along(int from, int to) {

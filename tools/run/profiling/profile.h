@@ -31,7 +31,7 @@ struct Profile {
   std::optional<DiskLevel> disk = {}, host = {};   // seconds per byte; unset: not measured
   std::optional<double> stream_read_seconds = {};  // seconds per byte of streamed weights; unset: not measured
   std::optional<Wire> wire = {};                   // between ranks; unset: not measured
-  std::map<std::string, Time> kernels;             // key: call_key(); entry: its time
+  std::map<std::string, Time> kernels;             // times of calls; index: call_key() of the call
 
   // Returns the seconds of a call. Throws UserError if the profile does not have the key.
   double seconds(const std::string& key) const;

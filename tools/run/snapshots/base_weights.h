@@ -16,7 +16,7 @@ namespace reprise {
 struct BaseWeights {
   std::string path;  // path of the file, or of the index if the model has several files
   FileSum sum;       // checksum of that file
-  std::map<std::string, FileSum> shards;  // key: name of a file that the index lists; entry: its checksum
+  std::map<std::string, FileSum> shards;  // checksums of the files that the index lists, by file name
 };
 
 // Returns the path of the frozen weights: base.path, or the weights that the recipe names if

@@ -785,8 +785,8 @@ class TrainingRun {
   std::optional<PlanRequests> requests_;
   std::optional<Pause> pause_;
   Progress* progress_ = nullptr;  // null while no progress is shown
-  // Key: number of a plan that has run steps. Entry: bytes measured in the arena, and in memory of
-  // the host.
+  // For each plan that has run steps, by its number: the bytes measured in the arena, and in memory
+  // of the host.
   std::map<uint32_t, std::pair<uint64_t, uint64_t>> measured_bytes_;
   uint64_t first_step_of_plan_ = 0;  // number of steps before the plan became active
   static constexpr double kBoardSeconds = 10;
