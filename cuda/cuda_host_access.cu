@@ -1,4 +1,5 @@
-// Implements cuda_host_access.h.
+// Implements cuda_host_access.h with asynchronous copies on the kernels' queue, through staging
+// memory.
 #include "cuda/cuda_host_access.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Implements cuda_recorder.h.
+// Implements cuda_recorder.h by stream capture: a recording is an executable graph.
 #include "cuda/cuda_recorder.h"
 
 #include "cuda/launch.h"

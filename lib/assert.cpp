@@ -1,4 +1,4 @@
-// See assert.h.
+// Implements assert.h: lib's own, weak definition of assertion_failed().
 #include "lib/assert.h"
 
 namespace reprise {

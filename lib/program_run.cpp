@@ -1,4 +1,4 @@
-// See program_run.h.
+// Implements program_run.h, and the trainer's reads and writes of State.
 #include "lib/program_run.h"
 
 #include <cstring>

@@ -1,4 +1,5 @@
-// See cpu_machine.h.
+// Implements cpu_machine.h: chooses the level, the tile and the blocking, and writes the kernel
+// set's name.
 #include "lib/cpu/cpu_machine.h"
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// See tuning.h.
+// Implements tuning.h: times a few products and convolutions with each candidate of each number.
 #include "lib/cpu/tuning.h"
 
 #include "lib/cpu/conv/conv_rules.h"

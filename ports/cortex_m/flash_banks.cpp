@@ -1,4 +1,4 @@
-// See flash_banks.h.
+// Implements flash_banks.h. The payload is written first and the header last.
 #include "ports/cortex_m/flash_banks.h"
 
 namespace reprise {

@@ -1,4 +1,5 @@
-// See arena.h.
+// Implements arena.h with the driver's virtual memory, and with plain or pinned memory as
+// fallbacks.
 #include "ports/cuda/arena.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// See card.h.
+// Implements card.h: queries the driver, and retains the card's primary context.
 #include "ports/cuda/card.h"
 
 #include "cuda/cuda_rules.h"

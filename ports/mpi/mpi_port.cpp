@@ -1,4 +1,4 @@
-// See mpi_port.h.
+// Implements mpi_port.h: the Linux port's table, with the functions of mpi_peers.h for peers.
 #include "ports/mpi/mpi_port.h"
 
 #include "ports/linux/linux_port.h"

@@ -54,10 +54,11 @@ void move_row(OwnedProgram& p, uint32_t from, uint32_t to);
 // Sets the bytes of each region and of the arena to the smallest that contain all tensors.
 void fit_regions(OwnedPlan& plan);
 
-// Inserts rows that transfer a value to a new slot: the value that argument `i` of row `row` reads.
-// This row and all later rows then read the new slot. Way::kDisk transfers through a disk block,
-// and requires a program without disk blocks. Way::kMemory transfers directly to the new slot.
+// The way of a transfer to a new slot. kDisk: through a disk block. kMemory: directly.
 enum class Way : uint8_t { kDisk, kMemory };
+// Inserts rows that transfer a value to a new slot: the value that argument `i` of row `row` reads.
+// This row and all later rows then read the new slot. Way::kDisk requires a program without disk
+// blocks.
 void carry_argument(OwnedPlan& plan, ProgramId id, uint32_t row, uint32_t i, Way way);
 
 // Edits the rows and slots of one program. Functions that erase, copy or exchange rows also adapt

@@ -1,4 +1,4 @@
-// See conv_depthwise.h.
+// Implements conv_depthwise.h: lays out weights by tap, and divides output rows among workers.
 #include "lib/cpu/conv/conv_depthwise.h"
 
 #include <cstring>

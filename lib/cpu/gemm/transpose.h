@@ -29,8 +29,8 @@ struct Interleave {
     return lane - within + 2 * half + within / (2 * kRun) * kRun + within % kRun + (within / kRun % 2 == 1 ? lanes : 0);
   }
 };
-// Takes every second group of four lanes, first of a, then of b: the even groups (half 0) or the
-// odd groups (half 1).
+// The choice of every second group of four lanes, first of a, then of b. from() chooses the even
+// groups for half 0 and the odd groups for half 1.
 struct PartFours {
   static constexpr int from(int lane, int, int half) { return (lane / 4 * 2 + half) * 4 + lane % 4; }
 };

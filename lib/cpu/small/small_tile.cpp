@@ -1,4 +1,4 @@
-// See small_tile.h.
+// Implements small_tile.h with scalar fused multiply-adds, or with Helium's vectors of four floats.
 #include "lib/cpu/small/small_tile.h"
 
 #include "lib/cpu/vector_level.h"

@@ -183,8 +183,8 @@ void add_bench_cases(CaseTable& table) {
   add_conv(table, 4, 56, 56, 96, 96, grouped(96, {7, 7, 1, 3}));  // a layer of ConvNeXt
   add_conv(table, 4, 28, 28, 256, 256, grouped(32, {3, 3, 1, 1}));  // a layer of ResNeXt
 }
-// Adds windows whose sides differ, windows with dilation, and convolutions with a bias; none has
-// groups.
+// Adds windows whose sides differ, windows with dilation or with wide padding, and convolutions
+// with a bias; none has groups.
 void add_unequal_cases(CaseTable& table) {
   // The next six convolutions have a bias. Depending on the shape, they use a product, Winograd or
   // the direct kernel.
@@ -273,7 +273,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 1, 1, 127, 8, 136, {1, 1, 1, 0});  // 127 pixels: one fewer than a CUDA tile
   add_conv(table, 1, 4, 5, 131, 37, {3, 3, 1, 1});   // a sum of 1179 terms
   add_conv(table, 1, 3, 3, 70, 129, {1, 1, 1, 0});
-  add_conv(table, 1, 5, 4, 600, 9, {1, 1, 1, 0});    // a sum of 600 terms: more depths than a panel
+  add_conv(table, 1, 5, 4, 600, 9, {1, 1, 1, 0});    // a sum of 600 terms: more depths than a piece
   add_conv(table, 2, 33, 31, 3, 8, {3, 3, 1, 1});    // 2046 rows and few channels
   add_conv(table, 5, 32, 32, 2, 3, {3, 3, 1, 1});    // a weight's gradient sums 5120 terms
   add_conv(table, 2, 6, 5, 15, 31, {3, 3, 1, 1});    // sizes below, at and above a register
@@ -287,7 +287,7 @@ void add_cases(CaseTable& table) {
   add_conv(table, 1, 16, 15, 64, 64, {3, 3, 1, 1});  // enough channels and tiles for Winograd
   add_conv(table, 2, 9, 7, 8, 16, {3, 3, 2, 1});     // on tensor cores: a slab contains several taps
   add_conv(table, 1, 11, 13, 24, 8, {7, 7, 2, 3});   // the depths of a tap end inside a slab
-  add_conv(table, 2, 7, 9, 136, 40, {1, 1, 2, 0});   // no window reads some rows; a slab ends inside a stage
+  add_conv(table, 2, 7, 9, 136, 40, {1, 1, 2, 0});   // no window reads some rows; the depth ends inside a slab
   add_conv(table, 3, 14, 13, 16, 24, {3, 3, 1, 1});  // more rows than a tile; a weight's gradient in two parts
   add_unequal_cases(table);
   add_depthwise_cases(table);

@@ -68,7 +68,7 @@ void add_cases(CaseTable& table) {
   add_product(table, {2, 3}, 33, 65, 17);
   add_product(table, {20}, 9, 8, 4);      // more matrices than one run computes
   add_product(table, {3, 11}, 16, 20, 8);
-  add_product(table, {2}, 130, 67, 300);  // more depths than a panel
+  add_product(table, {2}, 130, 67, 300);  // several pieces of depth on a small core
   add_product(table, {}, 520, 530, 5);    // enough tiles for every multiprocessor of a small card
 }
 

@@ -54,10 +54,10 @@ class Tokenizer {
   // encode_whole().
   TokenRow encode_pair(std::string_view first, std::string_view second, size_t maximum, bool* is_cut = nullptr) const;
 
+  using Place = AddedTokens::Match;
   // Returns the added tokens that encode() with parse_special finds in the text, in ascending
   // order, with the white space that they include. Tokens that are searched for only in the
   // normalised text are found if the text is already normalised.
-  using Place = AddedTokens::Match;
   std::vector<Place> find_added(std::string_view text, const AddedTokens::ControlFilter& may_be = {}) const;
   // Returns the tokens of find_added() that are control tokens.
   std::vector<Place> find_control(std::string_view text, const AddedTokens::ControlFilter& may_be = {}) const;

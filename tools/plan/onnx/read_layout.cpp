@@ -330,8 +330,8 @@ void read_rows_of(Importer& net, NodeReader& reader, const ImportValue& table) {
   if (places && axis >= 0) take_rows(net, reader, table, axis, *places);
 }
 
-// Reads a Slice of a parameter along one axis, for example of the first positions of a table.
 using Integers = std::vector<int64_t>;
+// Reads a Slice of a parameter along one axis, for example of the first positions of a table.
 void read_slice_of(Importer& net, NodeReader& reader, const ImportValue& table, const Integers& starts,
                    const Integers& ends, const Integers& axes, const Integers& steps) {
   const bool is_one = starts.size() == 1 && ends.size() == 1 && axes.size() == 1 && steps == Integers{1};

@@ -31,6 +31,7 @@ std::string run_folder(const CompiledPlan& compiled);
 // A plan that is ready to run.
 class Session {
  public:
+  using AskReference = std::function<void(Session& session)>;
   // Acquires the resources and loads the weights: from the options, else from the recipe's init,
   // else from the files of its model. If none of these names weights, they are drawn from the seed;
   // the recipe must allow this (fields of a family, or "init": "random").
@@ -39,7 +40,6 @@ class Session {
   // `ask_reference`: called if the loss has a reference. The trainer then contains the model with
   // which the training begins or began; an adapter or a snapshot is loaded afterwards.
   // `ranks`: null if the session does not train.
-  using AskReference = std::function<void(Session& session)>;
   Session(const CompiledPlan& compiled, const ProgramOptions& options, const DataFingerprint* data = nullptr,
           const AskReference& ask_reference = nullptr, const Ranks* ranks = nullptr);
   ~Session();

@@ -37,9 +37,9 @@ using TensorSink = std::function<void(const void* piece, uint64_t bytes)>;
 // Reads a tensor of a file, and passes it to the sink in the layout of State.
 void read_tensor(const WeightSource& source, const std::string& name, const Tensor& tensor, const TensorSink& sink);
 
-// Writes a tensor in the layout of files to the sink. `piece(at, to, bytes)` copies bytes of
-// State's tensor.
+// Copies bytes [at, at + bytes) of a tensor of State to `to`.
 using TensorPiece = std::function<void(uint64_t at, void* to, uint64_t bytes)>;
+// Writes a tensor in the layout of files to the sink. `piece` reads the tensor in State.
 void write_tensor(const Tensor& tensor, const TensorPiece& piece, const TensorSink& sink);
 
 }  // namespace reprise
