@@ -35,10 +35,10 @@ constexpr ProductShape conv_weight_product(const ConvShape& s) {
   return {s.K, conv_window_elements(s), conv_output_pixels(s)};
 }
 
-// True if x and w can be operands in chunks (conv_chunks.h). The indices of the chunks of x, y and
-// w must fit 31 bits. The lines and columns of taps must together fit the bits of a 32-bit word,
-// and there must be no dilation. For dy as an operand, conv_backward_uses_mma() and
-// conv_backward_takes_chunks() also check the output channels.
+// True if x and w can be operands in chunks (conv_chunks.h). C must be whole chunks, and the
+// indices of the chunks of x, y and w must fit 31 bits. The lines and columns of taps must together
+// fit the bits of a 32-bit word, and there must be no dilation. For dy as an operand,
+// conv_backward_uses_mma() and conv_backward_takes_chunks() also check the output channels.
 constexpr bool conv_chunks_fit(DType stored, const ConvShape& s) {
   constexpr uint64_t kMax = 0x7fff0000u;
   const uint64_t elements = stored == DType::kBf16 ? 8 : 4;

@@ -105,7 +105,8 @@ inline Status weigh_rows_mma(const KernelContext& context, const WeighedRows<Bf1
   return weigh_chunks(context, r, weights_as_bf16(context, r.w, elements, r.scratch), space);
 }
 
-// True if all operands can be read in chunks of f32. This requires that w is stored as f32.
+// True if all operands can be read in chunks of f32. This requires that w is stored as f32, and
+// that a layer with an adapter is computed by one product (linear_joins_f32).
 inline bool are_in_chunks(const KernelContext& context, const WeighedRows<float>& r) {
   const ProductShape& s = r.shape;
   if (r.rank != 0 && !linear_joins_f32(DType::kF32, product_math(context), s.depth, s.columns, r.rank, r.scale))

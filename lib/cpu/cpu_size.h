@@ -12,7 +12,7 @@ namespace reprise {
 enum class CpuSize : uint8_t { kSmall, kLarge };
 
 struct CpuBlocks {
-  uint32_t depth;            // depths of a packed panel: where a sum over K is cut
+  uint32_t depth;            // maximum depths of a piece: where a sum over K is cut
   uint32_t tile;             // maximum rows, and columns, of a register tile
   uint32_t slack;            // floats past the end of a panel that a tile may read, and never uses
   uint32_t columns;          // maximum columns of B packed at a time; a machine may use fewer

@@ -202,7 +202,7 @@ struct BackwardTiles {
   REPRISE_INLINE void close_scores(const BackwardTile&) {}
   // Computes dq += dscores k.
   REPRISE_INLINE void add_query_gradients(float* dq, uint64_t dq_row, const BackwardTile& t, uint32_t D) {
-    // On the diagonal, each strip of queries has its own number of keys.
+    // On the diagonal, each panel of queries has its own number of keys.
     const uint32_t strip = t.diagonal ? kPanel : kTile;
     for (uint32_t i = 0; i < t.queries; i += strip) {
       tile_product<kLanes>({dq + i * dq_row, dq_row, true}, {dscores + i * kTile, kTile, 1},

@@ -124,7 +124,8 @@ constexpr DirectShape direct_phase_shape(const ConvShape& s, const DataPhase& p)
           p.columns.taps() - 1 - static_cast<uint32_t>(p.columns.walk.offset)};
 }
 
-// True if the direct kernel can compute the data gradient. Each phase with taps must fit, and its
+// True if the direct kernel can compute the data gradient. The window must be dense, with a stride
+// of 1 or 2, and must have several taps or a stride of 2. Each phase with taps must fit. Its
 // padding before the first row or column, taps - 1 - offset, must not be negative.
 constexpr bool direct_data_fits(const ConvShape& s) {
   if (!is_dense(s.window) || s.window.stride_h > 2 ||
@@ -178,7 +179,8 @@ enum class ConvPass : uint8_t { kForward, kData, kWeight };
 
 // True if a product of pairs of bf16 (bf16_pairs.h) has enough columns for a tile, and enough depth
 // for the groups of any tile. A data gradient sums over the outputs of some taps; no pair spans two
-// taps, so the number of outputs must be even. A weight's gradient sums over places.
+// taps, so the number of outputs must be even. A weight's gradient sums over places. False for
+// depthwise convolutions.
 constexpr bool conv_fills_pairs(const ConvShape& s, ConvPass pass) {
   constexpr uint64_t kMin = 32;
   const uint64_t taps = conv_weights(s) / s.K;

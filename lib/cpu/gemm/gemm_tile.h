@@ -13,9 +13,10 @@ namespace reprise {
 // (cpu_size.h). find_gemm_tile() refuses a larger tile.
 constexpr uint32_t kMaxMr = 32;
 constexpr uint32_t kMaxNr = 32;
-// Depths of a packed panel, except on small cores. The number is fixed, because it decides where a
-// sum over K is cut, and so the bits of the sum. A panel of twelve rows takes 18 KiB, more than
-// half of the smallest L1; C is read and written once for each piece of this depth.
+// Maximum depths of a piece, and so of a packed panel, except on small cores. The number is fixed,
+// because it decides where a sum over K is cut, and so the bits of the sum. A panel of twelve rows
+// takes 18 KiB, more than half of the smallest L1; C is read and written once for each piece of
+// this depth.
 constexpr uint32_t kKc = 384;
 // Floats past the end of a panel that a tile may read but never uses.
 constexpr uint32_t kPanelSlack = 128;

@@ -229,8 +229,9 @@ void copy_stored(const GgufFile& file, const GgufTensor& tensor, GgufWriter& wri
   }
 }
 
-// True if the source stores the tensor in blocks of the written type. The caller then copies these
-// blocks, because quantising their numbers again may give other blocks.
+// True if the source stores the tensor in blocks of the written type, with the numbers of the
+// written tensor in whole rows. The caller then copies these blocks, because quantising their
+// numbers again may give other blocks.
 bool has_blocks(const StoredWeight& weight, const Planned& tensor, GgufOrder order) {
   return block_layout(tensor.type).values > 1 && order != GgufOrder::kTransposed && order != GgufOrder::kPlusOne &&
          weight.format == weight_format_of(tensor.type);

@@ -12,7 +12,8 @@ constexpr const char* kHead = "lm_head.weight";
 // Returns the name of the embeddings in the source; "" if it has none.
 std::string find_embeddings(const WeightSource& source);
 
-// True if the source has a head in which at least one number differs from its embeddings.
+// True if the source has a head and embeddings that differ in their shape or in at least one
+// number.
 bool has_other_head(const WeightSource& source);
 
 }  // namespace reprise

@@ -235,8 +235,8 @@ std::string packed_by(Importer& net, const Heads& q, const Heads& k, const Heads
   return layer != nullptr && layer->at("op") == "linear" && layer->at("features") == first ? source : "";
 }
 
-// True if one attention node can compute this attention: a sequence attends to itself, and all
-// heads have equal width.
+// True if one attention node can compute this attention. A sequence must attend to itself, the
+// batch must be the first axis, and all heads must have equal width, at most kAttentionMaxHead.
 bool is_one_attention(const TensorView& q, const TensorView& k, const TensorView& v) {
   const size_t rank = q.axes.size();
   if (rank < 3 || k.axes.size() != rank || v.axes.size() != rank) return false;

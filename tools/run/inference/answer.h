@@ -52,7 +52,8 @@ class Answerer {
   std::vector<int32_t> never_;        // ids of the model that its tokenizer does not have
 };
 
-// True if the plan can generate, and the recipe's model has a tokenizer or reads bytes.
+// True if the plan can generate, and the recipe names the files of a model or its model reads
+// bytes.
 bool can_answer(const Recipe& recipe, const Plan& plan);
 
 // Returns the command line's options for generation. `tokens` is the maximum length unless the

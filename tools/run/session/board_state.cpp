@@ -106,7 +106,7 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
-// True if the values differ by at least a twentieth of the larger one.
+// True if both values are set and differ by at least a twentieth of the larger one.
 bool differ(const std::optional<uint64_t>& a, const std::optional<uint64_t>& b) {
   if (!a || !b) return false;
   const uint64_t larger = std::max(*a, *b);

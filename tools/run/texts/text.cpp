@@ -198,9 +198,9 @@ class TextDataset : public Dataset {
   const SampleOrder order_;
 };
 
-// True if the recipe's model has a tokenizer. Without one, bytes are the tokens. That is allowed if
-// the model has at most 256 tokens or random weights; a published model with more tokens would
-// learn nonsense.
+// True if the recipe's model has a tokenizer. Without one, bytes are the tokens. Throws UserError
+// then if a published model has more than 256 tokens and its own weights, because it would learn
+// nonsense.
 bool has_tokenizer(const Recipe& recipe) {
   const std::string& path = recipe.place.path();
   if (path.empty()) return false;
