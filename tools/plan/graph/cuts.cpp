@@ -66,6 +66,8 @@ class Crossings {
     const auto counts = [&](ValueId v) { return v != outputs[0] && crosses(v, i); };
     return count_[i] - 1 - static_cast<size_t>(std::count_if(held.begin(), held.end(), counts));
   }
+  // Returns the last node that reads v; kNoNode for none.
+  size_t last_reader(ValueId v) const { return last_reader_[v]; }
   // Returns the values that count_beside() counts.
   std::set<ValueId> beside(size_t i, const std::set<ValueId>& held) const {
     std::set<ValueId> others;
@@ -140,7 +142,8 @@ void append_inside(const Graph& graph, const Crossings& crossings, const Piece& 
 std::vector<ValueId> find_cuts(const Graph& graph, size_t max_values) {
   REPRISE_ASSERT(max_values <= kMaxCandidates, "links are cut for at most kMaxCandidates values");
   std::vector<Piece> pieces;
-  append_pieces(graph, Crossings(graph), 0, graph.nodes.size(), 0, {}, pieces);
+  const Crossings crossings(graph);
+  append_pieces(graph, crossings, 0, graph.nodes.size(), 0, {}, pieces);
   size_t blocks = static_cast<size_t>(
       std::count_if(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.is_block(); }));
   std::vector<ValueId> cuts;
@@ -153,6 +156,9 @@ std::vector<ValueId> find_cuts(const Graph& graph, size_t max_values) {
     const Piece& next = pieces[p + 1];
     size_t more = next.output == kNoValue ? 0 : 1;  // number of values that `next` and the in-place pieces after it add
     for (size_t q = p + 2; q < pieces.size() && pieces[q].in_place; ++q) ++more;
+    const size_t last_reader = crossings.last_reader(pieces[p].output);
+    const bool is_skip = last_reader != kNoNode && last_reader >= next.end;
+    if (is_skip && !next.is_block()) continue;
     const bool begins_head = has_block && blocks == 0;
     if (!next.is_block() && (next.in_place || !(begins_head || values + more > max_values))) continue;
     cuts.push_back(pieces[p].output);

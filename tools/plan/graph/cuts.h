@@ -36,7 +36,8 @@ constexpr size_t kMaxValuesOnSmallCore = 3;
 // 3. A single node that would give a link more than `max_values` values begins the next link. So a
 //    long sequence of single nodes becomes several links. With at most kMaxCandidates (link.h)
 //    values, every set of values of a link can be tried. A node that works in place stays with the
-//    node before it, and a block is not divided.
+//    node before it, and so does one after which the node's output is read again (a skip's first
+//    reader, see copy_skips() in skips.h). A block is not divided.
 // 4. A block of more than kMaxBlockNodes nodes, for example inside a skip connection of a U-Net, is
 //    cut where the fewest values cross in addition to the main output. These other values become
 //    skips (skips.h). A skip that crosses several cuts costs no more than one that crosses one cut.

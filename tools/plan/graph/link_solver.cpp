@@ -338,18 +338,23 @@ TapeChoice LinkSolver::tape_of(const std::vector<ValueId>& kept) const {
 }
 
 ArrangedCalls LinkSolver::arrange_backward(const std::vector<Call>& order, const std::vector<ValueId>& kept) const {
-  std::vector<ValueId> hosts = kept;  // the tape and the old gradient are not needed after this backward
+  // The tape and the old gradient are not needed after this backward. An output that is a skip may
+  // have ended before, and its bytes may contain another skip's gradient.
+  std::vector<ValueId> hosts = kept;
   for (const ValueId v : {link_.output, link_.d_output}) {
-    if (v != kNoValue) hosts.push_back(v);
+    if (v != kNoValue && graph_.values[v].kind != ValueKind::kSkip) hosts.push_back(v);
   }
   return arrange_calls(graph_, backward_with(order, kept), placed_outside(kept), rules_, hosts);
 }
 
 // Chooses the order of the backward with the least scratch; the original order if no other needs
-// less. All orders recompute the same values, so that the price does not change.
+// less. All orders recompute the same values, so that the price does not change. An order that reads
+// a skip after its gradient begins is not chosen, because the two may share bytes.
 void LinkSolver::choose_backward_order(TapeChoice& tape) const {
+  const bool in_turn = reads_skips_first(graph_, tape.backward.calls);
   for (const std::vector<Call>& order : backward_orders(link_.backward)) {
     ArrangedCalls arranged = arrange_backward(order, tape.kept);
+    if (in_turn && !reads_skips_first(graph_, arranged.calls)) continue;
     if (arranged.scratch_bytes < tape.backward.scratch_bytes) tape.backward = std::move(arranged);
   }
 }

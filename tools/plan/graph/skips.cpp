@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lib/assert.h"
+#include "tools/plan/graph/call.h"
 #include "tools/plan/layout/pack.h"
 
 namespace reprise {
@@ -56,26 +57,106 @@ void run_skips_once(const Graph& graph, LinkBody& link) {
   }
 }
 
-// One unit of time is one link: forwards 0..n-1, then backwards n..2n-1. A skip is live from the
-// forward to the backward of the link that writes it. Its gradient is live in the backwards that
-// use it.
+namespace {
+
+// Returns the first link after `writer` whose calls name v; 0 if none does.
+size_t first_reader(const std::vector<LinkBody>& links, size_t writer, ValueId v) {
+  for (size_t i = writer + 1; i < links.size(); ++i) {
+    for (const auto* calls : {&links[i].forward, &links[i].backward}) {
+      for (const Call& call : *calls) {
+        if (std::find(call.arguments.begin(), call.arguments.end(), v) != call.arguments.end()) return i;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+void copy_skips(Graph& graph, std::vector<LinkBody>& links) {
+  for (size_t w = 0; w < links.size(); ++w) {
+    const std::vector<Call> forward = links[w].forward;
+    for (const Call& writer : forward) {
+      // The skips that the call writes, and the first links that read them. A call runs once if it
+      // writes a skip, so either all of them are copied or none.
+      std::map<ValueId, size_t> skips;
+      for (size_t a = 0; a < writer.arguments.size(); ++a) {
+        const ValueId v = writer.arguments[a];
+        if (v != kNoValue && graph.values[v].kind == ValueKind::kSkip &&
+            kernel_info(writer.op, writer.pass).arguments[a].role == Role::kOutput)
+          skips[v] = first_reader(links, w, v);
+      }
+      const bool is_worth = std::all_of(skips.begin(), skips.end(), [&](const auto& skip) {
+        const DType type = graph.tensor(skip.first).dtype;
+        const bool can_copy = skip.second == 0 || type == DType::kF32 || type == DType::kBf16;
+        return skip.first != links[w].output && skip.second != w + 1 && can_copy;
+      });
+      if (!is_worth) continue;
+      for (const auto& [v, reader] : skips) {
+        graph.values[v].kind = ValueKind::kActivation;
+        if (reader == 0) continue;
+        const Tensor tensor = graph.tensor(v);
+        const ValueId copy = graph.add_value(graph.values[v].name + ".kept", ValueKind::kSkip,
+                                             Shape(tensor.shape, tensor.shape + tensor.rank), tensor.dtype);
+        links[w].forward.push_back(call<CopyForward>({{CopyForward::kY, copy}, {CopyForward::kX, v}}));
+        for (size_t i = reader; i < links.size(); ++i) {
+          for (auto* calls : {&links[i].forward, &links[i].backward}) {
+            for (Call& each : *calls) std::replace(each.arguments.begin(), each.arguments.end(), v, copy);
+          }
+        }
+      }
+    }
+  }
+}
+
+bool reads_skips_first(const Graph& graph, const std::vector<Call>& backward) {
+  bool has_begun = false;
+  for (const Call& call : backward) {
+    const KernelInfo& kernel = kernel_info(call.op, call.pass);
+    bool reads = false;
+    for (size_t a = 0; a < call.arguments.size(); ++a) {
+      const ValueId v = call.arguments[a];
+      if (v == kNoValue) continue;
+      reads = reads || graph.values[v].kind == ValueKind::kSkip;
+      has_begun = has_begun || (graph.values[v].kind == ValueKind::kSkipGradient &&
+                                kernel.arguments[a].role == Role::kOutput && (call.accumulate >> a & 1u) == 0);
+    }
+    if (reads && has_begun) return false;
+  }
+  return true;
+}
+
+// Two units of time are one link: forwards 0..n-1, then backwards n..2n-1. A link may run forward
+// again until its backward, so a skip is live until the backward of the first link that reads it. A
+// gradient is live in the backwards that use it. If a backward reads skips first, these are live in
+// its first unit, and the gradients that it begins only in its second.
 SkipBlock pack_skips(const Graph& graph, const std::vector<LinkBody>& links) {
   std::map<ValueId, PackBuffer> lives;
-  const auto name = [&](const std::vector<Call>& calls, uint64_t time, uint64_t until) {
+  const auto name = [&](const std::vector<Call>& calls, uint64_t lower, uint64_t upper, uint64_t skips_upper) {
     for (const Call& call : calls) {
       for (size_t a = 0; a < call.arguments.size(); ++a) {
         const ValueId v = call.arguments[a];
         if (v == kNoValue || !is_skip(graph.values[v])) continue;
-        const auto [life, is_new] = lives.try_emplace(v, PackBuffer{time, until + 1, graph.tensor(v).bytes});
-        REPRISE_ASSERT(!is_new || kernel_info(call.op, call.pass).arguments[a].role == Role::kOutput,
-                       "a skip or its gradient is written before it is read");
-        life->second.upper = std::max(life->second.upper, time + 1);
+        const bool writes = kernel_info(call.op, call.pass).arguments[a].role == Role::kOutput;
+        const auto [life, is_new] = lives.try_emplace(v, PackBuffer{lower, lower + 1, graph.tensor(v).bytes});
+        REPRISE_ASSERT(!is_new || writes, "a skip or its gradient is written before it is read");
+        const bool is_value = graph.values[v].kind == ValueKind::kSkip;
+        if (!writes || !is_value) life->second.upper = std::max(life->second.upper, is_value ? skips_upper : upper);
       }
     }
   };
   const size_t n = links.size();
-  for (size_t i = 0; i < n; ++i) name(links[i].forward, i, 2 * n - 1 - i);
-  for (size_t i = n; i-- > 0;) name(links[i].backward, 2 * n - 1 - i, 0);
+  for (size_t i = 0; i < n; ++i) name(links[i].forward, 2 * i, 2 * i + 2, 2 * i + 2);
+  for (size_t i = n; i-- > 0;) {
+    const uint64_t begin = 2 * (2 * n - 1 - i), end = begin + 2;
+    const std::vector<TapeChoice>& tapes = links[i].tapes;
+    const bool in_turn = !tapes.empty() && std::all_of(tapes.begin(), tapes.end(), [&graph](const TapeChoice& tape) {
+      return reads_skips_first(graph, tape.backward.calls);
+    });
+    const uint64_t skips_end = in_turn ? begin + 1 : end;
+    name(links[i].forward, begin, begin, skips_end);  // may run again until now
+    name(links[i].backward, in_turn ? begin + 1 : begin, end, skips_end);
+  }
   std::vector<PackBuffer> buffers;
   for (const auto& [v, buffer] : lives) buffers.push_back(buffer);
   const Packing packing = pack_buffers(buffers, {.alignment = kAlignment});

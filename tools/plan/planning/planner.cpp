@@ -291,6 +291,7 @@ SolvedModel solve_network(const Recipe& recipe, const Graph& network, const std:
   model.recipe = recipe;
   model.network = model.graph = network;
   model.bodies = cut_into_folded_links(model.graph);
+  copy_skips(model.graph, model.bodies.links);
   OptimizerChoice optimizer = optimizer_of(recipe);
   if (recipe.parallel && recipe.parallel->shard_optimizer) optimizer.owners = static_cast<uint32_t>(recipe.ranks());
   model.state = build_training_state(model.graph, model.bodies, optimizer);
