@@ -1,6 +1,7 @@
 // Measures how much it costs that skips are always kept. Plans keep every value that crosses a cut
 // in addition to the boundary until the last backward that reads it. They are compared with all
-// schedules of the same links in which each such value may be dropped and recomputed (PLANNING 4.7).
+// schedules of the same links in which each such value may be dropped and recomputed
+// (PLANNING 4.7).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,7 @@ struct Step {
 };
 
 struct Problem {
-  std::vector<uint64_t> bytes;  // bytes of each crossing value; its gradient has as many
+  std::vector<uint64_t> bytes;  // bytes of each crossing value; the value's gradient has the same number
   std::vector<Step> steps;
   uint64_t input_bytes = 0, skip_bytes = 0;
   uint32_t copies = 0;  // all copies of skips

@@ -1,4 +1,4 @@
-// The orders of backward_order.h.
+// Implements backward_order.h: tries dW before and after dX of the same layer.
 // dW and dX of one layer read the same dy and write different values, so either may go first.
 #include "tools/plan/graph/backward_order.h"
 

@@ -1,4 +1,4 @@
-// The rule of cuts.h: append_pieces() finds the pieces between possible cuts, and find_cuts() joins
+// Implements cuts.h: append_pieces() finds the pieces between possible cuts, and find_cuts() joins
 // them into links.
 #include "tools/plan/graph/cuts.h"
 
@@ -59,7 +59,8 @@ class Crossings {
   }
 
   // Returns how many values cross a cut after node i, not counting its main output and the values
-  // in `held` (skips). Returns nothing if the main output does not cross.
+  // in `held` (skips). Returns nothing if the node has no outputs, or if
+  // its main output does not cross.
   std::optional<size_t> count_beside(size_t i, const std::set<ValueId>& held) const {
     const std::vector<ValueId>& outputs = graph_.nodes[i].outputs;
     if (outputs.empty() || !crosses(outputs[0], i)) return std::nullopt;

@@ -252,7 +252,7 @@ class NormFolder {
 }  // namespace
 
 void want_statistics(Graph& graph) {
-  // Key: an output in the current link of a node that can compute statistics. Entry: that node.
+  // For each output in the current link that can have statistics, the node that writes it.
   std::map<ValueId, Node*> writer;
   for (Node& node : graph.nodes) {
     const bool ends_link = !node.outputs.empty() && is_boundary(graph, node.outputs[0]);

@@ -1,4 +1,4 @@
-// The signature of a link, and the transfer of a solution.
+// Writes a link's calls and shapes as a text, by which equal links share one solution.
 // Attributes that change neither shapes, prices nor scratch are not part of the signature. Each
 // call keeps its own attribute in a transfer, because a random stream belongs to one node.
 #include "tools/plan/graph/link_signature.h"

@@ -348,8 +348,8 @@ ArrangedCalls LinkSolver::arrange_backward(const std::vector<Call>& order, const
 }
 
 // Chooses the order of the backward with the least scratch; the original order if no other needs
-// less. All orders recompute the same values, so that the price does not change. An order that reads
-// a skip after its gradient begins is not chosen, because the two may share bytes.
+// less. All orders recompute the same values, so that the price does not change. An order that
+// reads a skip after its gradient begins is not chosen, because the two may share bytes.
 void LinkSolver::choose_backward_order(TapeChoice& tape) const {
   const bool in_turn = reads_skips_first(graph_, tape.backward.calls);
   for (const std::vector<Call>& order : backward_orders(link_.backward)) {

@@ -1,4 +1,4 @@
-// The policies of policy.h.
+// Implements policy.h: a table of presets, and lists of ops.
 // Each preset is one line; lists are split at commas.
 #include "tools/plan/graph/policy.h"
 

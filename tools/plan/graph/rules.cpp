@@ -1,4 +1,4 @@
-// The rules of rules.h, one case for each op. Calls name their arguments as the kernel's family
+// Implements rules.h with one case for each op. Calls name their arguments as the kernel's family
 // does.
 #include "tools/plan/graph/rules.h"
 

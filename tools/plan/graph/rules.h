@@ -89,11 +89,11 @@ class BackwardBuilder {
   Graph& graph_;
   std::vector<bool> needs_gradient_;
   std::map<ValueId, ValueId> weight_gradients_;
-  std::map<ValueId, ValueId> skip_gradients_;  // key: a skip that a built range reads, and that no built range writes
+  std::map<ValueId, ValueId> skip_gradients_;  // gradients of skips that a built range reads and none writes, by skip
   // State of the range being built.
   std::vector<Call> calls_;
-  std::map<ValueId, ValueId> gradient_;  // key: a forward value
-  std::map<ValueId, int> holders_;       // per gradient: the number of forward values that still share it
+  std::map<ValueId, ValueId> gradient_;  // the gradient of each forward value
+  std::map<ValueId, int> holders_;       // per gradient: the number of forward values that still share the gradient
   ValueId d_output_ = kNoValue;
 };
 

@@ -26,9 +26,9 @@ namespace reprise {
 // and the other outputs of the node that writes that value.
 void mark_skips(Graph& graph, const std::vector<LinkBody>& links);
 
-// Gives other links a copy of each skip whose lifetime then is shorter: it ends with the backward of
-// the first link that reads it, if that is not the next link. The skip itself becomes an activation
-// of its link. Boundaries are not copied.
+// Gives other links a copy of each skip, unless the next link reads it. The copy is then the skip,
+// and ends with the backward of the first link that reads it. The value itself becomes an
+// activation of the link that writes it. Boundaries are not copied.
 void copy_skips(Graph& graph, std::vector<LinkBody>& links);
 
 // Marks the calls that only the link's first forward runs (Call::once): the calls that write a
@@ -40,8 +40,8 @@ void run_skips_once(const Graph& graph, LinkBody& link);
 bool reads_skips_first(const Graph& graph, const std::vector<Call>& backward);
 
 // A block of memory with all skips and their gradients: the offset of each value in the block, and
-// the bytes of the block. Values that are not needed at the same time share bytes. `links` should be
-// solved: their tapes tell whether a backward reads a skip before it writes the gradient.
+// the bytes of the block. Values that are not needed at the same time share bytes. `links` should
+// be solved: their tapes tell whether a backward reads a skip before it writes the gradient.
 struct SkipBlock {
   std::map<ValueId, uint64_t> offsets;
   uint64_t bytes = 0;

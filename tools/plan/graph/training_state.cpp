@@ -416,7 +416,7 @@ class StateBuilder {
 
   std::vector<ValueId> trained_, frozen_;
   std::map<ValueId, UpdateRule> rules_;             // key: a trained parameter
-  // key: a trained parameter; entry: its moments in the order of the rule
+  // moments of each trained parameter, in the order of its rule
   std::map<ValueId, std::vector<ValueId>> kept_;
   size_t decayed_ = 0;
   ValueId norms_ = kNoValue;

@@ -46,7 +46,7 @@ struct TrainingState {
   std::vector<ValueId> carried;    // weight gradients that live across micro-batches, in the order of their parameters
   std::vector<Call> update;        // calls of the update program
   std::map<ValueId, uint32_t> state_index, carried_index;
-  std::map<ValueId, uint32_t> owners;  // key: a moment that only one rank stores; entry: that rank
+  std::map<ValueId, uint32_t> owners;  // the rank of each moment that only one rank stores
 };
 
 // Adds norms and moments to the graph. If the optimizer releases gradients, inserts the updates

@@ -1,7 +1,8 @@
 // Places the blocks of a chain schedule on two stacks in one pass over the actions. The bottom
-// stack grows up from the input and contains residues. The top stack grows down from the arena's
-// end and contains kept boundaries and tapes. Blocks are popped in nesting order. Then
-// gradient_path places the blocks in the gap between the stacks (PLANNING 6).
+// stack grows up from the input, and contains residues and tapes that outlive their link's input.
+// The top stack grows down from the arena's end, and contains the other tapes and kept boundaries
+// (exceptions: chain_layout.h). Then float_gradient() places the remaining blocks in the gap
+// between the stacks (PLANNING 6).
 #include "tools/plan/layout/chain_layout.h"
 
 #include <algorithm>

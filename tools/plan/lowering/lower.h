@@ -29,7 +29,7 @@ struct LoweringInput {
 // All parts except the labels and the last one may be empty.
 struct RegionHeader {
   uint64_t labels_bytes = 0, pairs_offset = 0, types_offset = 0;
-  std::map<ValueId, uint64_t> offsets;  // key: a small value, a skip or a skip's gradient
+  std::map<ValueId, uint64_t> offsets;  // of small values, skips and gradients of skips, by value
   uint64_t sharing_offset = 0, window_offset = 0;
   uint64_t bytes = 0;
 };

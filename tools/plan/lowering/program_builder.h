@@ -105,7 +105,7 @@ class ProgramBuilder {
   const SlotPlaces* places_ = nullptr;
   uint64_t scratch_offset_ = 0;
   std::set<ValueId> created_;           // values that already have their new place
-  // Key: a buffer, and the first of its successive values that have one shape. Entry: the slot of
+  // Slots of successive values of equal shape in one buffer; index: the buffer and the first of
   // these values.
   std::map<std::pair<size_t, ValueId>, uint32_t> buffer_slot_;
   std::map<ValueId, size_t> buffer_of_;

@@ -15,7 +15,8 @@ namespace reprise {
 // plan's streamed weights.
 // The caches have `max_positions` positions, or as many as fit next to State and Carried in the
 // plan's arena. The plan does not change if these are fewer than the tokens processed at once. It
-// also does not change if the network adds learned positions to its tokens (GPT-2), or sees ahead.
+// also does not change if the network has no caches, adds learned positions to its tokens (GPT-2),
+// or sees ahead.
 uint64_t add_generation(OwnedPlan& plan, const Graph& network, const BackendRules& rules, const WeightWindow& window,
                         uint64_t max_positions);
 

@@ -1,5 +1,5 @@
-// The comparison of compare.h. Strategies are scheduled and laid out; rows are lowered only to
-// predict seconds.
+// Implements compare.h. Makes a schedule with each strategy and lays it out. Lowers a schedule to
+// rows only if measured costs allow a prediction in seconds.
 #include "tools/plan/planning/compare.h"
 
 #include <algorithm>

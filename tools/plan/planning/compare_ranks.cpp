@@ -1,4 +1,5 @@
-// The comparison of compare_ranks.h.
+// Implements compare_ranks.h: plans the recipe for each number of ranks, and predicts the step's
+// time.
 #include "tools/plan/planning/compare_ranks.h"
 
 #include <cstdio>

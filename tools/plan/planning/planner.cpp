@@ -1,4 +1,4 @@
-// The steps of planner.h. The chain's memory is the budget minus State, Carried and the header of
+// Implements planner.h. The chain's memory is the budget minus State, Carried and the header of
 // the program's region, whose sizes are fixed.
 #include "tools/plan/planning/planner.h"
 

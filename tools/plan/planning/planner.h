@@ -45,7 +45,7 @@ struct SolvedModel {
   TrainingState state;
   std::vector<Call> evaluation;
   Chain chain;
-  Sharing sharing;  // how the recipe's ranks share gradients, and the memory for it
+  Sharing sharing;  // how the recipe's ranks share gradients, and the memory that sharing needs
   uint64_t state_bytes = 0, carried_bytes = 0, header_bytes = 0;
   uint64_t offloaded_bytes = 0;  // bytes of the part of State that is in memory of the host
   SkipBlock skips;               // skips and their gradients, which are a part of the header
@@ -91,12 +91,12 @@ struct PlannedModel {
   // bytes of the arena; unset: the recipe has no budget, or a budget of feature maps
   std::optional<uint64_t> budget_bytes;
   uint64_t smallest_budget_bytes = 0;    // 0: unknown; plan_model() sets it if the plan does not fit
-  OwnedPlan plan;                        // only if it fits
+  OwnedPlan plan;                        // empty unless `fits`
   Schedule schedule;
   uint64_t packed_bytes = 0, move_bytes = 0;
   double extra_forward_cost = 0;         // fraction of forward_backward_cost
   uint64_t window_bytes = 0;             // window of streamed weights; 0: none
-  double stall_share = 0;                 // fraction of a step in which its rows wait for streamed weights
+  double stall_share = 0;                 // fraction of a step in which rows wait for streamed weights
   std::optional<double> predicted_seconds;
 };
 

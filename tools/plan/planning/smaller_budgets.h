@@ -11,7 +11,7 @@
 namespace reprise {
 
 struct SmallerBudget {
-  uint64_t budget_bytes;      // bytes of the arena of a plan that needs all of them
+  uint64_t budget_bytes;      // bytes of the plan's arena, all of which the plan needs
   double extra_forward_cost;  // as in PlannedModel
 };
 

@@ -1,4 +1,4 @@
-// The search of stream_search.h.
+// Implements stream_search.h: tries sets of streamed weights, and for each set growing windows.
 #include "tools/plan/planning/stream_search.h"
 
 #include <algorithm>

@@ -27,7 +27,7 @@ struct StreamProblem {
   bool all = false;                      // true if all of `weights` must be streamed
   std::set<uint32_t> always;             // weights that are streamed in every choice
   std::function<uint64_t(const std::set<uint32_t>& streamed)> min_window;
-  std::function<std::optional<StreamOutcome>(const StreamChoice& choice)> plan;  // returns nothing if it does not fit
+  std::function<std::optional<StreamOutcome>(const StreamChoice& choice)> plan;  // nothing if the choice does not fit
 };
 
 // Returns the cheapest choice that was tried; nothing if none fits. With a few weights every set is

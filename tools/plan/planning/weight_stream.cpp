@@ -277,7 +277,7 @@ void settle_streams(SolvedModel& model, const OwnedPlan& plan) {
 double streamed_step_cost(const SolvedModel& model, const OwnedPlan& plan) {
   const auto cost_of = [&](const OwnedProgram& program) {
     double now = 0, disk_is_free = 0;
-    std::map<Ref, double> there;  // by slot: time at which its load ends
+    std::map<Ref, double> there;  // time at which the load of a slot ends, by slot
     for (const Row& row : program.rows) {
       const double cost = row_cost(model, plan, program, row);
       const Ref slot = program.arguments[row.first_argument];

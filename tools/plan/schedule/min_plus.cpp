@@ -1,4 +1,4 @@
-// The loop of min_plus.h, in vectors as wide as the processor supports.
+// Implements min_plus.h in vectors as wide as the processor supports.
 #include "tools/plan/schedule/min_plus.h"
 
 #include <algorithm>

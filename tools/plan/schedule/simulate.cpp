@@ -1,4 +1,4 @@
-// The simulation of simulate.h: the memory of PLANNING 4 (Rotor's bounds), and a check of what each
+// Implements simulate.h: the memory of PLANNING 4 (Rotor's bounds), and a check of what each
 // action may read.
 #include "tools/plan/schedule/simulate.h"
 
