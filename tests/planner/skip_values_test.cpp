@@ -238,6 +238,44 @@ TEST(SkipValues, CostAUnetLittle) {
   }
 }
 
+// A U-Net's skip is read again near the end of the forward. So each skip is copied, and its gradient
+// takes the bytes of the copy.
+TEST(SkipValues, AreCopiedAndGiveTheirBytesToTheirGradients) {
+  Graph graph = unet(4);
+  graph.boundaries = find_cuts(graph);
+  ChainBodies bodies = cut_into_links(graph);
+  const auto skips_of = [&graph](ValueKind kind) {
+    std::map<std::string, uint64_t> bytes;
+    for (const Value& value : graph.values) {
+      if (value.kind == kind) bytes[value.name] = value.tensor.bytes;
+    }
+    return bytes;
+  };
+  const std::map<std::string, uint64_t> skips = skips_of(ValueKind::kSkip);
+  ASSERT_EQ(skips_of(ValueKind::kSkipGradient).size(), skips.size());
+  copy_skips(graph, bodies.links);
+  std::map<std::string, uint64_t> copies;
+  uint64_t bytes = 0;
+  for (const auto& [name, size] : skips) copies[name + ".kept"] = size, bytes += size;
+  EXPECT_EQ(skips_of(ValueKind::kSkip), copies);
+  EXPECT_GT(pack_skips(graph, bodies.links).bytes, bytes) << "an unsolved link may read a copy at any time";
+  solve_links(graph, bodies.links, kNoScratch, [](const Graph&, const Call&) { return 1.0; });
+  EXPECT_EQ(pack_skips(graph, bodies.links).bytes, bytes);
+}
+
+// Only the link after its writer reads the output of a link, so that skips are no boundaries.
+TEST(SkipValues, AreNoBoundariesOfAUnet) {
+  for (const size_t max_values : {size_t{3}, size_t{6}, kMaxCandidates}) {
+    Graph graph = unet(3);
+    graph.boundaries = find_cuts(graph, max_values);
+    const ChainBodies bodies = cut_into_links(graph);
+    for (const LinkBody& link : bodies.links) {
+      const bool is_skip = link.output != kNoValue && graph.values[link.output].kind == ValueKind::kSkip;
+      EXPECT_FALSE(is_skip) << link.name;
+    }
+  }
+}
+
 // Measures what keeping all skips costs in unrealistic graphs, in which a node may read any of the
 // latest twelve values.
 TEST(SkipValues, CostRandomGraphsMore) {
