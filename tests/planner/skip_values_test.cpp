@@ -238,8 +238,8 @@ TEST(SkipValues, CostAUnetLittle) {
   }
 }
 
-// A U-Net's skip is read again near the end of the forward. So each skip is copied, and its gradient
-// takes the bytes of the copy.
+// A U-Net's skip is read again near the end of the forward. So each skip is copied, and its
+// gradient takes the bytes of the copy.
 TEST(SkipValues, AreCopiedAndGiveTheirBytesToTheirGradients) {
   Graph graph = unet(4);
   graph.boundaries = find_cuts(graph);

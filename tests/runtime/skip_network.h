@@ -1,7 +1,7 @@
 // A small U-Net in which several values cross the cuts: a boundary that is read again later, inner
-// values of a link, and a pooled value with its indices. One addition reads two of the skips, and
-// three links read one. Tests plan, judge and train these skips together. Also contains images that
-// the network can learn.
+// values of a link, and a pooled value with its indices. One addition reads two of these skips, and
+// three links read the same boundary. Tests plan, judge and train these skips together. Also
+// contains images that the network can learn.
 #pragma once
 
 #include <string>

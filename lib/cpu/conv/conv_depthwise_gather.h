@@ -263,7 +263,8 @@ REPRISE_INLINE bool gather_window(const SharedRow<Stored>& row, uint32_t C) {
   return true;
 }
 
-// Computes a row if its window has a compiled tile; returns false otherwise.
+// Computes a row and returns true if its window has a compiled tile and each of at least kLanes
+// channels has one input and one output; otherwise returns false.
 template <int kLanes, typename Stored>
 REPRISE_INLINE bool gather_windows(const Gather<Stored>& g, const SharedRow<Stored>& row) {
   const WindowSide& side = g.across.side;

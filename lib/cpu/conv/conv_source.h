@@ -1,6 +1,6 @@
 // The input of a convolution: pixels as they are stored, or relu of their batch-norm, computed
-// while they are copied. All convolution kernels read pixels through this file, so a =
-// relu(norm(x)) never exists in memory.
+// while they are copied. A kernel that accepts a norm reads its pixels through this file, so
+// a = relu(norm(x)) is never stored. Kernels without a norm may read x directly.
 #pragma once
 
 #include "lib/backend.h"

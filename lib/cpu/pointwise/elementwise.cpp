@@ -1,5 +1,6 @@
 // ReLU, addition, copy, GELU, SwiGLU, GeGLU, cap and move: each output element depends on the input
-// elements at its position. Each kernel is one loop over blocks, and memory limits its speed.
+// elements at its position. Each kernel except move is one loop over blocks. Memory limits the
+// speed of all.
 #include <cstring>
 
 #include "lib/cpu/cpu_kernels.h"

@@ -61,9 +61,9 @@ constexpr int32_t last_read(const TapWalk& walk) {
          static_cast<int32_t>(walk.taps - 1) * walk.step;
 }
 
-// The buffer of rows of a map, the tensor that a convolution reads. It contains the rows that
-// `together` rows of outputs read, with C of the map's channels, and zeros to the left and right of
-// each row.
+// The shape of the buffer into which a convolution copies rows of the tensor that it reads, the
+// map. The buffer contains the map's rows that `together` rows of outputs read: C of the map's
+// channels, with zeros to the left and right of each row.
 struct SmallRowsShape {
   uint32_t H, W, pixel, C, left = 0, right = 0, kept = 0;
   bool inside = true;  // true if nothing outside the map is read

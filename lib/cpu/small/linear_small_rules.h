@@ -13,8 +13,9 @@ constexpr uint64_t small_linear_floats(uint64_t depth, uint64_t outputs, DType s
   return (stored == DType::kF32 ? 0 : small_columns(kSmallLines * depth)) +
          depth * kSmallColumns * small_panels(depth, outputs);
 }
-// Rows of x and dy that a weight's gradient converts to f32 at a time. The gradient's scratch has
-// sums of eight columns for every line, then these rows of the eight columns and of three lines.
+// Rows of x and dy that a weight's gradient converts to f32 at a time. Its scratch, for eight
+// columns of dw = a^T b (add_gradient() in small_products.h):
+//   [ sums: all lines x 8 columns | b: these rows x 8 columns | a: these rows x 3 lines ]
 constexpr uint32_t kSmallRowsOfGradient = 64;
 constexpr uint64_t small_linear_gradient_floats(uint64_t lines) {
   return (divide_up(lines, kSmallLines) * kSmallLines + kSmallRowsOfGradient) * kSmallColumns +

@@ -54,8 +54,8 @@ TEST(ChatTemplate, RendersAsJinja) {
       for (const ByteRange& range : result.generated) generated.push_back({range.begin, range.end});
       EXPECT_EQ(generated, one["generated"]);
     } catch (const UserError& error) {
-      // Python would print this list or mapping with quotes. The goldens contain none, but other
-      // people's conversations do.
+      // Our renderer refuses to print a list or mapping, which Jinja prints as Python does, with
+      // quotes. The goldens have no such case; the cases of TEMPLATE_CASES may.
       const bool is_unsupported =
           given != nullptr && std::string(error.what()).find("only tojson can") != std::string::npos;
       EXPECT_TRUE(one.contains("refused") || is_unsupported) << error.what();

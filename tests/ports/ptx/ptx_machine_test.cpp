@@ -64,7 +64,7 @@ Report run(const std::string& text, Words& words, const Launched& how = {}) {
                      {dim3(how.blocks), dim3(how.threads), how.dynamic_bytes, {bytes_of(words.data())}, ranges});
 }
 // Runs the kernel on words 0, 1, 2, ..., and requires that it has no fault. Returns the words after
-// the run, of which each thread has written one.
+// the run. A thread that executes kStore has overwritten the word of its index.
 Words results(const std::string& text, const Launched& how = {}) {
   Words words(256);
   for (uint32_t i = 0; i < 256; ++i) words[i] = i;

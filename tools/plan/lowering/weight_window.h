@@ -53,8 +53,9 @@ struct WeightLoad {
 // of rows, and bytes[weight] multiples of kStreamAlignment.
 //
 // A weight that is used and not present is loaded. It replaces the weights whose next use is
-// farthest away (Belady 1966); of equal places, those that are free first. If fragmentation leaves
-// no place for one row's weights, they are placed contiguously from the window's start.
+// farthest away (Belady 1966). If several places are equal in this, the one that is free first is
+// chosen. If fragmentation leaves no place for one row's weights, they are placed contiguously from
+// the window's start.
 std::optional<std::vector<WeightLoad>> fill_window(const std::vector<WeightUse>& uses,
                                                    const std::vector<uint64_t>& bytes, uint64_t window_bytes);
 

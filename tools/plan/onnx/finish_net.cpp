@@ -1,5 +1,5 @@
-// The end of a net: its last layer and its loss. They become a classifier's head, a language
-// model's head, or a loss of any output.
+// Finishes an imported net. Its last linear layer and the loss become one node, the head of a
+// classifier or of a language model. Otherwise, a loss node is appended to the net's output.
 #include <algorithm>
 
 #include "lib/attributes.h"

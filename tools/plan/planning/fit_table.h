@@ -31,7 +31,8 @@ nlohmann::json fit_table(const Recipe& recipe, const StepTimes& times);
 // Returns the table as text.
 std::string fit_table_text(const nlohmann::json& table);
 
-// Returns one line for a table with "smallest".
+// Returns one line: that nothing in the table fits and, if known, the minimum budget that would.
+// The table must have "smallest".
 std::string nothing_fits_message(const Recipe& recipe, const nlohmann::json& table);
 
 }  // namespace reprise

@@ -8,10 +8,11 @@
 
 namespace reprise {
 
-// Gives each of the module's tensors a constant of its own, and makes the nodes read it: a copy
-// (OnnxTensor::is_copy) if the file has one tensor for several. Sets OnnxNode::bias and
-// OnnxModel::lost, and OnnxTensor::is_trained if the file states it. An Identity that stands for a
-// tensor loses its inputs and outputs. Does nothing with the file of another program.
+// Gives each tensor of the PyTorch module a constant of its own, and makes the nodes read that
+// constant. If the file stores one tensor for several, the others become copies
+// (OnnxTensor::is_copy). Sets OnnxNode::bias and OnnxModel::lost, and OnnxTensor::is_trained if the
+// file states it. An Identity that represents a tensor loses its inputs and outputs. Does nothing
+// if torch did not write the file.
 void name_by_module(OnnxModel& model);
 
 // True if the module may have a tensor of this name. False for names that torch's exporters make

@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kTrainingSamples = 65536, kEvaluationSamples = 1024;
 constexpr uint64_t kSampleKey = 0x73616d706c650000u, kPatternKey = 0x7061747465726e00u,
                    kTargetKey = 0x7461726765740000u;
-constexpr uint32_t kSorts = 4;  // number of sorts if the labels are not classes
+// Number of sorts of samples (SyntheticLabels) if the labels are not classes.
+constexpr uint32_t kSorts = 4;
 
 float unit_float(uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }  // [0, 1)
 
