@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 limits=tests/repository/comments_limits.txt
-first_judged=ad72cd7f  # subjects and bodies are judged after this commit
+first_judged=19c61b5d  # subjects and bodies are judged after this commit
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 fail() { echo "comments: $1" >&2; exit 1; }
